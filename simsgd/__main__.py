@@ -1,0 +1,5 @@
+"""`python -m simsgd` is `simsgd`."""
+
+from .cli import main
+
+main()

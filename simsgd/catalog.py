@@ -1,0 +1,117 @@
+"""Models and regimes by name: files in `models/` and `regimes/`, or a user's own.
+
+A model file defines a factory: a callable named as the file (`resnet` in `resnet.py`), else one
+named `model`, which returns a `torch.nn.Module`. It is given `num_classes` and `input_shape` if it
+names them. A model file may also define
+
+    regime           settings by epoch: a dict, a list of dicts, or a function
+    input_transform  {"train": f, "eval": f}, each from float32 images [B, C, H, W] in [0, 1] to the
+                     network's input; one that has an attribute `draws` is called f(images, uniform)
+                     with that many random numbers in [0, 1) an image: uniform [B, draws]
+    criterion        a callable (output, target) -> mean loss, by default cross-entropy
+    epochs           how many epochs to train unless told otherwise
+
+each of which the factory may override by setting an attribute of that name on the network.
+Models know torch, never simsgd.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from .registry import literal, load_file
+from .settings import SettingError, require, unknown
+
+_called = {"models": "model", "regimes": "regime"}  # a folder, and the setting that names its files
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all "models" or "regimes".
+
+    >>> "resnet" in names("models")
+    True
+    """
+    folder = importlib.import_module(f"simsgd.{kind}")
+    found = (module.name for module in pkgutil.iter_modules(folder.__path__))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """Return the module of a model or a regime, given by name or as the path of a .py file.
+
+    Raises `SettingError` for an unknown name, the nearest ones first, and for a missing file.
+    """
+    if name.endswith(".py"):
+        return load_file(Path(name).expanduser(), _called[kind])
+    if name not in names(kind):
+        fix = f"; or a file of your own, ./{_called[kind]}.py"
+        raise unknown(_called[kind], name, names(kind), fix)
+    return importlib.import_module(f"simsgd.{kind}.{name}")
+
+
+def build_model(
+    name: str | ModuleType, config: dict[str, Any], num_classes: int, input_shape: tuple[int, ...]
+) -> nn.Module:
+    """Return a network made by the factory of a model, named or loaded, with the user's settings.
+
+    Raises `SettingError` if there is no factory, or if it does not take or refuses a setting.
+    """
+    module = load("models", name) if isinstance(name, str) else name
+    stem = module.__name__.rpartition(".")[2]
+    factory = _factory(module, stem)
+    taken = inspect.signature(factory).parameters
+    known = {"num_classes": num_classes, "input_shape": input_shape}
+    given = {key: value for key, value in known.items() if key in taken} | config
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    strange = [] if takes_any else [key for key in config if key not in taken]
+    shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None
+    rule = f"names what {stem} does not take: {', '.join(strange)}"
+    require(not strange, "model_config", shown, rule, f"it takes {', '.join(taken)}")
+    try:
+        network = factory(**given)
+    except (TypeError, ValueError) as wrong:
+        fix = f"{stem} takes {', '.join(taken)}"
+        raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
+    if not isinstance(network, nn.Module):
+        raise SettingError("model", stem, f"makes a {type(network).__name__}, no torch.nn.Module")
+    return network
+
+
+def attribute(module: ModuleType, model: nn.Module, name: str, default: Any = None) -> Any:
+    """Return what a network carries under a name, such as its regime, else what its file does."""
+    return getattr(model, name, getattr(module, name, default))
+
+
+def parse_config(text: str) -> dict[str, Any]:
+    """Return the settings that a text such as "depth=20, shortcut=B" holds; nothing is evaluated.
+
+    Raises `SettingError` for a text that does not read so.
+
+    >>> parse_config("depth=20, hidden=(256, 128), shortcut=B")
+    {'depth': 20, 'hidden': (256, 128), 'shortcut': 'B'}
+    """
+    settings: dict[str, Any] = {}
+    parts = re.split(r",(?=\s*\w+\s*=)", text) if text.strip() else []
+    for part in parts:
+        pair = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(.*\S)\s*", part, re.DOTALL)
+        if pair is None:
+            rule = 'must read "key=value, key=value"'
+            raise SettingError("model_config", text, rule, 'for example "depth=20, width=1"')
+        require(pair[1] not in settings, "model_config", text, f"sets {pair[1]} twice")
+        settings[pair[1]] = literal(pair[2])
+    return settings
+
+
+def _factory(module: ModuleType, stem: str) -> Callable[..., Any]:
+    for name in (stem, "model"):
+        factory: Callable[..., Any] | None = getattr(module, name, None)
+        if callable(factory):
+            return factory
+    raise SettingError("model", stem, f"defines neither a function {stem} nor one called model")

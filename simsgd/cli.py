@@ -1,0 +1,127 @@
+"""The command line: it reads options, calls one function, prints, and has no logic."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import __version__
+from .options import StagedCommand, given, settings
+from .settings import SettingError
+
+_EXIT_CODES = {"Diverged": 3, "Interrupted": 130}  # by name: their room imports torch
+
+
+class OneLine(click.Group):
+    """A group that tells a user's error in one line on stderr."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line and leave: 2 for a user's error, 3 diverged, 130 for Ctrl-C."""
+        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs, standalone_mode=False)))
+
+
+@click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Simulate data-parallel SGD with compressed gradients on one device, and count the bytes.
+
+    Begin with: simsgd train --workers 16 --prune 0.999
+    """
+
+
+@main.command(cls=StagedCommand)
+@settings
+def train(**options: Any) -> None:
+    """Train with W simulated workers and record the bytes of every step."""
+    from .trainer import train as run_training
+
+    run = run_training(**given(options))
+    if not options["quiet"]:
+        click.echo(run.summary())
+
+
+@main.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
+@click.option("--device", help="auto, cpu, cuda or cuda:N.")
+def evaluate(checkpoint: Path, **options: Any) -> None:
+    """Print a checkpoint's loss and errors.
+
+    CHECKPOINT is a file, or a run's folder, which means its last.pt.
+    """
+    from .evaluation import evaluate_checkpoint
+
+    measured = evaluate_checkpoint(checkpoint, given(options))
+    click.echo(f"validation loss     {measured['loss']:.4f}")
+    click.echo(f"validation error@1  {measured['error1']:.2f} %")
+    click.echo(f"validation error@5  {measured['error5']:.2f} %")
+
+
+@main.command("plot-results")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-x", default="epoch", show_default=True, help="epoch, step or bytes.")
+@click.option(
+    "-y",
+    multiple=True,
+    default=["val_error1"],
+    show_default=True,
+    help="Column of epochs.csv, or of steps.csv where x is step; one panel for each.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default=Path("results.png"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Figure to write: .png, .svg or .pdf.",
+)
+def plot_results(runs: tuple[Path, ...], x: str, y: tuple[str, ...], output: Path) -> None:
+    """Draw the curves of several runs in one figure."""
+    from .plots import plot_results as draw
+
+    draw(runs, x=x, y=y, path=output)
+    click.echo(output)
+
+
+@main.command("list")
+@click.argument("kind")
+def list_names(kind: str) -> None:
+    """List what can be chosen by name.
+
+    KIND is models, regimes, datasets, compressors, memories or engines.
+    """
+    from .listing import listing
+
+    for name, meaning in listing(kind):
+        click.echo(f"{name:<18} {meaning}".rstrip())
+
+
+def plot_results_main() -> None:
+    """Run `plot-results` as a program of its own."""
+    main(["plot-results", *sys.argv[1:]])
+
+
+def _code(work: Callable[[], Any]) -> int:
+    try:
+        result = work()
+    except SettingError as error:
+        return _told(error.told(f"--{error.name.replace('_', '-')}"), 2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        return _told(" ".join(error.format_message().split()), 2)
+    except click.exceptions.Abort:
+        return _told("stopped at once", 130)
+    except RuntimeError as error:
+        if type(error).__name__ not in _EXIT_CODES:
+            raise
+        return _told(str(error), _EXIT_CODES[type(error).__name__])
+    return result if isinstance(result, int) else 0
+
+
+def _told(text: str, code: int) -> int:
+    click.echo(f"simsgd: {text}", err=True)
+    return code

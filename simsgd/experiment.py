@@ -1,0 +1,150 @@
+"""A configuration made real: its data, its model, its simulator.
+
+Letters: W workers, b samples each, B = W * b, C channels.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import catalog, data
+from .config import Config
+from .data import Dataset
+from .draw import Draw
+from .gradients.contract import Criterion
+from .method import memory_name
+from .regime import Regime
+from .settings import SettingError, require
+from .simulator import Simulator
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that one run needs, short of its folder."""
+
+    config: Config  # resolved: model, epochs and device have values
+    dataset: Dataset
+    model: nn.Module
+    criterion: Criterion
+    transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
+    simulator: Simulator
+
+    @classmethod
+    def of(cls, config: Config) -> "Experiment":
+        """Return the experiment; nothing is written.
+
+        Raises `SettingError` for whatever does not exist or does not go together.
+        """
+        config = dataclasses.replace(
+            config, model=config.model or "lenet", device=device_of(config.device)
+        )
+        assert config.model is not None
+        dataset = data.load(config.dataset, config.data_dir, config.download)
+        data.worker_batches(len(dataset.train), config.workers, config.worker_batch)
+        module = catalog.load("models", config.model)
+        model = _model(config, dataset)
+        criterion = catalog.attribute(module, model, "criterion", F.cross_entropy)
+        simulator = Simulator(
+            model, criterion, regime=_regime(config, module, model), **_recipe(config)
+        )
+        epochs = config.epochs or catalog.attribute(module, model, "epochs")
+        require(epochs is not None, "epochs", None, "is needed: the model has no default")
+        memory = memory_name(simulator.recipe, simulator.regime)
+        return cls(
+            config=dataclasses.replace(config, epochs=epochs, memory=memory),
+            dataset=_on_device(dataset, config.device),
+            model=model,
+            criterion=criterion,
+            transforms=catalog.attribute(module, model, "input_transform", {}),
+            simulator=simulator,
+        )
+
+    @property
+    def batches(self) -> int:
+        """Global batches in an epoch."""
+        config = self.config
+        return data.worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
+
+    def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
+
+        They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
+        """
+        order = data.epoch_order(len(self.dataset.train), self.config.seed, epoch)
+        size = self.config.workers * self.config.worker_batch
+        for number in range(start, self.batches):
+            index = order[number * size : (number + 1) * size].to(self.config.device)
+            images, labels = self.dataset.train.batch(index)
+            yield self.prepared(images, "train", index, epoch), labels
+
+    def prepared(
+        self, images: Tensor, part: str, index: Tensor | None = None, epoch: int = 0
+    ) -> Tensor:
+        """Return images [B, C, H, W] as the model takes them in `part`, "train" or "eval".
+
+        A transform with random numbers gets those of (seed, epoch, sample).
+        """
+        transform: Any = self.transforms.get(part)
+        draws = getattr(transform, "draws", 0)
+        if draws:
+            assert index is not None
+            place = Draw(self.config.seed, index).at("augment", epoch)
+            images = transform(images, place.uniform(draws))
+        elif transform is not None:
+            images = transform(images)
+        return images.to(DTYPES[self.config.dtype])
+
+
+def device_of(name: str) -> str:
+    """Return a device's name, "auto" resolved. Raises `SettingError` if it is not here."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as wrong:
+        raise SettingError("device", name, "must be auto, cpu, cuda or cuda:N") from wrong
+    require(device.type in ("cpu", "cuda"), "device", name, "must be auto, cpu, cuda or cuda:N")
+    here = device.type == "cpu" or (device.index or 0) < torch.cuda.device_count()
+    require(here, "device", name, "is not on this machine", "use cpu")
+    return name
+
+
+def _model(config: Config, dataset: Dataset) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = catalog.build_model(
+            config.model,
+            catalog.parse_config(config.model_config),
+            num_classes=dataset.num_classes,
+            input_shape=dataset.input_shape,
+        )
+    return model.to(config.device, DTYPES[config.dtype])
+
+
+def _regime(config: Config, module: Any, model: nn.Module) -> Regime:
+    whole = Regime()
+    for name in (config.regime or "model").split("+"):
+        if name == "model":
+            form = catalog.attribute(module, model, "regime")
+        else:
+            form = getattr(catalog.load("regimes", name), "regime", None)
+            require(form is not None, "regime", name, "defines no regime")
+        whole = whole.then(form if isinstance(form, Regime) else Regime(form))
+    return whole
+
+
+def _recipe(config: Config) -> dict[str, Any]:
+    recipe = config.recipe()
+    return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
+
+
+def _on_device(dataset: Dataset, device: str) -> Dataset:
+    train, val = dataset.train.to(device), dataset.val.to(device)
+    return dataclasses.replace(dataset, train=train, val=val)

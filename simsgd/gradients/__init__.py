@@ -1,0 +1,9 @@
+"""Per-worker gradients: several engines, the same numbers from each.
+
+Importing this package registers all of them.
+"""
+
+from . import loop, vmap
+from .contract import GradientEngine, Gradients
+
+__all__ = ["GradientEngine", "Gradients", "loop", "vmap"]

@@ -1,0 +1,49 @@
+"""The contract of a gradient engine.
+
+Letters: L workers hosted here, b samples each.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss, a scalar
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What one forward and backward of all hosted workers gives."""
+
+    values: Tensors  # {parameter: [L, *shape]}, zeros where a parameter was not used
+    loss: Tensor  # each worker's mean loss, [L]
+    output: Tensor  # the model's, [L, b, ...]
+    buffers: Tensors  # {buffer: [L, *shape]}: each worker's own BatchNorm statistics
+
+
+class GradientEngine(ABC):
+    """Computes the gradient of each worker's mean loss at shared parameters."""
+
+    def __init__(self, model: nn.Module, criterion: Criterion) -> None:
+        self.model = model
+        self.criterion = criterion
+
+    @abstractmethod
+    def __call__(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return the gradients for batches `x` [L, b, ...], `y` [L, b, ...].
+
+        `params` {name: [*shape]} are shared, `buffers` {name: [L, *shape]} per worker and left
+        unchanged; `keys` [L] int64 are each worker's random stream, for dropout.
+        """
+
+    def loss(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return one worker's mean loss and output; buffers are updated in place."""
+        output = torch.func.functional_call(self.model, (params, buffers), (x,))
+        return self.criterion(output, y), output.detach()

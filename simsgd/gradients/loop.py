@@ -1,0 +1,35 @@
+"""Per-worker gradients by one ordinary backward for each worker: the obviously correct engine.
+
+Letters: L workers hosted here, b samples each.
+"""
+
+import torch
+from torch import Tensor
+
+from ..registry import register
+from .contract import GradientEngine, Gradients, Tensors
+from .randomness import KeyedDropout
+
+
+@register("engine", "loop")
+class Loop(GradientEngine):
+    """One worker after another; takes any model that autograd can differentiate."""
+
+    def __call__(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return the gradients of all workers; shapes as in `GradientEngine`."""
+        workers = len(keys)
+        after = {name: buffer.clone() for name, buffer in buffers.items()}
+        values = {name: p.new_empty(workers, *p.shape) for name, p in params.items()}
+        losses, outputs = [], []
+        for w in range(workers):
+            own = {name: buffer[w] for name, buffer in after.items()}  # views, updated in place
+            with KeyedDropout(keys[w]):
+                loss, output = self.loss(params, own, x[w], y[w])
+            grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+            for row, grad in zip(values.values(), grads, strict=True):
+                row[w] = grad
+            losses.append(loss.detach())
+            outputs.append(output)
+        return Gradients(values, torch.stack(losses), torch.stack(outputs), after)

@@ -1,0 +1,88 @@
+"""Per-worker gradients by `torch.func.vmap`: the definition, in one batched call.
+
+Letters: L workers hosted here, b samples each.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..registry import register
+from ..settings import SettingError
+from .contract import Criterion, GradientEngine, Gradients, Tensors
+from .randomness import KeyedDropout
+
+
+@register("engine", "vmap")
+class Vmap(GradientEngine):
+    """All workers at once: `vmap(grad_and_value(loss))` with shared parameters."""
+
+    def __init__(self, model: torch.nn.Module, criterion: Criterion) -> None:
+        super().__init__(model, criterion)
+        self._mapped = torch.func.vmap(
+            torch.func.grad_and_value(self._one_worker, has_aux=True),
+            in_dims=(None, 0, 0, 0, 0),
+            randomness="error",
+        )
+
+    def __call__(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return the gradients of all workers; shapes as in `GradientEngine`.
+
+        Raises `SettingError` for a model with a part that does not batch under vmap.
+        """
+        shared = {name: parameter.detach() for name, parameter in params.items()}
+        try:
+            values, (loss, (output, after)) = self._mapped(shared, buffers, x, y, keys)
+        except RuntimeError as wrong:
+            raise self._explained(wrong, shared, buffers, x, y, keys) from wrong
+        return Gradients(values, loss, output, after)
+
+    def _one_worker(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+        own = {name: buffer.clone() for name, buffer in buffers.items()}  # else the caller's change
+        with KeyedDropout(key):
+            loss, output = self.loss(params, own, x, y)
+        return loss, (output, own)
+
+    def _explained(self, wrong: RuntimeError, *arguments: Any) -> Exception:
+        """Return the error that names the module which failed, or the error itself.
+
+        It is the module's fault if one worker alone can be computed without vmap.
+        """
+        entered: list[str] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda *_, name=name: entered.append(name))
+            for name, module in self.model.named_modules()
+        ]
+        try:
+            self._mapped(*arguments)
+        except RuntimeError:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not self._computes_unmapped(*arguments):
+            return wrong
+        name = entered[-1] if entered else ""
+        kind = type(self.model.get_submodule(name)).__name__
+        where = f"{name} ({kind})" if name else kind
+        reason = str(wrong).strip().splitlines()[0]
+        return SettingError(
+            "engine", "vmap", f"cannot batch the module {where}: {reason}", "use engine loop"
+        )
+
+    def _computes_unmapped(self, params: Tensors, *mapped: Any) -> bool:
+        one: list[Any] = [
+            {name: t[0].clone() for name, t in a.items()} if isinstance(a, dict) else a[0]
+            for a in mapped
+        ]
+        try:
+            with torch.no_grad():
+                self._one_worker(params, *one)
+        except RuntimeError:
+            return False
+        return True

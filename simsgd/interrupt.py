@@ -1,0 +1,37 @@
+"""Ends a run between two steps when the user or the cluster asks for it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Request:
+    """Whether somebody asked to stop."""
+
+    made = False
+
+
+@contextmanager
+def requests() -> Iterator[Request]:
+    """Note Ctrl-C and SIGTERM instead of dying; the second Ctrl-C ends at once.
+
+    Signals can only be caught in the main thread; elsewhere nothing changes.
+    """
+    request = Request()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if request.made and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.made = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

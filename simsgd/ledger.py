@@ -1,0 +1,59 @@
+"""The bytes of every step, by worker, segment and direction.
+
+Letters: W simulated workers, L workers hosted here.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What the hosted workers put into one collective."""
+
+    segment: str
+    direction: str  # up: from the workers; down: to them
+    collective: str  # all-reduce or all-gather
+    payload: Tensor  # bytes of each worker's buffer, [L] int64
+
+    def on_network(self, workers: int) -> Tensor:
+        """Return the bytes that all workers together put on the network, int64.
+
+        Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
+        "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
+        reaches the W - 1 others, one copy each.
+        """
+        total = self.payload.sum()
+        if self.collective == "all-reduce":
+            return total * 2 * (workers - 1) // workers
+        return total * (workers - 1)
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """The bytes of one step; tensors stay on the device until somebody reads them."""
+
+    payload: Tensor  # of each hosted worker, [L] int64
+    network: Tensor  # of all workers together, int64
+    dense: int  # of one worker's uncompressed gradient
+
+
+class Ledger:
+    """Collects the transfers of a step."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.transfers: list[Transfer] = []
+
+    def add(self, transfer: Transfer) -> None:
+        """Record a transfer of the current step."""
+        self.transfers.append(transfer)
+
+    def close(self, dense: int) -> StepBytes:
+        """Return the bytes of the step and begin the next; `dense` as in `StepBytes`."""
+        payload = torch.stack([t.payload for t in self.transfers]).sum(0)  # [L]
+        network = torch.stack([t.on_network(self.workers) for t in self.transfers]).sum()
+        self.transfers = []
+        return StepBytes(payload, network, dense)

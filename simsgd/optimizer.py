@@ -1,0 +1,87 @@
+"""The optimizer that a regime names, and where weight decay acts.
+
+Letters: P all parameters.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .regime import Settings, optimizer_arguments, optimizer_class
+from .settings import SettingError, require
+
+
+class RegimeOptimizer:
+    """A torch.optim optimizer whose class and settings follow a regime.
+
+    It is rebuilt only when the class changes: a new lr keeps the momentum. Settings that both
+    classes take carry over.
+    """
+
+    def __init__(self, params: dict[str, nn.Parameter]) -> None:
+        self.params = params
+        self.name = ""
+        self.inner: torch.optim.Optimizer | None = None
+        self.decayed: dict[str, Tensor] = {}  # momentum of the decay alone, see `decay`
+
+    def follow(self, settings: Settings) -> None:
+        """Take over the settings now in force.
+
+        Raises `SettingError` for a missing lr or values that the optimizer refuses.
+        """
+        name = settings.get("optimizer", "SGD")
+        takes = optimizer_arguments(name)
+        values = {key: value for key, value in settings.items() if key in takes}
+        require("lr" in values, "regime", None, "sets no lr", "set it there or give lr")
+        if name != self.name:
+            self._build(name, values)
+        assert self.inner is not None
+        for group in self.inner.param_groups:
+            group.update(values)
+
+    def decay(
+        self, heard: dict[str, Tensor], weight_decay: float, momentum: float, nesterov: bool
+    ) -> None:
+        """Add weight decay, with a momentum of its own, to the averaged gradient in place.
+
+        d = weight_decay * p, buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is
+        added. Where a memory owns the gradient's momentum, this makes the decay what it is in
+        momentum SGD; it never passes the compressor.
+        """
+        for name, parameter in self.params.items():
+            pull = parameter.detach() * weight_decay
+            buffer = self.decayed.setdefault(name, torch.zeros_like(pull))
+            buffer.mul_(momentum).add_(pull)
+            heard[name].add_(pull.add_(buffer, alpha=momentum) if nesterov else buffer)
+
+    def step(self, heard: dict[str, Tensor]) -> None:
+        """Move the parameters along {name: [*shape]}."""
+        assert self.inner is not None
+        for name, parameter in self.params.items():
+            parameter.grad = heard[name]
+        self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a resumed run needs."""
+        inner = None if self.inner is None else self.inner.state_dict()
+        return {"name": self.name, "inner": inner, "decayed": dict(self.decayed)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.decayed = {
+            name: buffer.to(self.params[name]) for name, buffer in state["decayed"].items()
+        }
+        if state["inner"] is not None:
+            self._build(state["name"], {"lr": 0.0})
+            assert self.inner is not None
+            self.inner.load_state_dict(state["inner"])
+
+    def _build(self, name: str, values: Settings) -> None:
+        chosen: Any = optimizer_class(name)
+        try:
+            self.inner = chosen(list(self.params.values()), **values)
+        except (TypeError, ValueError) as wrong:
+            raise SettingError("optimizer", name, f"refuses its settings: {wrong}") from wrong
+        self.name = name

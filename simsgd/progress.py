@@ -1,0 +1,51 @@
+"""What a run shows while it goes on: a bar on a terminal or in a notebook, lines elsewhere."""
+
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+from tqdm.auto import tqdm
+
+from .runlog import in_units
+
+
+class Progress:
+    """A bar over steps, and lines that also go to the log."""
+
+    def __init__(self, total: int, done: int, quiet: bool, log: Callable[[str], None]) -> None:
+        seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self.quiet = quiet
+        self.log = log
+        self.bar = tqdm(
+            total=total,
+            initial=done,
+            unit="step",
+            disable=quiet or not seen,
+            dynamic_ncols=True,
+            leave=False,
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.close()
+
+    def advance(self) -> None:
+        """Count one step."""
+        self.bar.update()
+
+    def show(self, loss: float, error: float, sent: int) -> None:
+        """Show the loss, the epoch's training error so far in percent, and one worker's bytes."""
+        self.bar.set_postfix_str(f"loss {loss:.3f}, error {error:.1f} %, sent {in_units(sent)}")
+
+    def say(self, text: str) -> None:
+        """Print and log a text."""
+        self.log(text)
+        if not self.quiet:
+            tqdm.write(text)

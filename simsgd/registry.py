@@ -1,0 +1,127 @@
+"""Methods by name: one registration each, one grammar to ask for them.
+
+`SPEC = part ("+" part)*`, `part = name [":" arg ("," arg)*]`, `arg = value | key=value`.
+Positional values fill the fields of the method's dataclass in order: `topk:0.01`.
+A method of a user's own is a file and a class, `./mine.py:Mine`, or an entry point of an installed
+package in the group `simsgd.compressors`, `simsgd.memories` or `simsgd.exchanges`.
+"""
+
+import ast
+import dataclasses
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from .settings import SettingError, require, unknown
+
+_methods: dict[str, dict[str, type]] = {}
+_Method = TypeVar("_Method", bound=type)
+
+
+def register(kind: str, name: str) -> Callable[[_Method], _Method]:
+    """Return a decorator that makes a class available as `name` among the methods of `kind`."""
+
+    def add(method: _Method) -> _Method:
+        assert name not in _methods.setdefault(kind, {}), f"{kind} {name} is registered twice"
+        _methods[kind][name] = method
+        return method
+
+    return add
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all methods of a kind, those of installed packages included."""
+    return sorted({*_methods.get(kind, {}), *(point.name for point in _entry_points(kind))})
+
+
+def find(kind: str, name: str) -> type:
+    """Return the class behind a name, or behind `FILE.py:Name`.
+
+    Raises `SettingError` for an unknown name, the nearest ones first.
+    """
+    if name in _methods.get(kind, {}):
+        return _methods[kind][name]
+    for point in _entry_points(kind):
+        if point.name == name:
+            loaded: type = point.load()
+            return loaded
+    raise unknown(kind, name, names(kind))
+
+
+def build(kind: str, spec: str) -> list[Any]:
+    """Return one instance for each part of a spec.
+
+    Raises `SettingError` for an unknown name or argument, or a value the method refuses.
+    """
+    return [_part(kind, part, spec) for part in re.split(r"\+(?=[A-Za-z_./])", spec)]
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """Run a user's Python file and return it as a module.
+
+    Raises `SettingError` if there is no such file.
+    """
+    require(path.is_file(), name, str(path), "names a file that does not exist")
+    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    return module
+
+
+def literal(text: str) -> Any:
+    """Return the Python literal a text stands for, or the text itself; nothing is evaluated."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _part(kind: str, part: str, spec: str) -> Any:
+    own = re.fullmatch(r"(.+\.py):(\w+)(?::(.*))?", part)
+    if own:
+        method = getattr(load_file(Path(own[1]), kind), own[2], None)
+        require(isinstance(method, type), kind, part, f"names no class {own[2]} in {own[1]}")
+        arguments = own[3]
+    else:
+        name, _, arguments = part.partition(":")
+        method = find(kind, name)
+    return _instance(kind, method, arguments or "", spec)
+
+
+def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
+    fields = [f.name for f in dataclasses.fields(method) if f.init]
+    given: dict[str, Any] = {}
+    for place, argument in enumerate(filter(None, arguments.split(","))):
+        key, equals, value = argument.partition("=")
+        if not equals:
+            require(place < len(fields), kind, spec, f"takes at most {len(fields)} values")
+            key, value = fields[place], argument
+        key = key.strip()
+        require(key in fields, kind, spec, f"has no setting {key}", f"it has {', '.join(fields)}")
+        given[key] = literal(value.strip())
+    missing = [
+        f.name
+        for f in dataclasses.fields(method)
+        if f.name not in given
+        and f.default is dataclasses.MISSING
+        and f.default_factory is dataclasses.MISSING
+    ]
+    require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}")
+    try:
+        return method(**given)
+    except TypeError as wrong:
+        raise SettingError(kind, spec, f"does not fit: {wrong}") from wrong
+
+
+def _entry_points(kind: str) -> importlib.metadata.EntryPoints:
+    plural = {"memory": "memories"}.get(kind, kind + "s")
+    return importlib.metadata.entry_points(group=f"simsgd.{plural}")

@@ -1,0 +1,65 @@
+"""What a user sets: how a wrong value is reported, and how a fraction is counted."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from decimal import Decimal
+
+VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
+INDEX_CODINGS = ("int32", "int64", "packed")
+GRANULARITIES = ("layer", "model")
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used, told in one line: its name, its value, the rule, the fix.
+
+    The command line prints it with the option's spelling and exits with code 2.
+    """
+
+    def __init__(self, name: str, value: object, rule: str, fix: str = "") -> None:
+        self.name, self.value, self.rule, self.fix = name, value, rule, fix
+        super().__init__(self.told(name))
+
+    def told(self, name: str) -> str:
+        """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
+        got = "" if self.value is None else f", got {_shown(self.value)}"
+        return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
+
+
+def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> None:
+    """Raise `SettingError` unless `holds`."""
+    if not holds:
+        raise SettingError(name, value, rule, fix)
+
+
+def unknown(name: str, value: str, known: Iterable[str], fix: str = "") -> SettingError:
+    """Return the error for a name that is not among `known`: the nearest first, then all."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(value, choices, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return SettingError(name, value, "is not known", f"{hint}known: {', '.join(choices)}{fix}")
+
+
+def count(fraction: float, n: int) -> int:
+    """Return how many of `n` entries a fraction keeps: `max(1, ceil(fraction * n))`.
+
+    Counted in decimal, as the fraction is written: in binary floating point
+    `ceil((1 - 0.999) * 1000)` is 2.
+
+    >>> count(0.001, 1000), count(0.001, 10), count(1.0, 7)
+    (1, 1, 7)
+    """
+    return max(1, math.ceil(Decimal(str(fraction)) * n))
+
+
+def kept(prune: float) -> float:
+    """Return the fraction kept when the fraction `prune` is dropped, exact in decimal.
+
+    >>> kept(0.999)
+    0.001
+    """
+    return float(1 - Decimal(str(prune)))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) and value else repr(value)

@@ -1,0 +1,95 @@
+"""The sums over the steps of a run, and the rows of its tables made from them.
+
+Letters: W workers, L hosted here, B global batch.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from .record import StepRecord
+
+
+@dataclass
+class Tally:
+    """Sums over the steps of this epoch, and over those of the whole run."""
+
+    samples: int = 0  # of this epoch
+    steps: int = 0
+    loss: float = 0.0
+    wrong1: int = 0
+    wrong5: int = 0
+    seconds: float = 0.0
+    lr: float = 0.0  # at the last step
+    kept: float = 1.0
+    payload_bytes: int = 0  # of the whole run, over all workers
+    network_bytes: int = 0
+    dense_bytes: int = 0  # of the whole run, of one worker
+
+    def add(self, record: StepRecord, missed: Tensor, seconds: float) -> dict[str, Any]:
+        """Add a step and return its row of steps.csv; this waits for the device.
+
+        `missed` [2] counts the samples that 1 and 5 guesses miss.
+        """
+        payload, loss = record.payload_bytes, record.loss
+        wrong1, wrong5 = missed.tolist()
+        self.samples += len(record.output)
+        self.steps += 1
+        self.loss += loss
+        self.wrong1 += wrong1
+        self.wrong5 += wrong5
+        self.seconds += seconds
+        self.lr, self.kept = record.lr, record.kept
+        self.payload_bytes += sum(payload)
+        self.network_bytes += record.network_bytes
+        self.dense_bytes += record.dense_bytes
+        return {
+            "step": record.step,
+            "epoch": record.epoch,
+            "loss": loss,
+            "lr": record.lr,
+            "kept": record.kept,
+            "payload_bytes": round(sum(payload) / len(payload)),
+            "payload_bytes_min": min(payload),
+            "payload_bytes_max": max(payload),
+            "dense_bytes": record.dense_bytes,
+            "network_bytes": round(record.network_bytes / len(payload)),
+            "seconds": seconds,
+        }
+
+    def epoch_row(
+        self, epoch: int, step: int, workers: int, measured: dict[str, float]
+    ) -> dict[str, Any]:
+        """Return the row of epochs.csv for an epoch that ended with `step` steps done.
+
+        `measured` holds loss, error1 and error5 of the validation split.
+        """
+        return {
+            "epoch": epoch,
+            "step": step,
+            "lr": self.lr,
+            "kept": self.kept,
+            "train_loss": self.loss / self.steps,
+            "train_error1": self.train_error1,
+            "train_error5": 100 * self.wrong5 / self.samples,
+            **{f"val_{name}": value for name, value in measured.items()},
+            "payload_bytes": round(self.payload_bytes / workers),
+            "dense_bytes": self.dense_bytes,
+            "network_bytes": round(self.network_bytes / workers),
+            "seconds": self.seconds,
+        }
+
+    @property
+    def train_error1(self) -> float:
+        """Error@1 of this epoch's training batches so far, in percent."""
+        return 100 * self.wrong1 / self.samples
+
+    def next_epoch(self) -> None:
+        """Begin the sums of an epoch anew."""
+        self.samples = self.steps = self.wrong1 = self.wrong5 = 0
+        self.loss = self.seconds = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums as plain values."""
+        return asdict(self)

@@ -1,0 +1,229 @@
+"""A run from its first step to its last: epochs, evaluation, checkpoints, resuming.
+
+Letters: W workers, B global batch.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from .config import Config
+from .environment import environment
+from .evaluation import evaluate, wrong
+from .experiment import Experiment
+from .interrupt import Request, requests
+from .progress import Progress
+from .record import StepRecord
+from .runlog import Run, RunFolder, default_name, load_checkpoint
+from .settings import SettingError, count, kept, require
+from .tally import Tally
+
+_MAY_CHANGE = {  # settings that a resumed run may have other values of
+    "resume", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
+}  # fmt: skip
+
+
+class Diverged(RuntimeError):
+    """A loss became NaN or infinite; the last good checkpoint was kept."""
+
+
+class Interrupted(RuntimeError):
+    """Somebody asked to stop; all is saved."""
+
+
+def train(**settings: Any) -> Run:
+    """Simulate the training that the settings of `Config` describe, and return the run.
+
+    `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
+    Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
+    no longer finite, `Interrupted` after Ctrl-C.
+    """
+    experiment = Experiment.of(_config(settings))
+    folder = _folder(experiment.config)
+    try:
+        with requests() as request:
+            Trainer(experiment, folder, request).run()
+    finally:
+        folder.discard()
+    return Run(folder.folder)
+
+
+@dataclass
+class Trainer:
+    """Drives an experiment's simulator and writes its run folder."""
+
+    experiment: Experiment
+    folder: RunFolder
+    request: Request
+    tally: Tally = field(default_factory=Tally)
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    best: float = math.inf  # least validation error@1, in percent
+    pending: list[tuple[StepRecord, Tensor, float]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Train from where the folder stands to the last epoch."""
+        self._resume()
+        config, batches = self.experiment.config, self.experiment.batches
+        assert config.epochs is not None
+        done = self.epoch * batches + self.batch
+        self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
+        with self.progress:
+            self.progress.say(self._opening())
+            for epoch in range(self.epoch, config.epochs):
+                self._train_epoch(epoch)
+                self._end_epoch()
+
+    def _train_epoch(self, epoch: int) -> None:
+        for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
+            record = self.experiment.simulator.step(x, y, epoch)
+            self.pending.append((record, wrong(record.output, y), time.perf_counter() - self.began))
+            self.batch += 1
+            self.progress.advance()
+            self._between_steps(record)
+        self._write_steps()
+
+    def _timed(self, batches: Any) -> Any:
+        """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
+        self.began = time.perf_counter()
+        for batch in batches:
+            yield batch
+            self.began = time.perf_counter()
+
+    def _between_steps(self, record: StepRecord) -> None:
+        config = self.experiment.config
+        if len(self.pending) >= config.log_every:
+            self._write_steps()
+        if self.request.made or _due(record.step, config.checkpoint_every):
+            self._save()
+        if self.request.made:
+            go_on = f"simsgd train --resume {self.folder.folder}"
+            raise Interrupted(f"stopped after step {record.step}; go on with: {go_on}")
+
+    def _end_epoch(self) -> None:
+        experiment, tally = self.experiment, self.tally
+        began = time.perf_counter()
+        model = experiment.simulator.evaluation_model(experiment.config.evaluate_buffers)
+        measured = evaluate(experiment, model)
+        tally.seconds += time.perf_counter() - began
+        steps, workers = experiment.simulator.steps, experiment.config.workers
+        row = tally.epoch_row(self.epoch, steps, workers, measured)
+        self.folder.add_epoch(row)
+        self.progress.say(_line(row))
+        is_best = measured["error1"] < self.best
+        self.best = min(self.best, measured["error1"])
+        tally.next_epoch()
+        self.epoch, self.batch = self.epoch + 1, 0
+        self._save(is_best)
+
+    def _write_steps(self) -> None:
+        """Read the pending records, which waits for the device, and write their rows."""
+        for record, missed, seconds in self.pending:
+            if not record.losses.isfinite().all():
+                raise self._diverged(record)
+            self.folder.add_step(self.tally.add(record, missed, seconds))
+        if self.pending:
+            sent = self.tally.payload_bytes // self.experiment.config.workers
+            self.progress.show(self.pending[-1][0].loss, self.tally.train_error1, sent)
+        self.pending = []
+        self.folder.flush_steps()
+
+    def _diverged(self, record: StepRecord) -> Diverged:
+        self.folder.flush_steps()
+        worker = int((~record.losses.isfinite()).nonzero()[0])
+        last = self.folder.folder / "last.pt"
+        saved = f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
+        text = (
+            f"the loss of worker {worker} became {float(record.losses[worker])} at step "
+            f"{record.step}, epoch {record.epoch}; {saved}; try a lower lr, or clip"
+        )
+        self.folder.log(text)
+        return Diverged(text)
+
+    def _save(self, best: bool = False) -> None:
+        self._write_steps()
+        simulator, config = self.experiment.simulator, self.experiment.config
+        state = {
+            "config": config.plain(),
+            "model": simulator.evaluation_model(config.evaluate_buffers).state_dict(),
+            "simulator": simulator.state_dict(),
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "best": self.best,
+            "tally": self.tally.state_dict(),
+        }
+        self.folder.save(state, best)
+
+    def _resume(self) -> None:
+        if self.experiment.config.resume is None:
+            return
+        if (self.folder.folder / "last.pt").exists():  # else it ended before its first checkpoint
+            state = load_checkpoint(self.folder.folder)
+            self.experiment.simulator.load_state_dict(state["simulator"])
+            self.epoch, self.batch, self.best = state["epoch"], state["batch"], state["best"]
+            self.tally = Tally(**state["tally"])
+        self.folder.truncate(self.experiment.simulator.steps, self.epoch)
+
+    def _opening(self) -> str:
+        simulator, config = self.experiment.simulator, self.experiment.config
+        segments = simulator.layout.segments
+        lines = [
+            f"{config.model} on {config.dataset}: {simulator.layout.n:,} parameters, "
+            f"{config.workers} workers x {config.worker_batch} samples, "
+            f"{self.experiment.batches} steps an epoch, {config.epochs} epochs, {config.device}"
+        ]
+        if config.prune:
+            pruned = [segment.n for segment in segments if not segment.dense]
+            sent = sum(count(kept(config.prune), n) for n in pruned)
+            lines.append(
+                f"prune {config.prune:g} keeps {sent:,} of {sum(pruned):,} entries of each "
+                f"worker's gradient; {simulator.layout.n - sum(pruned):,} more are sent whole; "
+                f"memory {config.memory}"
+            )
+        if simulator.steps:
+            lines.append(f"resumed after step {simulator.steps}")
+        return "\n".join(lines)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    ratio = row["dense_bytes"] / row["payload_bytes"]
+    return (
+        f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
+        f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
+        f"val error@1 {row['val_error1']:.2f} %, sent 1/{ratio:.1f} of dense so far"
+    )
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _config(given: Mapping[str, Any]) -> Config:
+    asked = Config.of(given)
+    if asked.resume is None:
+        return asked
+    folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume
+    if folder.suffix == ".pt":
+        told = "is not where the run stopped"
+        raise SettingError("resume", str(folder), told, f"give the folder, {folder.parent}")
+    own = Config.from_plain(Run(folder).config)
+    for name in given.keys() - _MAY_CHANGE:
+        before, now = getattr(own, name), getattr(asked, name)
+        require(now == before, name, now, f"cannot change on resume, the run has {before}")
+    changed = {name: getattr(asked, name) for name in given.keys() & _MAY_CHANGE}
+    return dataclasses.replace(own, **{**changed, "resume": folder})
+
+
+def _folder(config: Config) -> RunFolder:
+    plain = {**config.plain(), "resume": None, "environment": environment(config.device)}
+    if config.resume is not None:
+        folder = RunFolder.resume(config.resume)
+        folder.write_config({**plain, "name": folder.name})
+        return folder
+    name = config.name or default_name(plain, config.runs_dir)
+    return RunFolder.create(config.runs_dir, name, {**plain, "name": name}, config.overwrite)

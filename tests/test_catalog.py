@@ -1,0 +1,229 @@
+"""Models and regimes by name, factories and their settings, and the networks shipped here."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.nn.functional import cross_entropy
+
+from simsgd import catalog
+from simsgd.settings import SettingError
+
+State = dict[str, torch.Tensor]
+ours = catalog.names("models")
+
+
+def test_a_model_is_loaded_by_its_name() -> None:
+    assert catalog.load("models", "resnet").__name__ == "simsgd.models.resnet"
+
+
+def test_private_files_are_no_models() -> None:
+    assert not any(name.startswith("_") for name in ours)
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("models", "model"), ("regimes", "regime")])
+def test_an_unknown_name_is_told_with_all_that_are_known(kind: str, setting: str) -> None:
+    with pytest.raises(SettingError, match=f"^{setting} is not known, got zzz; known: "):
+        catalog.load(kind, "zzz")
+
+
+def test_a_mistyped_model_is_answered_by_the_nearest() -> None:
+    with pytest.raises(SettingError, match="did you mean resnet"):
+        catalog.load("models", "resent")
+
+
+def test_a_file_of_ones_own_is_a_model(tmp_path: Path) -> None:
+    module = _file(tmp_path, "def mine(num_classes):\n    return nn.Linear(3, num_classes)\n")
+    assert _built(module).out_features == 7
+
+
+def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"^model names a file that does not exist"):
+        catalog.load("models", str(tmp_path / "nothing.py"))
+
+
+def test_the_factory_named_as_the_file_comes_before_model(tmp_path: Path) -> None:
+    one = "def model():\n    return nn.Linear(3, 1)\n"
+    two = "def mine():\n    return nn.Linear(3, 2)\n"
+    assert _built(_file(tmp_path, one)).out_features == 1
+    assert _built(_file(tmp_path, one + two)).out_features == 2
+
+
+def test_a_file_without_a_factory_is_told_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="neither a function mine nor one called model"):
+        _built(_file(tmp_path, "mine = 3\n"))
+
+
+def test_a_factory_that_makes_no_network_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"makes a int, no torch\.nn\.Module"):
+        _built(_file(tmp_path, "def mine():\n    return 3\n"))
+
+
+def test_a_setting_of_the_user_comes_before_what_the_data_say(tmp_path: Path) -> None:
+    module = _file(tmp_path, "def mine(num_classes):\n    return nn.Linear(3, num_classes)\n")
+    assert _built(module, num_classes=4).out_features == 4
+
+
+def test_a_setting_that_the_model_does_not_take_is_answered_by_those_it_takes() -> None:
+    with pytest.raises(SettingError, match=r"not take: layers, got layers=3; .*depth, width"):
+        catalog.build_model("resnet", {"layers": 3}, 10, (3, 32, 32))
+
+
+def test_a_factory_of_any_settings_is_given_all(tmp_path: Path) -> None:
+    module = _file(tmp_path, "def mine(**config):\n    return nn.Linear(3, config['units'])\n")
+    assert _built(module, units=5).out_features == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "told"),
+    [
+        ("resnet", {"depth": 21}, r"depth must be 6n \+ 2"),
+        ("resnet", {"depth": "deep"}, r"depth must be 6n \+ 2"),
+        ("resnet", {"width": 0}, "width must be a whole number"),
+        ("resnet", {"shortcut": "C"}, "shortcut must be A"),
+        ("mlp", {"hidden": (0,)}, "hidden must be"),
+        ("mlp", {"hidden": "many"}, "hidden must be"),
+        ("lenet", {"input_shape": (784,)}, "images of at least 4 x 4"),
+    ],
+)
+def test_a_value_that_a_model_refuses_is_a_setting_error(
+    name: str, config: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(SettingError, match=f"^model_config does not fit: .*{told}"):
+        catalog.build_model(name, config, 10, (3, 32, 32))
+
+
+def test_what_a_network_carries_comes_before_what_its_file_does(tmp_path: Path) -> None:
+    module = _file(tmp_path, "epochs = 3\ndef mine():\n    return nn.Linear(1, 1)\n")
+    network: Any = _built(module)
+    assert catalog.attribute(module, network, "epochs") == 3
+    network.epochs = 4
+    assert catalog.attribute(module, network, "epochs") == 4
+
+
+def test_what_nobody_carries_is_the_default() -> None:
+    module = catalog.load("models", "mlp")
+    assert catalog.attribute(module, nn.Identity(), "criterion", cross_entropy) is cross_entropy
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("", {}),
+        ("depth=20, width=1", {"depth": 20, "width": 1}),
+        ("hidden=(256, 128), bias = true", {"hidden": (256, 128), "bias": True}),
+        ("hidden=256,128,rate=1e-3", {"hidden": (256, 128), "rate": 1e-3}),
+        ("shortcut=B", {"shortcut": "B"}),
+        ("evil=__import__('os')", {"evil": "__import__('os')"}),
+    ],
+)
+def test_settings_are_read_from_a_text(text: str, settings: dict[str, Any]) -> None:
+    assert catalog.parse_config(text) == settings
+
+
+@pytest.mark.parametrize("text", ["depth", "depth 20", "=3", "depth=", "1=2"])
+def test_a_text_that_holds_no_settings_is_answered_by_an_example(text: str) -> None:
+    with pytest.raises(SettingError, match=r'model_config must read .* "depth=20, width=1"'):
+        catalog.parse_config(text)
+
+
+def test_a_setting_given_twice_is_refused() -> None:
+    with pytest.raises(SettingError, match="sets depth twice"):
+        catalog.parse_config("depth=20, depth=32")
+
+
+@pytest.mark.parametrize("name", ours)
+@pytest.mark.parametrize("input_shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 20, 36)])
+def test_every_model_takes_images_of_any_size(name: str, input_shape: tuple[int, ...]) -> None:
+    network = catalog.build_model(name, {}, 7, input_shape)
+    assert network(torch.randn(2, *input_shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ours)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_model_carries_transforms_that_fit_its_input(name: str, channels: int) -> None:
+    module = catalog.load("models", name)
+    network = catalog.build_model(module, {}, 10, (channels, 32, 32))
+    images = torch.rand(2, channels, 32, 32)
+    for transform in catalog.attribute(module, network, "input_transform").values():
+        drawn = [torch.rand(2, transform.draws)] if hasattr(transform, "draws") else []
+        assert transform(images, *drawn).shape == images.shape
+
+
+@pytest.mark.parametrize("name", ours)
+def test_every_model_drops_its_rate_before_its_last_epoch(name: str) -> None:
+    module = catalog.load("models", name)
+    assert max(module.regime) < module.epochs
+    assert all(later["lr"] < module.regime[0]["lr"] for later in list(module.regime.values())[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "count"),
+    [
+        ("lenet", {}, 64_844),
+        ("mlp", {}, 203_530),
+        ("resnet", {}, 269_722),
+        ("resnet", {"shortcut": "B"}, 272_474),
+        ("resnet", {"depth": 56}, 853_018),
+    ],
+)
+def test_models_have_the_published_number_of_parameters(
+    name: str, config: dict[str, Any], count: int
+) -> None:
+    input_shape = (3, 32, 32) if name == "resnet" else (1, 28, 28)
+    network = catalog.build_model(name, config, 10, input_shape)
+    assert sum(parameter.numel() for parameter in network.parameters()) == count
+
+
+def test_a_zero_padded_shortcut_keeps_every_second_pixel_and_adds_zeros() -> None:
+    module: Any = importlib.import_module("simsgd.models.resnet")
+    images = torch.randn(2, 3, 6, 6)
+    out = module.ZeroPad(extra=2, stride=2)(images)
+    assert torch.equal(out[:, :3], images[:, :, ::2, ::2])
+    assert torch.equal(out[:, 3:], torch.zeros(2, 2, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("lenet", {}),
+        ("mlp", {}),
+        ("resnet", {"depth": 8}),
+        ("resnet", {"depth": 8, "shortcut": "B"}),
+    ],
+)
+def test_gradients_of_all_workers_at_once_equal_one_by_one(
+    name: str, config: dict[str, Any]
+) -> None:
+    torch.manual_seed(0)
+    workers = range(3)
+    networks = [catalog.build_model(name, config, 10, (3, 16, 16)).double() for _ in workers]
+    images, labels = torch.randn(3, 4, 3, 16, 16).double(), torch.randint(10, (3, 4))
+    parameters = {key: value.detach() for key, value in networks[0].named_parameters()}
+    buffers = stack_module_state(networks)[1]
+    single = [{key: value[w].clone() for key, value in buffers.items()} for w in workers]
+
+    def loss(shared: State, own: State, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return cross_entropy(functional_call(networks[0], (shared, own), (x,)), y), own
+
+    gradient = grad(loss, has_aux=True)
+    together = vmap(gradient, in_dims=(None, 0, 0, 0))(parameters, buffers, images, labels)
+    for w in workers:
+        alone = gradient(parameters, single[w], images[w], labels[w])
+        row = tuple({key: value[w] for key, value in part.items()} for part in together)
+        torch.testing.assert_close(row, alone, rtol=1e-9, atol=1e-11)
+
+
+def _file(folder: Path, content: str) -> ModuleType:
+    path = folder / "mine.py"
+    path.write_text(f"from torch import nn\n{content}")
+    return catalog.load("models", str(path))
+
+
+def _built(module: ModuleType, **config: Any) -> Any:
+    return catalog.build_model(module, config, 7, (1, 2, 2))

@@ -1,0 +1,30 @@
+import pytest
+
+from simsgd.settings import SettingError, count, kept, require, unknown
+
+
+@pytest.mark.parametrize(
+    ("fraction", "n", "k"),
+    [(0.001, 1000, 1), (0.001, 1001, 2), (0.001, 10, 1), (1.0, 7, 7), (0.1, 30, 3), (0.25, 6, 2)],
+)
+def test_a_fraction_is_counted_as_it_is_written(fraction, n, k):
+    assert count(fraction, n) == k
+
+
+def test_counting_in_binary_would_give_one_too_many():
+    assert count(kept(0.999), 1000) == 1
+
+
+def test_an_error_names_the_setting_the_value_the_rule_and_the_fix():
+    with pytest.raises(SettingError, match="prune must lie in .*, got 1.5; use 0.999"):
+        require(False, "prune", 1.5, "must lie in [0, 1)", "use 0.999")
+
+
+def test_an_error_can_be_told_with_the_options_spelling():
+    assert SettingError("batch_size", 0, "is 0").told("--batch-size") == "--batch-size is 0, got 0"
+
+
+def test_an_unknown_name_suggests_the_nearest_first_then_all():
+    text = str(unknown("model", "lenett", ["resnet", "lenet", "mlp"]))
+    assert "did you mean lenet" in text
+    assert text.endswith("known: lenet, mlp, resnet")
