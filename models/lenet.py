@@ -7,7 +7,7 @@ Differs from the paper: fewer layers, ReLU and max pooling, full connections, so
 
 from torch import nn
 
-from ._vision import PadCrop, digits  # noqa: TID253 (beside this file)
+from ._vision import PadCrop, digits
 
 # For a global batch of 128; the last quarter of the epochs at a tenth of the rate.
 regime = {

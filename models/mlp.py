@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-from ._vision import PadCrop, digits  # noqa: TID253 (beside this file)
+from ._vision import PadCrop, digits
 
 # For a global batch of 128; the last quarter of the epochs at a tenth of the rate.
 regime = {

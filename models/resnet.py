@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._vision import PadCropFlip, cifar, digits  # noqa: TID253 (beside this file)
+from ._vision import PadCropFlip, cifar, digits
 
 # For a batch of 128: 164 epochs are the paper's 64,000 steps, the rate drops at 32,000 and 48,000.
 regime = {

@@ -69,7 +69,7 @@ class Layout:
             sizes = [math.prod(shape) for shape in segment.shapes]
             parts = piece.split(sizes, dim=-1)
             for name, shape, part in zip(segment.parameters, segment.shapes, parts, strict=True):
-                values[name] = part.reshape(*part.shape[:-1], *shape)
+                values[name] = part.reshape((*part.shape[:-1], *shape))
         return values
 
 

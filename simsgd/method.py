@@ -68,7 +68,7 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
 
 def memory_name(recipe: Recipe, regime: Regime) -> str:
     """Return the spec of the memory: the recipe's, by default dgc where something is pruned."""
-    prunes = recipe.prune or "prune" in regime.at(0, 0)
+    prunes = recipe.prune > 0 if recipe.prune is not None else "prune" in regime.at(0, 0)
     return recipe.memory or ("dgc" if prunes else "none")
 
 

@@ -3,6 +3,7 @@
 Letters: P all parameters.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -71,12 +72,12 @@ class RegimeOptimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         self.decayed = {
-            name: buffer.to(self.params[name]) for name, buffer in state["decayed"].items()
+            name: buffer.to(self.params[name], copy=True) for name, buffer in state["decayed"].items()
         }
         if state["inner"] is not None:
             self._build(state["name"], {"lr": 0.0})
             assert self.inner is not None
-            self.inner.load_state_dict(state["inner"])
+            self.inner.load_state_dict(copy.deepcopy(state["inner"]))
 
     def _build(self, name: str, values: Settings) -> None:
         chosen: Any = optimizer_class(name)

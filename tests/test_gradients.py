@@ -1,0 +1,209 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from simsgd.draw import Draw
+from simsgd.gradients.clipping import clip_
+from simsgd.registry import find, names
+from simsgd.settings import SettingError
+from simsgd.simulator import Simulator
+
+W, B = 4, 6
+
+
+class Net(nn.Module):
+    """Convolution, BatchNorm, dropout of three kinds, a parameter that nothing uses."""
+
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.features = nn.Dropout2d(p)
+        self.alpha = nn.AlphaDropout(p)
+        self.drop = nn.Dropout(p)
+        self.fc = nn.Linear(4 * 36, 5)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        x = self.features(F.relu(self.norm(self.conv(x)), inplace=True))
+        return self.fc(self.drop(self.alpha(x.flatten(1))))
+
+
+def net(p=0.0, dtype=torch.float64):
+    torch.manual_seed(0)
+    return Net(p).to(dtype)
+
+
+def batch(dtype=torch.float64, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(W, B, 1, 8, 8, generator=generator, dtype=dtype)
+    return x, torch.randint(5, (W, B), generator=generator)
+
+
+def gradients(engine, model, x, y, workers=range(W), step=0):
+    params = dict(model.named_parameters())
+    buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
+    keys = Draw(0, torch.tensor(list(workers))).at(step, "dropout").keys()
+    return find("engine", engine)(model.train(), F.cross_entropy)(params, buffers, x, y, keys)
+
+
+def distance(a, b):
+    """Return the relative distance of all tensors, taken as one vector."""
+    one, other = (torch.cat([t[name].double().flatten() for name in b]) for t in (a, b))
+    return float((one - other).norm() / other.norm())
+
+
+@pytest.fixture(params=names("engine"))
+def engine(request):
+    return request.param
+
+
+def test_an_engine_gives_what_separate_copies_of_the_model_give(engine):
+    x, y = batch()
+    got = gradients(engine, net(), x, y)
+    for w in range(W):
+        model = net().train()
+        loss = F.cross_entropy(model(x[w]), y[w])
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            wanted = torch.zeros(3) if parameter.grad is None else parameter.grad
+            assert torch.allclose(got.values[name][w], wanted.double(), rtol=1e-10, atol=1e-14)
+        for name, buffer in model.named_buffers():
+            assert torch.allclose(got.buffers[name][w].double(), buffer.double(), rtol=1e-12)
+        assert torch.allclose(got.loss[w], loss)
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_all_engines_agree(engine, dtype, close):
+    x, y = batch(dtype)
+    got, wanted = (gradients(e, net(dtype=dtype), x, y) for e in (engine, "loop"))
+    assert distance(got.values, wanted.values) < close
+    assert distance(got.buffers, wanted.buffers) < close
+
+
+def test_all_engines_draw_the_same_dropout(engine):
+    x, y = batch()
+    got, wanted = (gradients(e, net(p=0.4), x, y) for e in (engine, "loop"))
+    assert distance(got.values, wanted.values) < 1e-10
+    assert torch.allclose(got.output, wanted.output, rtol=1e-10)
+
+
+def test_dropout_differs_between_workers_and_steps(engine):
+    x, y = batch()
+    x, y = x[:1].expand(W, *x.shape[1:]), y[:1].expand(W, B)
+    now, later = (gradients(engine, net(p=0.4), x, y, step=s).output for s in (0, 1))
+    assert not torch.allclose(now[0], now[1])
+    assert not torch.allclose(now, later)
+
+
+def test_a_worker_is_the_same_whoever_is_beside_it(engine):
+    x, y = batch()
+    together = gradients(engine, net(p=0.4), x, y)
+    alone = gradients(engine, net(p=0.4), x[2:3], y[2:3], workers=[2])
+    assert torch.allclose(together.values["fc.weight"][2], alone.values["fc.weight"][0])
+
+
+def test_the_callers_buffers_stay_unchanged(engine):
+    model, (x, y) = net(), batch()
+    before = {name: b.clone() for name, b in model.named_buffers()}
+    gradients(engine, model, x, y)
+    assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+
+
+def test_the_global_generator_is_left_alone(engine):
+    before = torch.get_rng_state()
+    gradients(engine, net(p=0.4).double(), *batch())
+    model = net(p=0.4)
+    before = torch.get_rng_state()
+    gradients(engine, model, *batch())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_dropout_keeps_the_expected_share_and_scale():
+    x = torch.ones(W, 500, 100, dtype=torch.float64)
+
+    class Drop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones((), dtype=torch.float64))
+
+        def forward(self, x):
+            return F.dropout(x * self.scale, 0.3, self.training)
+
+    params, keys = {"scale": Drop().scale}, Draw(0, torch.arange(W)).keys()
+    engine = find("engine", "vmap")(Drop(), lambda output, y: output.mean())
+    out = engine(params, {}, x, torch.zeros(W, 500), keys).output
+    values = [0.0, 1 / 0.7]
+    assert all(any(abs(v - w) < 1e-12 for w in values) for v in out.unique().tolist())
+    assert abs((out == 0).double().mean() - 0.3) < 5 * (0.21 / out.numel()) ** 0.5
+
+
+def test_frozen_parameters_get_no_gradient(engine):
+    model = net()
+    model.conv.requires_grad_(False)
+    before = model.conv.weight.clone()
+    simulator = Simulator(model, workers=W, lr=0.1, engine=engine)
+    x, y = batch()
+    simulator.step(x.flatten(0, 1), y.flatten())
+    assert "conv.weight" not in simulator.params
+    assert torch.equal(model.conv.weight, before)
+
+
+class TiedNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+def test_tied_weights_get_the_sum_of_both_uses(engine):
+    model = TiedNet().double()
+    x, y = torch.randn(W, B, 6, dtype=torch.float64), torch.randint(6, (W, B))
+    got = gradients(engine, model, x, y)
+    F.cross_entropy(model(x[0]), y[0]).backward()
+    assert torch.allclose(got.values["first.weight"][0], model.first.weight.grad)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(3, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(x)[0][:, -1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_that_does_not_batch_is_named_with_the_engine_to_use():
+    x, y = torch.randn(W, B, 7, 3), torch.randint(5, (W, B))
+    with torch.backends.mkldnn.flags(enabled=False), pytest.raises(SettingError) as caught:
+        gradients("vmap", Recurrent(), x, y)
+    assert "cannot batch the module inner (GRU)" in str(caught.value)
+    assert str(caught.value).endswith("use engine loop")
+
+
+def test_the_loop_takes_a_module_that_does_not_batch():
+    x, y = torch.randn(W, B, 7, 3), torch.randint(5, (W, B))
+    assert gradients("loop", Recurrent(), x, y).loss.isfinite().all()
+
+
+def test_an_error_of_the_model_itself_stays_what_it_is():
+    with pytest.raises(RuntimeError, match="shape"):
+        gradients("vmap", nn.Linear(3, 2), torch.randn(W, B, 4), torch.zeros(W, B).long())
+
+
+def test_clipping_scales_each_worker_on_its_own():
+    pieces = [torch.tensor([[3.0], [0.3]]), torch.tensor([[4.0], [0.4]])]
+    clip_(pieces, threshold=1.0, workers=4)  # local threshold 0.5; norms are 5 and 0.5
+    assert torch.allclose(torch.cat(pieces, 1), torch.tensor([[0.3, 0.4], [0.3, 0.4]]))
+
+
+def test_clipping_leaves_zero_gradients_zero():
+    pieces = [torch.zeros(2, 3)]
+    clip_(pieces, threshold=1.0, workers=2)
+    assert torch.equal(pieces[0], torch.zeros(2, 3))
