@@ -22,9 +22,9 @@ def lenet(
     num_classes: int = 10,
     input_shape: tuple[int, ...] = (1, 28, 28),
     channels: tuple[int, int] = (8, 16),
-    hidden: int = 230,
+    hidden: int = 108,
 ) -> nn.Module:
-    """Return the network; images smaller than 16 x 16 are padded, so that two convolutions fit.
+    """Return the network; images smaller than 16 x 16 are padded, so that it fits.
 
     Raises `ValueError` for an input that is no image of at least 4 x 4 pixels.
     """
@@ -32,12 +32,12 @@ def lenet(
         raise ValueError(f"lenet takes images of at least 4 x 4 pixels, not {input_shape}")
     padding = 0 if min(input_shape[1:]) >= 16 else 2
     first, second = channels
-    height, width = (_after(_after(pixels, padding), padding) for pixels in input_shape[1:])
+    height, width = ((pixels + 2 * padding - 4) // 2 // 2 for pixels in input_shape[1:])
     return nn.Sequential(
         nn.Conv2d(input_shape[0], first, 5, padding=padding),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(first, second, 5, padding=padding),
+        nn.Conv2d(first, second, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
@@ -45,8 +45,3 @@ def lenet(
         nn.ReLU(),
         nn.Linear(hidden, num_classes),
     )
-
-
-def _after(pixels: int, padding: int) -> int:
-    """Return how many of `pixels` a 5 x 5 convolution and a 2 x 2 pooling leave."""
-    return (pixels + 2 * padding - 4) // 2

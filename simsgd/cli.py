@@ -19,7 +19,8 @@ class OneLine(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line and leave: 2 for a user's error, 3 diverged, 130 for Ctrl-C."""
-        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs, standalone_mode=False)))
+        kwargs["standalone_mode"] = False
+        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs)))
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})

@@ -57,7 +57,20 @@ class Dataset:
 
 def names() -> list[str]:
     """Return the names of all data sets."""
-    return sorted([*_embedded, *_downloaded, "imagefolder:PATH"])
+    return sorted(about())
+
+
+def about() -> dict[str, str]:
+    """Return what each data set is."""
+    return {
+        "mnist5k": "5,000 handwritten digits of MNIST, 1x28x28, 10 classes; embedded",
+        "digits": "1,797 small handwritten digits, 1x8x8, 10 classes; embedded",
+        "cifar10": "60,000 photographs, 3x32x32, 10 classes; from --data-dir",
+        "cifar100": "60,000 photographs, 3x32x32, 100 classes; from --data-dir",
+        "mnist": "70,000 handwritten digits, 1x28x28, 10 classes; from --data-dir",
+        "fashion-mnist": "70,000 pictures of clothes, 1x28x28, 10 classes; from --data-dir",
+        "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
+    }
 
 
 def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import catalog, data
+from .catalog import attribute, build_model, load, parse_config
 from .config import Config
-from .data import Dataset
+from .data import Dataset, epoch_order, worker_batches
+from .data import load as load_data
 from .draw import Draw
 from .gradients.contract import Criterion
 from .method import memory_name
@@ -46,15 +47,15 @@ class Experiment:
             config, model=config.model or "lenet", device=device_of(config.device)
         )
         assert config.model is not None
-        dataset = data.load(config.dataset, config.data_dir, config.download)
-        data.worker_batches(len(dataset.train), config.workers, config.worker_batch)
-        module = catalog.load("models", config.model)
+        dataset = load_data(config.dataset, config.data_dir, config.download)
+        worker_batches(len(dataset.train), config.workers, config.worker_batch)
+        module = load("models", config.model)
         model = _model(config, dataset)
-        criterion = catalog.attribute(module, model, "criterion", F.cross_entropy)
+        criterion = attribute(module, model, "criterion", F.cross_entropy)
         simulator = Simulator(
             model, criterion, regime=_regime(config, module, model), **_recipe(config)
         )
-        epochs = config.epochs or catalog.attribute(module, model, "epochs")
+        epochs = config.epochs or attribute(module, model, "epochs")
         require(epochs is not None, "epochs", None, "is needed: the model has no default")
         memory = memory_name(simulator.recipe, simulator.regime)
         return cls(
@@ -62,7 +63,7 @@ class Experiment:
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=catalog.attribute(module, model, "input_transform", {}),
+            transforms=attribute(module, model, "input_transform", {}),
             simulator=simulator,
         )
 
@@ -70,14 +71,14 @@ class Experiment:
     def batches(self) -> int:
         """Global batches in an epoch."""
         config = self.config
-        return data.worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
+        return worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
 
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
 
         They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
         """
-        order = data.epoch_order(len(self.dataset.train), self.config.seed, epoch)
+        order = epoch_order(len(self.dataset.train), self.config.seed, epoch)
         size = self.config.workers * self.config.worker_batch
         for number in range(start, self.batches):
             index = order[number * size : (number + 1) * size].to(self.config.device)
@@ -117,11 +118,12 @@ def device_of(name: str) -> str:
 
 
 def _model(config: Config, dataset: Dataset) -> nn.Module:
+    assert config.model is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = catalog.build_model(
+        model: nn.Module = build_model(
             config.model,
-            catalog.parse_config(config.model_config),
+            parse_config(config.model_config),
             num_classes=dataset.num_classes,
             input_shape=dataset.input_shape,
         )
@@ -132,9 +134,9 @@ def _regime(config: Config, module: Any, model: nn.Module) -> Regime:
     whole = Regime()
     for name in (config.regime or "model").split("+"):
         if name == "model":
-            form = catalog.attribute(module, model, "regime")
+            form = attribute(module, model, "regime")
         else:
-            form = getattr(catalog.load("regimes", name), "regime", None)
+            form = getattr(load("regimes", name), "regime", None)
             require(form is not None, "regime", name, "defines no regime")
         whole = whole.then(form if isinstance(form, Regime) else Regime(form))
     return whole

@@ -27,6 +27,11 @@ class Segment:
         """Number of elements."""
         return sum(map(math.prod, self.shapes))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the parameter, (n,) if there are several."""
+        return tuple(self.shapes[0]) if len(self.shapes) == 1 else (self.n,)
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -3,11 +3,25 @@
 import inspect
 from collections.abc import Callable
 
-from . import catalog, compressors, data, exchange, gradients, memory, registry
+from .catalog import load
+from .catalog import names as file_names
+from .compressors import Compressor
+from .data import about
+from .exchange import Exchange
+from .gradients import GradientEngine
+from .memory import Memory
+from .registry import find, names
 from .settings import unknown
 
-_registered = {"compressors": "compressor", "memories": "memory", "engines": "engine"}
-_rooms = (compressors, exchange, gradients, memory)  # importing them registers their methods
+_ROOMS = (Compressor, Exchange, GradientEngine, Memory)  # importing them registers all methods
+_KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "models": lambda: _files("models"),
+    "regimes": lambda: _files("regimes"),
+    "datasets": lambda: list(about().items()),
+    "compressors": lambda: _methods("compressor"),
+    "memories": lambda: _methods("memory"),
+    "engines": lambda: _methods("engine"),
+}
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
@@ -15,23 +29,17 @@ def listing(kind: str) -> list[tuple[str, str]]:
 
     Raises `SettingError` for an unknown kind.
     """
-    kinds: dict[str, Callable[[], list[tuple[str, str]]]] = {
-        "models": lambda: _files("models"),
-        "regimes": lambda: _files("regimes"),
-        "datasets": lambda: [(name, data.about(name)) for name in data.names()],
-        **{plural: lambda k=one: _methods(k) for plural, one in _registered.items()},  # type: ignore[misc]
-    }
-    if kind not in kinds:
-        raise unknown("kind", kind, kinds)
-    return kinds[kind]()
+    if kind not in _KINDS:
+        raise unknown("kind", kind, _KINDS)
+    return _KINDS[kind]()
 
 
 def _files(kind: str) -> list[tuple[str, str]]:
-    return [(name, _first_line(catalog.load(kind, name))) for name in catalog.names(kind)]
+    return [(name, _first_line(load(kind, name))) for name in file_names(kind)]
 
 
 def _methods(kind: str) -> list[tuple[str, str]]:
-    return [(name, _first_line(registry.find(kind, name))) for name in registry.names(kind)]
+    return [(name, _first_line(find(kind, name))) for name in names(kind)]
 
 
 def _first_line(documented: object) -> str:

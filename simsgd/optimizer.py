@@ -72,7 +72,8 @@ class RegimeOptimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         self.decayed = {
-            name: buffer.to(self.params[name], copy=True) for name, buffer in state["decayed"].items()
+            name: buffer.to(self.params[name], copy=True)
+            for name, buffer in state["decayed"].items()
         }
         if state["inner"] is not None:
             self._build(state["name"], {"lr": 0.0})

@@ -13,6 +13,7 @@ torch.optim), the arguments of that optimizer, and those of `OURS`.
 """
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -81,10 +82,11 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     return known[name]
 
 
-def optimizer_arguments(name: str) -> set[str]:
+@functools.cache
+def optimizer_arguments(name: str) -> frozenset[str]:
     """Return the settings that an optimizer takes."""
     signature = inspect.signature(optimizer_class(name))
-    return set(signature.parameters) - {"params"}
+    return frozenset(signature.parameters) - {"params"}
 
 
 def _phases(form: Form) -> list[Any]:
@@ -122,10 +124,9 @@ def _check_phase(phase: Any) -> None:
 
 def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) -> None:
     known = {*OURS, "optimizer", *structure}
-    anywhere = set().union(*map(optimizer_arguments, _optimizers()))
     for key, value in settings.items():
-        if key not in known | anywhere:
-            raise unknown("regime", str(key), known | anywhere)
+        if key not in known and key not in _anywhere():
+            raise unknown("regime", str(key), known | _anywhere())
         _check_value(key, value)
     if isinstance(settings.get("optimizer"), str):
         takes = optimizer_arguments(settings["optimizer"])
@@ -201,6 +202,13 @@ def _by_epoch(phase: Any) -> bool:
     return varies or phase.get("epoch", 0) > 0
 
 
+@functools.cache
+def _anywhere() -> frozenset[str]:
+    """Return the settings that some optimizer takes."""
+    return frozenset().union(*map(optimizer_arguments, _optimizers()))
+
+
+@functools.cache
 def _optimizers() -> dict[str, type[torch.optim.Optimizer]]:
     return {
         name: found

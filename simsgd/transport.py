@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .layout import Segment
 from .ledger import Ledger, Transfer
-from .messages import Message
+from .messages import Dense, Message
 from .wire import Wire
 
 
@@ -21,6 +21,10 @@ class Transport(ABC):
     def mean(self, message: Message) -> Tensor:
         """Return the mean over all workers of what the messages stand for, [n]."""
 
+    @abstractmethod
+    def largest(self, numbers: Tensor) -> Tensor:
+        """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
+
 
 class InProcess(Transport):
     """All workers are rows of the tensors here."""
@@ -28,6 +32,10 @@ class InProcess(Transport):
     def mean(self, message: Message) -> Tensor:
         """Return the mean over rows, [n]."""
         return message.sum().div_(len(message.payload_bytes()))
+
+    def largest(self, numbers: Tensor) -> Tensor:
+        """Return the largest of the rows, [1, 1]."""
+        return numbers.amax(0, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -47,3 +55,9 @@ class Channel:
         collective = "all-reduce" if sent.summable else "all-gather"
         self.ledger.add(Transfer(segment.name, "up", collective, sent.payload_bytes()))
         return sent, self.transport.mean(sent)
+
+    def largest(self, numbers: Tensor, segment: Segment) -> Tensor:
+        """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""
+        payload = Dense.of(numbers).payload_bytes()
+        self.ledger.add(Transfer(segment.name, "up", "all-reduce", payload))
+        return self.transport.largest(numbers)

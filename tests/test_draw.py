@@ -35,7 +35,7 @@ def test_a_longer_draw_begins_with_the_shorter():
 def test_numbers_are_uniform_and_independent_enough():
     numbers = draw(list(range(8)), 5).uniform(50_000, torch.float64)
     histogram = torch.histc(numbers, 20, 0, 1) / numbers.numel()
-    assert ((0 <= numbers) & (numbers < 1)).all()
+    assert ((numbers >= 0) & (numbers < 1)).all()
     assert (histogram - 0.05).abs().max() < 5 * (0.05 * 0.95 / numbers.numel()) ** 0.5
     correlation = torch.corrcoef(torch.cat([numbers[:, 1:], numbers[:, :-1]]))
     assert (correlation - torch.eye(16)).abs().max() < 5 / 50_000**0.5

@@ -16,7 +16,7 @@ def test_counting_in_binary_would_give_one_too_many():
 
 
 def test_an_error_names_the_setting_the_value_the_rule_and_the_fix():
-    with pytest.raises(SettingError, match="prune must lie in .*, got 1.5; use 0.999"):
+    with pytest.raises(SettingError, match=r"prune must lie in .*, got 1.5; use 0\.999"):
         require(False, "prune", 1.5, "must lie in [0, 1)", "use 0.999")
 
 

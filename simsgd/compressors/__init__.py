@@ -4,6 +4,6 @@ Importing this package registers all of them.
 """
 
 from . import dense, sparsify
-from .contract import Compressor
+from .contract import Compressor, Quantiser
 
-__all__ = ["Compressor", "dense", "sparsify"]
+__all__ = ["Compressor", "Quantiser", "dense", "sparsify"]

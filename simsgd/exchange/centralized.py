@@ -33,4 +33,7 @@ class AllReduce(Exchange):
         channel: Channel,
     ) -> tuple[Message, Tensor]:
         """Return the messages and their mean, [n]."""
+        question = compressor.ask(said)
+        if question is not None:
+            state["shared"] = channel.largest(question, segment)
         return channel.mean(compressor.compress(said, state, draw), segment)

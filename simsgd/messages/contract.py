@@ -1,0 +1,75 @@
+"""The contract of a message: what workers put on the network, and its exact length in bytes.
+
+A message holds L workers' payloads for one segment, already rounded to what arrives: a memory
+that subtracts it keeps the rounding error as well.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..wire import Wire
+
+State = dict[str, Tensor]  # plain, updated in place, saved verbatim; rows are workers
+Header = dict[str, Any]  # what both ends know without sending it
+
+
+class Message(ABC):
+    """L workers' payloads for one segment."""
+
+    summable: bool  # may ride an all-reduce: the sum of two messages is such a message
+
+    @abstractmethod
+    def on_wire(self, wire: Wire) -> "Message":
+        """Return the message as it arrives when sent in the given form."""
+
+    @abstractmethod
+    def to_dense(self) -> Tensor:
+        """Return what each message stands for, [L, n]."""
+
+    @abstractmethod
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [n], added in the order of workers."""
+
+    @abstractmethod
+    def payload_bytes(self) -> Tensor:
+        """Return the bytes of each worker's payload, [L] int64: the length of what `pack` makes."""
+
+    @abstractmethod
+    def pack(self, row: int) -> Tensor:
+        """Return the buffer that worker `row` sends, uint8."""
+
+    @abstractmethod
+    def header(self) -> Header:
+        """Return what `unpack` needs beside the buffers."""
+
+    @classmethod
+    @abstractmethod
+    def unpack(cls, buffers: Sequence[Tensor], header: Header) -> "Message":
+        """Return the message whose rows were packed into `buffers`."""
+
+    @abstractmethod
+    def subtract_from_(self, x: Tensor) -> None:
+        """Subtract in place what each message stands for from `x` [L, n]."""
+
+    @abstractmethod
+    def clear_(self, x: Tensor) -> None:
+        """Zero in place the entries of `x` [L, n] that were selected to be sent.
+
+        A message that sends all entries selects none.
+        """
+
+
+def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return values as they come out of a trip in another dtype."""
+    return values.to(dtype).to(values.dtype)
+
+
+def same_bytes(size: int, like: Tensor) -> Tensor:
+    """Return `size` for each row of `like` [L, ...], [L] int64."""
+    return torch.full((len(like),), size, dtype=torch.int64, device=like.device)

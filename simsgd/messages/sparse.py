@@ -1,0 +1,124 @@
+"""Few values of a segment, and where they belong.
+
+Letters: L workers hosted here, n elements of one segment, k kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..wire import Wire, bytes_value, check_index_width, index_bits, pack_index, unpack_index
+from ..wire import value_bytes as as_bytes
+from .contract import Header, Message, same_bytes
+from .dense import Dense
+
+_COUNT_BYTES = 4  # a row that does not know its k from the settings begins with it, int32
+
+
+@dataclass(frozen=True)
+class Sparse(Message):
+    """The k selected values of each worker and their places, in ascending order of place.
+
+    Where workers select different numbers of entries, `counts` says how many of the k columns a
+    row uses, the first ones; the rest is padding of value 0 and place n, and is not sent.
+    """
+
+    inner: Message  # the selected values, [L, k], as they are sent
+    index: Tensor  # [L, k] int64, distinct in a row, ascending
+    n: int
+    coding: str = "int32"  # of indices: int32, int64, packed
+    counts: Tensor | None = None  # entries of each row, [L] int64; None: k
+    summable = False
+
+    @classmethod
+    def of(cls, values: Tensor, index: Tensor, n: int, counts: Tensor | None = None) -> "Sparse":
+        """Return the message of values [L, k] at places [L, k] among n."""
+        return cls(Dense(values, values.dtype, counts), index, n, counts=counts)
+
+    @property
+    def values(self) -> Tensor:
+        """What is sent for the selected entries, [L, k]."""
+        return self.inner.to_dense()
+
+    def on_wire(self, wire: Wire) -> "Sparse":
+        """Return the message with its values rounded and its indices coded."""
+        check_index_width(self.n, wire.index_dtype)
+        return replace(self, inner=self.inner.on_wire(wire), coding=wire.index_dtype)
+
+    def to_dense(self) -> Tensor:
+        """Return the values at their places and zeros elsewhere, [L, n]."""
+        values = self.values
+        whole = values.new_zeros(len(values), self._width)
+        return whole.scatter_(1, self.index, values)[:, : self.n]
+
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [n], without making them dense."""
+        values = self.values
+        total = values.new_zeros(self._width)
+        return total.index_add_(0, self.index.flatten(), values.flatten())[: self.n]
+
+    def payload_bytes(self) -> Tensor:
+        """Return the bytes of values, indices and, where rows differ, a count, [L] int64."""
+        entries = self.counts
+        if entries is None:
+            entries = same_bytes(self.index.shape[1], self.index)
+        places = (entries * index_bits(self.coding, self.n) + 7) // 8
+        count = 0 if self.counts is None else _COUNT_BYTES
+        return self.inner.payload_bytes() + places + count
+
+    def pack(self, row: int) -> Tensor:
+        """Return the count where rows differ, then indices, then values of worker `row`, uint8."""
+        k = self.index.shape[1] if self.counts is None else int(self.counts[row])
+        head = [] if self.counts is None else [as_bytes(torch.tensor([k], dtype=torch.int32))]
+        places = pack_index(self.index[row, :k], self.n, self.coding)
+        return torch.cat([*head, places, self.inner.pack(row).cpu()])
+
+    def header(self) -> Header:
+        """Return n, the index coding, k where all rows have the same, and the values' header."""
+        return {
+            "n": self.n,
+            "coding": self.coding,
+            "k": self.index.shape[1] if self.counts is None else None,
+            "inner": (type(self.inner), self.inner.header()),
+        }
+
+    @classmethod
+    def unpack(cls, buffers: Sequence[Tensor], header: Header) -> "Sparse":
+        """Return the message of packed rows."""
+        n, coding = header["n"], header["coding"]
+        head = _COUNT_BYTES if header["k"] is None else 0
+        ks = [header["k"] if not head else _count(buffer) for buffer in buffers]
+        cuts = [head + (k * index_bits(coding, n) + 7) // 8 for k in ks]
+        index = torch.full((len(buffers), max(ks, default=0)), n)
+        for row, (buffer, k, cut) in enumerate(zip(buffers, ks, cuts, strict=True)):
+            index[row, :k] = unpack_index(buffer[head:cut], n, k, coding)
+        counts = torch.tensor(ks) if head else None
+        kind, inner_header = header["inner"]
+        rest = [buffer[cut:] for buffer, cut in zip(buffers, cuts, strict=True)]
+        inner = kind.unpack(rest, {**inner_header, "counts": counts})
+        return cls(inner, index, n, coding, counts)
+
+    def subtract_from_(self, x: Tensor) -> None:
+        """Subtract the values at their places from `x` [L, n]."""
+        if self.counts is None:
+            x.scatter_add_(1, self.index, -self.values)
+        else:
+            x.sub_(self.to_dense())
+
+    def clear_(self, x: Tensor) -> None:
+        """Zero `x` [L, n] at the places sent."""
+        if self.counts is None:
+            x.scatter_(1, self.index, 0.0)
+        else:
+            stays = x.new_ones(len(x), self._width).scatter_(1, self.index, 0.0)
+            x.mul_(stays[:, : self.n])
+
+    @property
+    def _width(self) -> int:
+        return self.n if self.counts is None else self.n + 1  # the last column takes the padding
+
+
+def _count(buffer: Tensor) -> int:
+    return int(bytes_value(buffer[:_COUNT_BYTES], torch.int32))
