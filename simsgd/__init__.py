@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .config import Config as Config
     from .config import Recipe as Recipe
     from .record import StepRecord as StepRecord
-    from .runlog import Run as Run
+    from .run import Run as Run
     from .settings import SettingError as SettingError
     from .settings import count as count
     from .simulator import Simulator as Simulator
@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 _rooms = {
     "Config": "config",
     "Recipe": "config",
-    "Run": "runlog",
+    "Run": "run",
     "SettingError": "settings",
     "Simulator": "simulator",
     "StepRecord": "record",

@@ -48,7 +48,7 @@ class Layout:
         `prune_1d`.
         """
         require(granularity in GRANULARITIES, "granularity", granularity, "must be layer or model")
-        exempt = {name for name, shape in shapes.items() if len(shape) < 2 and not prune_1d}
+        exempt = [name for name, shape in shapes.items() if len(shape) < 2 and not prune_1d]
         chosen = [name for name in shapes if name not in exempt]
         if granularity == "layer":
             return cls(tuple(_segment(name, [name], shapes, name in exempt) for name in shapes))

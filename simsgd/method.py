@@ -87,8 +87,8 @@ def owns_momentum(memory: Memory) -> bool:
 def _with_momentum(memory: Memory, settings: Settings) -> Memory:
     name = settings.get("optimizer", "SGD")
     if name != "SGD":
-        told = f"corrects the momentum of SGD and cannot do so for {name}"
-        raise SettingError("memory", "dgc", told, "use memory residual, or optimizer SGD")
+        told = f"must not be dgc with {name}, whose momentum it cannot correct"
+        raise SettingError("memory", None, told, "use memory residual, or optimizer SGD")
     dampening = settings.get("dampening", 0.0)
     require(dampening == 0, "dampening", dampening, "has no place in memory dgc", "leave it at 0")
     own: Any = memory

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from tqdm.auto import tqdm
 
-from .runlog import in_units
+from .units import in_units
 
 
 class Progress:

@@ -70,6 +70,7 @@ class Simulator:
         wire = Wire(self.recipe.value_dtype, self.recipe.index_dtype)
         self.channel = Channel(InProcess(), Ledger(len(workers)), wire)
         self.optimizer = RegimeOptimizer(self.params)
+        self.optimizer.follow(Method.at(self.recipe, self.regime, 0, 0).optimizer)
         self.state = self._initial_state(like.detach())
         self.steps = 0
         self.epoch: int | None = None

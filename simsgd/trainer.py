@@ -19,7 +19,8 @@ from .experiment import Experiment
 from .interrupt import Request, requests
 from .progress import Progress
 from .record import StepRecord
-from .runlog import Run, RunFolder, default_name, load_checkpoint
+from .run import Run
+from .runlog import RunFolder, default_name, load_checkpoint
 from .settings import SettingError, count, kept, require
 from .tally import Tally
 

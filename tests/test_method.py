@@ -77,7 +77,7 @@ def test_the_recipes_settings_hold_for_all_epochs():
 
 
 def test_dgc_refuses_an_optimizer_whose_momentum_it_cannot_correct():
-    with pytest.raises(SettingError, match="cannot do so for Adam, got dgc; use memory residual"):
+    with pytest.raises(SettingError, match="must not be dgc with Adam"):
         method(prune=0.9, regime={0: {"optimizer": "Adam", "lr": 0.1}})
 
 

@@ -9,8 +9,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 from simsgd.plots import plot_results
-from simsgd.runlog import EPOCH_COLUMNS, STEP_COLUMNS, Run, RunFolder
+from simsgd.run import Run
+from simsgd.runlog import RunFolder
 from simsgd.settings import SettingError
+from simsgd.tables import EPOCH_COLUMNS, STEP_COLUMNS
 
 
 def make(folder, name="run", errors=(60.0, 9.0, 4.0, 5.0), sent=2**20, **columns):

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from simsgd import runlog
-from simsgd.runlog import EPOCH_COLUMNS, STEP_COLUMNS, Run, RunFolder, default_name, load_checkpoint
+from simsgd.run import Run
+from simsgd.runlog import RunFolder, default_name, load_checkpoint
 from simsgd.settings import SettingError
+from simsgd.tables import EPOCH_COLUMNS, STEP_COLUMNS
 
 CONFIG = {"model": "lenet", "dataset": "mnist5k", "workers": 16, "prune": 0.999}
 
@@ -513,7 +515,7 @@ def test_the_config_is_plain_json(tmp_path):
 def test_reading_a_run_does_not_import_torch(tmp_path):
     folder = written(tmp_path).folder
     code = (
-        "import sys; from simsgd.runlog import Run; import simsgd.plots\n"
+        "import sys; from simsgd.run import Run; import simsgd.plots\n"
         f"Run({str(folder)!r}).plot(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

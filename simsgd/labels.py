@@ -1,0 +1,125 @@
+"""The names of a figure's lines: at their ends where few, else in a legend; never overlapping."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A run's line in one panel."""
+
+    name: str
+    x: Any  # [points], finite, as is y
+    y: Any
+    look: dict[str, Any]
+
+
+def draw_legend(figure: "Figure", curves: list[Curve]) -> None:
+    """Put the names in a legend at the right, and make the figure as large as it needs."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], **{**c.look, "markevery": None}) for c in curves]
+    names = ["" for _ in curves]  # set below: a legend drops a name that begins with _
+    legend = figure.legend(handles, names, loc="outside right upper", labelspacing=0.7)
+    for text, curve in zip(legend.get_texts(), curves, strict=True):
+        text.set(text=curve.name, parse_math=False)
+    box = legend.get_window_extent()
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(
+        width + box.width / figure.dpi, max(height, box.height / figure.dpi + 0.2)
+    )
+    _settle(figure)
+
+
+def name_at_the_lines(figure: "Figure", rows: Sequence["Axes"], panels: list[list[Curve]]) -> None:
+    """Write each name at the right edge, at its line's height or as near as the others allow.
+
+    A thin line leads from where a run ends to its name.
+    """
+    panes = list(zip(rows, panels, strict=True))
+    texts = [[_name(axes, curve) for curve in curves] for axes, curves in panes]
+    widest = max(text.get_window_extent().width for text in itertools.chain(*texts))
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + widest / figure.dpi, height)
+    _settle(figure)
+    for (axes, curves), names in zip(panes, texts, strict=True):
+        ends = [_end(axes, curve) for curve in curves]
+        heights = [name.get_window_extent().height / axes.bbox.height for name in names]
+        places = _spread([y for _, y in ends], heights)
+        for curve, name, end, place in zip(curves, names, ends, places, strict=True):
+            name.set_y(place)
+            _lead(axes, curve, end, place)
+
+
+def _name(axes: "Axes", curve: Curve) -> "Text":
+    return axes.text(
+        1.05,
+        0.5,
+        curve.name,
+        color=curve.look["color"],
+        parse_math=False,
+        transform=axes.transAxes,
+        verticalalignment="center",
+    )
+
+
+def _settle(figure: "Figure") -> None:
+    """Lay the figure out, once and for all."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+def _end(axes: "Axes", curve: Curve) -> tuple[float, float]:
+    """Return where a line ends, as fractions of the axes."""
+    end = axes.transData.transform((curve.x[-1], curve.y[-1]))
+    x, y = axes.transAxes.inverted().transform(end)
+    return float(x), float(y)
+
+
+def _lead(axes: "Axes", curve: Curve, end: tuple[float, float], place: float) -> None:
+    x, y = end
+    axes.plot(
+        [x, 1.0, 1.04],
+        [y, y, place],
+        color=curve.look["color"],
+        alpha=0.45,
+        linewidth=0.8,
+        transform=axes.transAxes,
+        clip_on=False,
+        scalex=False,
+        scaley=False,
+    )
+
+
+def _spread(wanted: list[float], heights: list[float]) -> list[float]:
+    """Return places in [0, 1] nearest to those wanted (least squares) that do not overlap.
+
+    Less the room of the names below it, each place is a monotone regression: neighbours in the
+    wrong order are pooled at their mean.
+
+    >>> _spread([0.5, 0.5], [0.1, 0.1])
+    [0.445, 0.555]
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    sizes = [heights[i] for i in order]
+    apart = (0.55 * (low + high) for low, high in itertools.pairwise(sizes))
+    room = list(itertools.accumulate(apart, initial=0.0))  # above the centre of the lowest
+    pools: list[tuple[float, int]] = []  # mean, members
+    for i, below in zip(order, room, strict=True):
+        mean, members = wanted[i] - below, 1
+        while pools and pools[-1][0] > mean:
+            other, others = pools.pop()
+            mean = (mean * members + other * others) / (members + others)
+            members += others
+        pools.append((mean, members))
+    means = itertools.chain.from_iterable([mean] * members for mean, members in pools)
+    least, most = sizes[0] / 2, 1 - sizes[-1] / 2 - room[-1]
+    places = [max(least, min(mean, most)) + below for mean, below in zip(means, room, strict=True)]
+    return [round(places[order.index(i)], 6) for i in range(len(wanted))]

@@ -1,0 +1,131 @@
+"""What a run left in its folder, for reading, drawing and telling."""
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .settings import SettingError, require
+from .tables import EPOCH_COLUMNS, STEP_COLUMNS, ratio, read_table
+from .units import in_units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+class Run:
+    """What a run left in its folder, read anew at each look, so that one may watch it go on.
+
+    `epochs` and `steps` are pandas DataFrames; `plot` draws, `summary` tells.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        require_run(self.folder, "run")
+
+    @property
+    def name(self) -> str:
+        """The run's name, which is its folder's."""
+        return self.folder.resolve().name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Every setting of the run."""
+        try:
+            config: dict[str, Any] = json.loads((self.folder / "config.json").read_text("utf-8"))
+        except ValueError as wrong:
+            rule = "has a config.json that is not JSON"
+            raise SettingError("run", str(self.folder), rule) from wrong
+        return config
+
+    @property
+    def log(self) -> str:
+        """The text of log.txt."""
+        path = self.folder / "log.txt"
+        return path.read_text("utf-8") if path.exists() else ""
+
+    @property
+    def epochs(self) -> "pd.DataFrame":
+        """One row an epoch; errors in percent, bytes as running totals for one worker."""
+        return read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
+
+    @property
+    def steps(self) -> "pd.DataFrame":
+        """One row a step; bytes are those of the step."""
+        return read_table(self.folder / "steps.csv", STEP_COLUMNS)
+
+    @property
+    def best(self) -> "pd.Series[Any]":
+        """The epoch with the least validation error@1, the first of equals."""
+        epochs = self._ended()
+        errors = epochs["val_error1"].to_numpy()
+        best = min(range(len(errors)), key=lambda i: (math.isnan(errors[i]), errors[i]))
+        return epochs.astype(object).iloc[best]  # object: bytes stay integers
+
+    @property
+    def last(self) -> "pd.Series[Any]":
+        """The epoch that ended last."""
+        return self._ended().astype(object).iloc[-1]
+
+    def plot(
+        self, x: str = "epoch", y: str | Sequence[str] = "val_error1", path: Path | None = None
+    ) -> "Figure":
+        """Draw columns of epochs.csv or steps.csv against epoch, step or bytes."""
+        from .plots import plot_results  # here: drawing lies above reading
+
+        return plot_results([self], x=x, y=y, path=path)
+
+    def summary(self) -> str:
+        """Return the closing table in plain text."""
+        facts = self._facts()
+        width = max(len(what) for what, _ in facts)
+        return "\n".join(f"{what:<{width}}  {value}" for what, value in facts)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(what)}</th><td>{html.escape(value)}</td></tr>"
+            for what, value in self._facts()
+        )
+        return f"<table>{rows}</table>{self.epochs.tail(5).to_html(index=False)}"
+
+    def _ended(self) -> "pd.DataFrame":
+        epochs = self.epochs
+        require(len(epochs) > 0, "run", str(self.folder), "has no finished epoch yet")
+        return epochs
+
+    def _facts(self) -> list[tuple[str, str]]:
+        where = ("run folder", str(self.folder))
+        if self.epochs.empty:
+            return [where, ("epochs", "none has ended yet")]
+        last, best = self.last, self.best
+        error = f"{last.val_error1:.2f} % after {last.epoch + 1} epochs"
+        return [
+            ("validation error@1", f"{error} (best {best.val_error1:.2f} % in epoch {best.epoch})"),
+            ("sent per worker", _both(last.payload_bytes)),
+            ("dense equivalent", _both(last.dense_bytes)),
+            ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
+            ("on the network per worker", _both(last.network_bytes)),
+            ("time", f"{self.epochs['seconds'].sum():.1f} s"),
+            where,
+        ]
+
+    def _steady(self) -> float:
+        epochs = self.epochs[["dense_bytes", "payload_bytes"]]
+        dense, payload = epochs.diff().fillna(epochs).iloc[-1]
+        return ratio(dense, payload)
+
+
+def require_run(folder: Path, setting: str) -> None:
+    """Raise `SettingError` unless `folder` is a run folder."""
+    rule = "is not a run folder (no config.json in it)"
+    require((folder / "config.json").is_file(), setting, str(folder), rule)
+
+
+def _both(num_bytes: int) -> str:
+    return f"{in_units(num_bytes)} ({num_bytes:,} bytes)"

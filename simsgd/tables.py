@@ -1,0 +1,93 @@
+"""The tables of a run: their columns, and how rows are written and read exactly.
+
+Integers are written as integers and floats so that reading gives the same number back.
+"""
+
+import io
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .files import append, replace
+from .settings import SettingError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPOCH_COLUMNS = {
+    "epoch": "int64",  # counted from 0
+    "step": "int64",  # steps done when the epoch ended
+    "lr": "float64",
+    "kept": "float64",  # fraction of entries sent, in (0, 1]
+    "train_loss": "float64",
+    "train_error1": "float64",  # errors in percent
+    "train_error5": "float64",
+    "val_loss": "float64",
+    "val_error1": "float64",
+    "val_error5": "float64",
+    "payload_bytes": "int64",  # running totals for one worker
+    "dense_bytes": "int64",
+    "network_bytes": "int64",
+    "ratio": "float64",  # dense_bytes / payload_bytes
+    "seconds": "float64",  # of this epoch
+}
+STEP_COLUMNS = {
+    "step": "int64",  # steps done, counted from 1
+    "epoch": "int64",
+    "loss": "float64",
+    "lr": "float64",
+    "kept": "float64",
+    "payload_bytes": "int64",  # of this step: mean over workers, least, most
+    "payload_bytes_min": "int64",
+    "payload_bytes_max": "int64",
+    "dense_bytes": "int64",
+    "network_bytes": "int64",
+    "seconds": "float64",
+}
+
+
+def ratio(dense: float, payload: float) -> float:
+    """Return how many times more bytes the dense gradient takes."""
+    return float(dense / payload) if payload else math.inf
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> "pd.DataFrame":
+    """Return rows as a table with the columns' dtypes."""
+    import pandas as pd
+
+    exact: dict[str, Callable[[Any], Any]] = {"int64": operator.index, "float64": float}
+    values = {name: [exact[kind](row[name]) for row in rows] for name, kind in columns.items()}
+    return pd.DataFrame(values).astype(dict(columns))
+
+
+def _csv(table: "pd.DataFrame", header: bool = True) -> str:
+    return table.to_csv(index=False, header=header, na_rep="nan", lineterminator="\n")
+
+
+def read_table(path: Path, columns: Mapping[str, str]) -> "pd.DataFrame":
+    """Return the whole rows of a file; `SettingError` if it is not the table it was."""
+    import pandas as pd
+
+    text = path.read_text("utf-8") if path.exists() else ""
+    whole = text[: text.rfind("\n") + 1]  # a kill, or a look meanwhile, may meet half a row
+    if not whole:
+        return table_of([], columns)
+    floats = [name for name, kind in columns.items() if kind == "float64"]
+    try:
+        table = pd.read_csv(io.StringIO(whole), converters=dict.fromkeys(floats, float))
+        return table.astype({name: kind for name, kind in columns.items() if name in table})
+    except ValueError as wrong:
+        raise SettingError("run", str(path), "cannot be read as the table it was") from wrong
+
+
+def append_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    """Append rows, with the columns' names first if the file is new."""
+    first = not path.exists() or path.stat().st_size == 0
+    append(path, _csv(table_of(rows, columns), header=first))
+
+
+def replace_table(path: Path, table: "pd.DataFrame") -> None:
+    """Replace a file by a table."""
+    replace(path, lambda file: file.write(_csv(table).encode()))

@@ -1,0 +1,245 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from simsgd import SettingError, Simulator
+
+W, B, STEPS = 4, 24, 20
+
+
+def mlp(seed=0):
+    torch.manual_seed(seed)
+    layers = nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)
+    return nn.Sequential(*layers).double()
+
+
+def normed(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+def batches(steps=STEPS, size=B):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        x = torch.randn(size, 6, generator=generator, dtype=torch.float64)
+        yield x, torch.randint(3, (size,), generator=generator)
+
+
+def trained(model, steps=STEPS, epoch=9, **settings):
+    settings = {"workers": W, "lr": 0.1, **settings}
+    simulator = Simulator(model, **settings)
+    records = [simulator.step(x, y, epoch) for x, y in batches(steps)]
+    return simulator, records
+
+
+def plain(model, **settings):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, **settings)
+    for x, y in batches():
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def distance(a, b):
+    pairs = zip(a.parameters(), b.parameters(), strict=True)
+    return max(float((p - q).detach().norm() / q.detach().norm()) for p, q in pairs)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 24])
+@pytest.mark.parametrize("engine", ["vmap", "loop"])
+def test_without_compression_it_is_plain_large_batch_sgd(workers, engine):
+    settings = {"momentum": 0.9, "weight_decay": 0.01}
+    model = mlp()
+    trained(model, workers=workers, engine=engine, **settings)
+    assert distance(model, plain(mlp(), **settings)) < 1e-9
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_dgc_that_sends_everything_is_momentum_sgd(nesterov, decay):
+    settings = {"momentum": 0.9, "nesterov": nesterov, "weight_decay": decay}
+    model = mlp()
+    trained(model, memory="dgc", **settings)
+    assert distance(model, plain(mlp(), **settings)) < 1e-9
+
+
+def test_momentum_never_applies_twice():
+    model, wanted = mlp(), mlp()
+    simulator, _ = trained(model, memory="dgc:masking=false", momentum=0.9, prune=0.0)
+    plain(wanted, momentum=0.9)
+    assert simulator.optimizer.inner.param_groups[0]["momentum"] == 0
+    assert distance(model, wanted) < 1e-9
+
+
+def test_decay_before_the_memory_and_on_the_average_differ_only_when_pruned():
+    def run(place, prune):
+        model = mlp()
+        trained(model, weight_decay=0.05, weight_decay_at=place, prune=prune, momentum=0.9)
+        return model
+
+    assert distance(run("local", 0.0), run("global", 0.0)) < 1e-12
+    assert distance(run("local", 0.9), run("global", 0.9)) > 1e-4
+
+
+def test_a_coordinate_that_is_never_sent_decays_globally_but_not_locally():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(1, 2, dtype=torch.float64))
+
+        def forward(self, x):
+            return x * self.w[:, 0]  # the second coordinate has no gradient
+
+    def run(place):
+        model = Two()
+        simulator = Simulator(
+            model, lambda out, y: out.sum(), workers=1, lr=0.1, prune=0.5, warmup=False,
+            weight_decay=0.1, weight_decay_at=place, memory="residual",
+        )  # fmt: skip
+        simulator.step(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1))
+        return model.w[0, 1].item()
+
+    assert run("global") == pytest.approx(1 - 0.1 * 0.1)
+    assert run("local") == 1
+
+
+def test_each_workers_batchnorm_sees_its_own_batch_once_a_step():
+    model = normed()
+    simulator, _ = trained(model, steps=1, lr=1e-9)
+    x = next(batches(1))[0].unflatten(0, (W, -1))
+    mean = normed()[0](x).mean(1)  # [W, 8]
+    assert torch.allclose(simulator.buffers["1.running_mean"], 0.1 * mean)
+    assert simulator.buffers["1.num_batches_tracked"].tolist() == [1] * W
+
+
+def test_evaluation_uses_the_mean_of_the_workers_statistics_or_rank_0s():
+    simulator, _ = trained(normed())
+    running = simulator.buffers["1.running_var"]
+    assert torch.equal(simulator.evaluation_model()[1].running_var, running.mean(0))
+    assert torch.equal(simulator.evaluation_model("rank0")[1].running_var, running[0])
+    assert not simulator.model.training
+
+
+def test_evaluating_in_between_changes_nothing():
+    def run(look):
+        model = normed()
+        simulator = Simulator(model, workers=W, lr=0.1, prune=0.5, momentum=0.9)
+        for x, y in batches():
+            simulator.step(x, y, epoch=9)
+            if look:
+                simulator.evaluation_model()(x)
+        return simulator
+
+    once, other = run(True), run(False)
+    assert torch.equal(once.buffers["1.running_mean"], other.buffers["1.running_mean"])
+    assert distance(once.model, other.model) == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prune": 0.9, "momentum": 0.9, "weight_decay": 0.01},
+        {"prune": 0.9, "memory": "residual", "momentum": 0.9, "granularity": "model"},
+        {"optimizer": "Adam"},
+    ],
+)
+def test_a_loaded_simulator_goes_on_to_the_last_bit(settings, tmp_path):
+    whole, _ = trained(normed(), **settings)
+    first, _ = trained(normed(), steps=STEPS // 2, **settings)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    again = Simulator(normed(seed=5), workers=W, **{"lr": 0.1, **settings})
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for x, y in list(batches())[STEPS // 2 :]:
+        again.step(x, y)
+    assert distance(again.model, whole.model) == 0
+    assert torch.equal(again.buffers["1.running_mean"], whole.buffers["1.running_mean"])
+
+
+def test_the_bytes_of_a_step_are_those_of_its_messages():
+    _, [record] = trained(mlp(), steps=1, prune=0.9, value_dtype="float32")
+    sent = (5 + 3) * 8 + (8 + 3) * 4  # 48 and 24 weights at 10 %; 11 biases whole
+    assert record.payload_bytes == [sent] * W
+    assert record.dense_bytes == (48 + 24 + 11) * 8
+    assert record.network_bytes == W * (W - 1) * 64 + 2 * (W - 1) * 44
+
+
+def test_the_record_knows_its_step_and_its_settings():
+    _, records = trained(mlp(), steps=3, prune=0.99, epoch=2)
+    assert [r.step for r in records] == [1, 2, 3]
+    assert {(r.epoch, r.lr, r.kept) for r in records} == {(2, 0.1, 0.0625)}
+    x, y = next(batches())
+    assert records[0].loss == pytest.approx(F.cross_entropy(mlp()(x), y).item())
+
+
+def test_the_whole_model_shares_one_selection():
+    def sent(granularity):
+        simulator, _ = trained(mlp(), steps=1, prune=0.9, granularity=granularity)
+        return {
+            name: state["memory"]["residual"]
+            for name, state in simulator.state.items()
+            if "residual" in state["memory"]
+        }
+
+    assert sent("model").keys() == {"model"}
+    assert (sent("model")["model"] == 0).sum(1).tolist() == [8] * W  # ceil(0.1 * 72)
+
+
+def test_clipping_comes_before_the_division_by_the_number_of_workers():
+    def run(workers, clip):
+        model = mlp()
+        before = [p.detach().clone() for p in model.parameters()]
+        simulator = Simulator(model, workers=workers, lr=1.0, clip=clip)
+        x, y = next(batches())
+        simulator.step(x.repeat(workers, 1), y.repeat(workers))  # every worker has the same batch
+        pairs = zip(model.parameters(), before, strict=True)
+        return torch.cat([(p.detach() - q).flatten() for p, q in pairs])
+
+    assert run(1, 0.01).norm() == pytest.approx(0.01)
+    assert run(4, 0.01).norm() == pytest.approx(0.01 / 2)
+
+
+def test_the_settings_are_those_of_the_recipe():
+    with pytest.raises(
+        SettingError, match="setting is not known, got wrokers; did you mean workers"
+    ):
+        Simulator(mlp(), wrokers=4)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(SettingError, match="batch must be a multiple of the 4 workers, got 10"):
+        Simulator(mlp(), workers=4, lr=0.1).step(torch.ones(10, 6), torch.zeros(10).long())
+
+
+def test_an_epoch_is_asked_for_where_the_warmup_follows_it():
+    simulator = Simulator(mlp(), workers=4, lr=0.1, prune=0.9)
+    with pytest.raises(SettingError, match="epoch is needed"):
+        simulator.step(*next(batches()))
+
+
+def test_a_model_without_parameters_is_refused():
+    with pytest.raises(SettingError, match="model has no parameters to train"):
+        Simulator(nn.ReLU(), workers=2)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"workers": 2}, "belongs to another memory, granularity or number of workers"),
+        ({"memory": "residual"}, "belongs to another memory"),
+        ({"granularity": "model"}, "belongs to another memory"),
+    ],
+)
+def test_a_foreign_state_is_refused(other, message):
+    simulator, _ = trained(mlp(), steps=1, prune=0.9)
+    stranger = Simulator(mlp(), **{"workers": W, "lr": 0.1, "prune": 0.9, **other})
+    with pytest.raises(SettingError, match=message):
+        stranger.load_state_dict(simulator.state_dict())
+
+
+def test_twenty_steps_stay_what_they_were(pytestconfig):
+    """Golden trajectory: a refactor leaves it identical."""
+    _, records = trained(normed(), prune=0.8, momentum=0.9, weight_decay=0.01, clip=1.0)
+    golden = (pytestconfig.rootpath / "tests/data/golden_dgc.txt").read_text().split()
+    assert [record.loss for record in records] == pytest.approx(list(map(float, golden)), rel=1e-9)
