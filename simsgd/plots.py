@@ -151,12 +151,10 @@ def _look(place: int, many: bool) -> dict[str, Any]:
 
 
 def _draw(panels: list[list[Curve]], x: str, shown: list[str]) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from .figure import NotebookFigure  # here: it imports matplotlib
 
     width, height = _panel_inches
-    figure = Figure(figsize=(width, height * len(panels) ** 0.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = NotebookFigure(width, height * len(panels) ** 0.8)
     rows = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     for axes, curves, column in zip(rows, panels, shown, strict=True):
         _panel(axes, curves, column)

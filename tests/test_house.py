@@ -13,7 +13,7 @@ ROOMS = [
     "ledger", "transport", "exchange", "gradients", "regime", "config", "method", "optimizer",
     "record", "simulator", "data", "catalog", "files", "units", "tables", "run", "runlog",
     "experiment", "evaluation", "tally", "environment", "interrupt", "progress", "trainer",
-    "labels", "ticks", "plots", "listing", "options", "cli", "__main__",
+    "labels", "ticks", "figure", "plots", "listing", "options", "cli", "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

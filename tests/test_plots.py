@@ -358,3 +358,8 @@ def test_drawing_touches_no_pyplot(tmp_path):
         f"plot_results([{folder!r}]); sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_figure_shows_itself_in_a_notebook(tmp_path):
+    figure = plot_results([make(tmp_path, "a")])
+    assert figure._repr_png_().startswith(b"\x89PNG")
