@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from .settings import (
-    GRANULARITIES,
     INDEX_CODINGS,
     VALUE_DTYPES,
     SettingError,
@@ -45,16 +44,32 @@ class Recipe:
         "the largest. Where a regime has it too, this one wins.",
         unit="R",
     )
+    compressor: str | None = setting(
+        None,
+        "compression",
+        "What each worker sends of its gradient, such as topk:0.01, qsgd:255 or topk:0.01+sign; "
+        "all are listed by `simsgd list compressors`. --prune R is topk:1-R with a warm-up and "
+        "memory dgc.",
+        unit="SPEC",
+    )
     warmup: bool = setting(True, "compression", "With --prune, begin at 75 % and rise to it.")
     warmup_epochs: int = setting(4, "compression", "Epochs before --prune is reached.")
     granularity: str = setting(
         "layer",
         "compression",
-        "What the largest entries are sought in: each tensor, or the whole model.",
-        choices=GRANULARITIES,
+        "What is compressed as one: each tensor (layer), all (model), or neighbours up to a size "
+        "(bucket:25MB).",
+        unit="layer|model|bucket:SIZE",
+    )
+    compress_if: str = setting(
+        "dim>1",
+        "compression",
+        "Which tensors are compressed: dim>1 (all but biases and BatchNorm), all, or numel>=N; "
+        "the others are sent whole.",
+        unit="RULE",
     )
     prune_1d: bool = setting(
-        False, "compression", "Prune biases and BatchNorm too; else they are sent whole."
+        False, "compression", "Compress biases and BatchNorm too, as --compress-if all."
     )
     value_dtype: str | None = setting(
         None, "compression", "Values on the network; default: the model's.", choices=VALUE_DTYPES
@@ -62,7 +77,7 @@ class Recipe:
     index_dtype: str = setting(
         "int32",
         "compression",
-        "Indices on the network; packed: ceil(log2 n) bits each.",
+        "Indices on the network; packed: ceil(log2 n) bits each; gap16: 16-bit run lengths.",
         choices=INDEX_CODINGS,
     )
     memory: str | None = setting(
@@ -71,6 +86,9 @@ class Recipe:
         "What becomes of entries not sent: none, residual or dgc; default: dgc where something "
         "is pruned, else none.",
         unit="SPEC",
+    )
+    flush_every: int = setting(
+        0, "memory", "Every N steps, send all that the memories hold; 0: never.", unit="N"
     )
     clip: float | None = setting(
         None, "memory", "Clip each worker's gradient to the norm C / sqrt(W).", unit="C"
@@ -86,6 +104,12 @@ class Recipe:
         "Weight decay on the averaged update, or locally before the memory.",
         choices=("global", "local"),
     )
+    accumulate: int = setting(
+        1,
+        "workers",
+        "Backward passes of each worker, b samples each, before one exchange.",
+        unit="M",
+    )
     seed: int = setting(0, "run", "Fixes initial weights, data order and every draw.")
 
     def __post_init__(self) -> None:
@@ -99,7 +123,14 @@ class Recipe:
         for name, value in (("momentum", self.momentum), ("weight_decay", self.weight_decay)):
             require(value is None or value >= 0, name, value, "must be at least 0")
         require(self.seed >= 0, "seed", self.seed, "must be at least 0")
+        require(self.flush_every >= 0, "flush_every", self.flush_every, "must be at least 0")
+        require(self.accumulate >= 1, "accumulate", self.accumulate, "must be at least 1")
         self._check_contradictions()
+
+    @property
+    def rule(self) -> str:
+        """Which tensors are compressed, as `compress_if` says it."""
+        return "all" if self.prune_1d else self.compress_if
 
     @classmethod
     def of(cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
@@ -132,6 +163,11 @@ class Recipe:
     def _check_contradictions(self) -> None:
         if self.clip is not None and self.clip == float("inf"):
             raise SettingError("clip", self.clip, "must be finite", "leave it out for no clipping")
+        both = self.prune is not None and self.compressor is not None
+        fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
+        require(not both, "compressor", None, "and prune were both given", fix)
+        both = self.prune_1d and self.compress_if != "dim>1"
+        require(not both, "prune_1d", None, "and compress_if were both given", "give one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,10 +192,10 @@ class Config(Recipe):
         choices=("float32", "float64"),
     )
     batch_size: int | None = setting(
-        None, "workers", "Samples of each worker, b; default: 8.", unit="b"
+        None, "workers", "Samples of each worker and pass, b; default: 8.", unit="b"
     )
     global_batch_size: int | None = setting(
-        None, "workers", "Samples of all workers together, B = W * b.", unit="B"
+        None, "workers", "Samples of all workers and passes together, B = W * b * M.", unit="B"
     )
     epochs: int | None = setting(None, "run", "Passes over the data; default: the model's.")
     regime: str | None = setting(
@@ -197,19 +233,19 @@ class Config(Recipe):
         both = self.batch_size is not None and self.global_batch_size is not None
         require(not both, "global_batch_size", None, "and batch_size were both given", "give one")
         if self.global_batch_size is not None:
-            require(
-                self.global_batch_size % self.workers == 0,
-                "global_batch_size",
-                self.global_batch_size,
-                f"must be a multiple of the {self.workers} workers",
-            )
+            even = self.global_batch_size % (self.workers * self.accumulate) == 0
+            what = f"{self.workers} workers"
+            if self.accumulate > 1:
+                what += f" x {self.accumulate} passes"
+            rule = f"must be a multiple of the {what}"
+            require(even, "global_batch_size", self.global_batch_size, rule)
 
     @property
     def worker_batch(self) -> int:
-        """Samples of each worker, b."""
+        """Samples of each worker in a step, b * M."""
         if self.global_batch_size is not None:
             return self.global_batch_size // self.workers
-        return 8 if self.batch_size is None else self.batch_size
+        return self.accumulate * (8 if self.batch_size is None else self.batch_size)
 
     def recipe(self) -> Recipe:
         """Return the part that concerns one step."""

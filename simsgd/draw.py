@@ -48,14 +48,17 @@ class Draw:
         return uniform(self.keys(), n, dtype)
 
 
-def uniform(keys: Tensor, n: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the first `n` numbers of each stream, uniform in [0, 1).
+def uniform(
+    keys: Tensor, n: int, dtype: torch.dtype = torch.float32, skip: Tensor | int = 0
+) -> Tensor:
+    """Return `n` numbers of each stream, uniform in [0, 1), without the first `skip`.
 
     `keys` is int64 of any shape, [...]; the result is [..., n]. Works inside `torch.func.vmap`.
     They have 53 random bits in float64 and 24 in every other dtype.
     """
     counter = torch.arange(1, n + 1, device=keys.device).mul_(_signed(_GOLDEN))
-    bits = _mix_(keys.unsqueeze(-1) + counter)  # [..., n]
+    first = keys + skip * _signed(_GOLDEN)
+    bits = _mix_(first.unsqueeze(-1) + counter)  # [..., n]
     width = 53 if dtype == torch.float64 else 24
     return _shift(bits, 64 - width).to(dtype).mul_(2.0**-width)
 

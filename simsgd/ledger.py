@@ -11,24 +11,26 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Transfer:
-    """What the hosted workers put into one collective."""
+    """What the hosted workers put into one collective, or take out of it."""
 
     segment: str
     direction: str  # up: from the workers; down: to them
-    collective: str  # all-reduce or all-gather
-    payload: Tensor  # bytes of each worker's buffer, [L] int64
+    collective: str  # all-reduce, all-gather, gather or broadcast
+    payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
 
     def on_network(self, workers: int) -> Tensor:
         """Return the bytes that all workers together put on the network, int64.
 
         Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
         "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
-        reaches the W - 1 others, one copy each.
+        reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
+        other end, so that W - 1 of W equal buffers travel once.
         """
         total = self.payload.sum()
-        if self.collective == "all-reduce":
-            return total * 2 * (workers - 1) // workers
-        return total * (workers - 1)
+        if self.collective == "all-gather":
+            return total * (workers - 1)
+        crossings = 2 if self.collective == "all-reduce" else 1
+        return total * crossings * (workers - 1) // workers
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from .compressors import Compressor
+from .compressors import Compressor, composed
 from .config import Recipe
 from .memory import Memory
 from .regime import Form, Regime, Settings, prune_warmup
@@ -21,12 +21,13 @@ _OF_RECIPE = ("optimizer", "lr", "momentum", "nesterov", "weight_decay")
 class Method:
     """All that holds at one step."""
 
-    compressor: Compressor
+    compressor: str  # the spec of what compresses
+    flush: bool  # send all that the memories hold, whatever the compressor
     memory: Memory
     optimizer: Settings  # what torch.optim gets
     local_decay: float  # weight decay in each worker's gradient, before the memory
     own_decay: float  # weight decay on the averaged gradient, with the memory's momentum
-    kept: float  # fraction of each compressed segment that is sent
+    kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
 
     @classmethod
     def at(cls, recipe: Recipe, regime: Regime, epoch: int, step: int) -> "Method":
@@ -35,8 +36,8 @@ class Method:
         Raises `SettingError` for settings that do not go together.
         """
         settings = regime.at(epoch, step)
-        prune = settings.get("prune", 0.0)
         memory = memory_of(recipe, regime)
+        flush = recipe.flush_every > 0 and (step + 1) % recipe.flush_every == 0
         optimizer = dict(settings)
         decay, own_decay = float(settings.get("weight_decay", 0.0)), 0.0
         if owns_momentum(memory):
@@ -47,12 +48,13 @@ class Method:
             optimizer.update(weight_decay=0.0)
             own_decay = 0.0
         return cls(
-            compressor=_single("compressor", f"topk:{kept(prune)}" if prune else "none"),
+            compressor=_spec(settings),
+            flush=flush,
             memory=memory,
             optimizer=optimizer,
             local_decay=decay if recipe.weight_decay_at == "local" else 0.0,
             own_decay=own_decay,
-            kept=kept(prune),
+            kept=1.0 if flush else _nominally_kept(settings),
         )
 
 
@@ -62,14 +64,28 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
     if recipe.prune is not None:
         climbs = recipe.warmup and recipe.prune > 0
         whole = whole.then(prune_warmup(recipe.prune, recipe.warmup_epochs if climbs else 0))
+    if recipe.compressor is not None:
+        whole = whole.then(Regime({0: {"compressor": recipe.compressor}}))
     chosen = {name: getattr(recipe, name) for name in _OF_RECIPE}
     return whole.then(Regime({0: {k: v for k, v in chosen.items() if v is not None}}))
 
 
 def memory_name(recipe: Recipe, regime: Regime) -> str:
-    """Return the spec of the memory: the recipe's, by default dgc where something is pruned."""
-    prunes = recipe.prune > 0 if recipe.prune is not None else "prune" in regime.at(0, 0)
-    return recipe.memory or ("dgc" if prunes else "none")
+    """Return the spec of the memory: the recipe's, else the one that suits what is sent at first.
+
+    That is dgc for `prune`, residual for another biased compressor, none for an unbiased one.
+    """
+    settings = regime.at(0, 0)
+    if recipe.memory is not None:
+        return recipe.memory
+    if settings.get("prune"):
+        return "dgc"
+    return "residual" if needs_memory(composed(_spec(settings))) else "none"
+
+
+def needs_memory(compressor: Compressor) -> bool:
+    """Return whether what the compressor leaves out is lost without a memory."""
+    return compressor.biased and not compressor.needs_squares  # that one remembers by itself
 
 
 def memory_of(recipe: Recipe, regime: Regime) -> Memory:
@@ -96,6 +112,17 @@ def _with_momentum(memory: Memory, settings: Settings) -> Memory:
     nesterov = settings.get("nesterov", False) if own.nesterov is None else own.nesterov
     filled: Memory = dataclasses.replace(own, momentum=momentum, nesterov=nesterov)
     return filled
+
+
+def _spec(settings: Settings) -> str:
+    prune = settings.get("prune")
+    return f"topk:{kept(prune)}" if prune else settings.get("compressor", "none")
+
+
+def _nominally_kept(settings: Settings) -> float | None:
+    if "prune" in settings:
+        return kept(settings["prune"])
+    return 1.0 if _spec(settings) == "none" else None
 
 
 def _single(kind: str, spec: str) -> Any:

@@ -25,7 +25,7 @@ from .settings import SettingError, require, unknown
 Settings = dict[str, Any]
 Form = None | Mapping[Any, Any] | Sequence[Any] | Callable[..., Any]
 
-OURS = ("prune",)  # fraction of entries dropped, in [0, 1)
+OURS = ("prune", "compressor")  # fraction of entries dropped, in [0, 1); a spec; one at a time
 _STRUCTURE = ("epoch", "step", "epoch_lambda", "step_lambda", "lr_decay_rate", "lr_decay_steps")
 _LADDER = (0.75, 0.9375, 0.984375, 0.996)  # DGC's warm-up, dropped fractions
 
@@ -50,7 +50,10 @@ class Regime:
         settings: Settings = {}
         for phases in self._layers:
             for phase in phases[: _reached(phases, epoch, step)]:
-                settings.update(_resolved(phase, epoch, step))
+                new = _resolved(phase, epoch, step)
+                if new.keys() & set(OURS):  # the later one takes the place of the other
+                    settings = {k: v for k, v in settings.items() if k not in OURS}
+                settings.update(new)
         return settings
 
     @property
@@ -128,6 +131,8 @@ def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) 
         if key not in known and key not in _anywhere():
             raise unknown("regime", str(key), known | _anywhere())
         _check_value(key, value)
+    both = settings.keys() >= set(OURS)
+    require(not both, "regime", None, "sets prune and compressor at once", "set one")
     if isinstance(settings.get("optimizer"), str):
         takes = optimizer_arguments(settings["optimizer"])
         for key in settings.keys() - known - takes:
@@ -141,6 +146,8 @@ def _check_value(key: str, value: Any) -> None:
     if key == "prune":
         holds = isinstance(value, int | float) and 0 <= value < 1
         require(holds, "prune", value, "must lie in [0, 1)", "for 99.9 % use 0.999")
+    elif key == "compressor":
+        require(isinstance(value, str), key, value, "must be a spec, such as topk:0.01")
     elif key in ("lr", "weight_decay", "momentum"):
         holds = isinstance(value, int | float | torch.Tensor) and bool(value >= 0)
         require(holds, key, value, "must be a number of at least 0")

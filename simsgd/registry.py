@@ -87,7 +87,7 @@ def literal(text: str) -> Any:
 
 def _part(kind: str, part: str, spec: str) -> Any:
     own = re.fullmatch(r"(.+\.py):(\w+)(?::(.*))?", part)
-    if own:
+    if own and part.partition(":")[0] not in _methods.get(kind, {}):
         method = getattr(load_file(Path(own[1]), kind), own[2], None)
         require(isinstance(method, type), kind, part, f"names no class {own[2]} in {own[1]}")
         arguments = own[3]

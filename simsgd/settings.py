@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
-INDEX_CODINGS = ("int32", "int64", "packed")
-GRANULARITIES = ("layer", "model")
+INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 
 
 class SettingError(ValueError):

@@ -1,7 +1,7 @@
 """One step of W data-parallel workers, from batch to parameters.
 
-Letters: W simulated workers, L hosted here (L = W), b samples each, B = W * b, n elements of one
-segment.
+Letters: W simulated workers, L hosted here (L = W), b samples each, M passes, B = W * b * M,
+n elements of one segment.
 """
 
 from typing import Any
@@ -15,8 +15,10 @@ from .config import Recipe
 from .draw import Draw
 from .exchange import AllReduce
 from .gradients import GradientEngine, Gradients
+from .gradients.accumulation import accumulated
 from .gradients.clipping import clip_
 from .gradients.contract import Criterion, Tensors
+from .gradients.squares import sample_squares
 from .layout import Layout
 from .ledger import Ledger
 from .method import Method, memory_of, regime_of
@@ -26,6 +28,7 @@ from .regime import Form, Regime
 from .registry import find
 from .settings import require
 from .transport import Channel, InProcess
+from .voice import Voice, memory_shapes
 from .wire import Wire
 
 
@@ -53,47 +56,54 @@ class Simulator:
         regime: Form | Regime = None,
         **settings: Any,
     ) -> None:
-        self.recipe = Recipe.of(settings)
-        self.regime = regime_of(self.recipe, regime)
+        recipe = self.recipe = Recipe.of(settings)
+        self.regime = regime_of(recipe, regime)
         self.model = model
         self.params = {name: p for name, p in model.named_parameters() if p.requires_grad}
         require(bool(self.params), "model", None, "has no parameters to train")
         like = next(iter(self.params.values()))
-        workers = torch.arange(self.recipe.workers, device=like.device)
-        buffers = model.named_buffers()
-        self.buffers = {name: torch.stack([b] * len(workers)) for name, b in buffers}
-        self.draw = Draw(self.recipe.seed, workers)
-        self.engine: GradientEngine = find("engine", self.recipe.engine)(model, criterion)
+        workers = torch.arange(recipe.workers, device=like.device)
+        self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
+        self.draw = Draw(recipe.seed, workers)
+        self.engine: GradientEngine = find("engine", recipe.engine)(model, criterion)
         shapes = {name: p.shape for name, p in self.params.items()}
-        self.layout = Layout.of(shapes, self.recipe.granularity, self.recipe.prune_1d)
+        self.layout = Layout.of(shapes, recipe.granularity, recipe.rule, like.element_size())
         self.exchange = AllReduce()
-        wire = Wire(self.recipe.value_dtype, self.recipe.index_dtype)
+        wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(InProcess(), Ledger(len(workers)), wire)
         self.optimizer = RegimeOptimizer(self.params)
-        self.optimizer.follow(Method.at(self.recipe, self.regime, 0, 0).optimizer)
-        self.state = self._initial_state(like.detach())
+        memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
+        self.voices = [
+            Voice(segment, one.expand(len(workers), segment.n), memory)
+            for segment in self.layout.segments
+        ]
         self.steps = 0
         self.epoch: int | None = None
+        self._follow(Method.at(recipe, self.regime, 0, 0))
 
     def step(self, x: Tensor, y: Tensor, epoch: int | None = None) -> StepRecord:
-        """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W.
+        """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
 
-        Worker w gets the samples w * b to (w + 1) * b. `epoch` counts from 0 and drives the regime
-        and the warm-up; without it the last one given holds. Raises `SettingError` if B is no
-        multiple of W, or if the regime follows epochs and none was ever given.
+        Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
+        regime and the warm-up; without it the last one given holds. Raises `SettingError` if B is
+        no such multiple, or if the regime follows epochs and none was ever given.
         """
         method, draw = self._method(epoch), self.draw.at(self.steps)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
         pieces = self._prepared(gradients, method)
         heard = []
-        for segment, grad in zip(self.layout.segments, pieces, strict=True):
-            state = self.state[segment.name]
-            compressor = NoCompression() if segment.dense else method.compressor
-            said = method.memory.compensate(grad, state["memory"])
+        for voice, grad in zip(self.voices, pieces, strict=True):
+            said = method.memory.compensate(grad, voice.remembered)
             message, answer = self.exchange.gradients(
-                said, compressor, state["compressor"], draw.at(segment.name), segment, self.channel
+                said,
+                NoCompression() if method.flush else voice.compressor,
+                voice.told(grad, gradients.squares),
+                draw.at(voice.segment.name),
+                voice.segment,
+                self.channel,
             )
-            method.memory.keep(said, message, state["memory"])
+            method.memory.keep(said, message, voice.remembered)
+            voice.forget()
             heard.append(answer)
         self._update(self.layout.join(heard), method)
         self.steps += 1
@@ -116,7 +126,7 @@ class Simulator:
         return {
             "parameters": {name: p.detach() for name, p in self.params.items()},
             "buffers": self.buffers,
-            "state": self.state,
+            "voices": {voice.segment.name: voice.state_dict() for voice in self.voices},
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
             "epoch": self.epoch,
@@ -128,13 +138,20 @@ class Simulator:
         Raises `SettingError` if it belongs to another model, another W or another memory.
         """
         own = self.state_dict()
-        for name, whose in _OWNERS.items():
-            same = _shapes(state[name]) == _shapes(own[name])
-            require(same, "checkpoint", None, f"belongs to {whose}")
+        same = _shapes(state["parameters"]) == _shapes(own["parameters"])
+        require(same, "checkpoint", None, "belongs to another model")
+        same = _shapes(state["buffers"]) == _shapes(own["buffers"])
+        require(same, "checkpoint", None, "belongs to another number of workers")
+        same = memory_shapes(state["voices"]) == memory_shapes(own["voices"])
+        told = "belongs to another memory, granularity or number of workers"
+        require(same, "checkpoint", None, told)
         with torch.no_grad():
-            _copy_(state["parameters"], own["parameters"])
-            _copy_(state["buffers"], own["buffers"])
-            _copy_(state["state"], own["state"])
+            for name, parameter in self.params.items():
+                parameter.copy_(state["parameters"][name])
+        for name, buffer in self.buffers.items():
+            buffer.copy_(state["buffers"][name])
+        for voice in self.voices:
+            voice.load_state_dict(state["voices"][voice.segment.name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps, self.epoch = state["steps"], state["epoch"]
 
@@ -144,20 +161,34 @@ class Simulator:
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
         method = Method.at(self.recipe, self.regime, self.epoch or 0, self.steps)
-        self.optimizer.follow(method.optimizer)
+        self._follow(method)
         return method
 
+    def _follow(self, method: Method) -> None:
+        self.optimizer.follow(method.optimizer)
+        for voice in self.voices:
+            voice.speak(method.compressor)
+
     def _shard(self, batch: Tensor) -> Tensor:
-        workers = self.recipe.workers
-        even = len(batch) > 0 and len(batch) % workers == 0
-        require(even, "batch", len(batch), f"must be a multiple of the {workers} workers")
-        shards: Tensor = batch.unflatten(0, (workers, -1))  # [L, b, ...]
+        workers, passes = self.recipe.workers, self.recipe.accumulate
+        even = len(batch) > 0 and len(batch) % (workers * passes) == 0
+        what = f"{workers} workers" + (f" x {passes} passes" if passes > 1 else "")
+        require(even, "batch", len(batch), f"must be a multiple of the {what}")
+        shards: Tensor = batch.unflatten(0, (workers, passes, -1))  # [L, M, b, ...]
         return shards
 
     def _gradients(self, x: Tensor, y: Tensor, draw: Draw) -> Gradients:
         self.model.train()
-        keys = draw.at("dropout").keys()
-        gradients = self.engine(dict(self.params), self.buffers, x, y, keys)
+        wanted = any(voice.compressor.needs_squares for voice in self.voices)
+        gradients = accumulated(
+            self.engine,
+            dict(self.params),
+            self.buffers,
+            x,
+            y,
+            draw.at("dropout"),
+            sample_squares if wanted else None,
+        )
         self.buffers = gradients.buffers
         return gradients
 
@@ -189,35 +220,6 @@ class Simulator:
             bytes=self.channel.ledger.close(dense),
         )
 
-    def _initial_state(self, like: Tensor) -> dict[str, dict[str, Tensors]]:
-        memory = memory_of(self.recipe, self.regime)
-        return {
-            segment.name: {
-                "memory": memory.init(
-                    like.new_empty(1).expand(self.recipe.workers, segment.n), segment.dense
-                ),
-                "compressor": {},
-            }
-            for segment in self.layout.segments
-        }
 
-
-_OWNERS = {
-    "parameters": "another model",
-    "buffers": "another number of workers",
-    "state": "another memory, granularity or number of workers",
-}
-
-
-def _shapes(tensors: Any, path: str = "") -> dict[str, torch.Size]:
-    if isinstance(tensors, Tensor):
-        return {path: tensors.shape}
-    return {k: v for name in tensors for k, v in _shapes(tensors[name], f"{path}/{name}").items()}
-
-
-def _copy_(source: Any, target: Any) -> None:
-    for name, value in target.items():
-        if isinstance(value, Tensor):
-            value.copy_(source[name])
-        else:
-            _copy_(source[name], value)
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -6,6 +6,7 @@ Letters: L workers hosted here, n elements of one segment.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .layout import Segment
@@ -22,6 +23,10 @@ class Transport(ABC):
         """Return the mean over all workers of what the messages stand for, [n]."""
 
     @abstractmethod
+    def vote(self, message: Message) -> Tensor:
+        """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n]."""
+
+    @abstractmethod
     def largest(self, numbers: Tensor) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
 
@@ -32,6 +37,11 @@ class InProcess(Transport):
     def mean(self, message: Message) -> Tensor:
         """Return the mean over rows, [n]."""
         return message.sum().div_(len(message.payload_bytes()))
+
+    def vote(self, message: Message) -> Tensor:
+        """Return the sign of the sum of the rows' signs, [n]."""
+        values = message.to_dense()
+        return values.sign().sum(0).ge_(0).mul_(2).sub_(1)
 
     def largest(self, numbers: Tensor) -> Tensor:
         """Return the largest of the rows, [1, 1]."""
@@ -55,6 +65,20 @@ class Channel:
         collective = "all-reduce" if sent.summable else "all-gather"
         self.ledger.add(Transfer(segment.name, "up", collective, sent.payload_bytes()))
         return sent, self.transport.mean(sent)
+
+    def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages; return them as they arrive, and what they vote for, +-1 each, [n].
+
+        One worker counts the votes. They are gathered, for the sum of W signs needs more than the
+        one bit that each has; the outcome comes back to every worker as one bit an entry.
+        """
+        sent = message.on_wire(self.wire)
+        payload = sent.payload_bytes()
+        self.ledger.add(Transfer(segment.name, "up", "gather", payload))
+        heard = self.transport.vote(sent)
+        outcome = torch.full_like(payload, -(-len(heard) // 8))
+        self.ledger.add(Transfer(segment.name, "down", "broadcast", outcome))
+        return sent, heard
 
     def largest(self, numbers: Tensor, segment: Segment) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from .settings import INDEX_CODINGS, VALUE_DTYPES, require
 
 _INT32_MAX = 2**31 - 1
+LONGEST_GAP = 1 << 16  # from one entry to the next in gap16, whose run lengths end at 65535
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Wire:
     """The form of values and indices on the network."""
 
     value_dtype: str | None = None  # float64, float32, float16, bfloat16; None: the gradient's own
-    index_dtype: str = "int32"  # int32, int64, or packed: ceil(log2 n) bits each
+    index_dtype: str = "int32"  # int32, int64, packed (ceil(log2 n) bits each) or gap16
 
     def __post_init__(self) -> None:
         require(
@@ -42,7 +43,7 @@ class Wire:
 
 def index_bits(coding: str, n: int) -> int:
     """Return the bits that one index into `n` elements takes."""
-    return {"int32": 32, "int64": 64}.get(coding, (n - 1).bit_length())
+    return {"int32": 32, "int64": 64, "gap16": 16}.get(coding, (n - 1).bit_length())
 
 
 def value_bytes(values: Tensor) -> Tensor:
@@ -58,8 +59,11 @@ def bytes_value(buffer: Tensor, dtype: torch.dtype) -> Tensor:
 def pack_index(index: Tensor, n: int, coding: str) -> Tensor:
     """Return indices into `n` elements, [k] int64, as uint8 of `ceil(k * index_bits / 8)`.
 
+    For gap16 they ascend, no more than `LONGEST_GAP` from one to the next, see `fillers`.
     Raises `SettingError` for int32 where n does not fit.
     """
+    if coding == "gap16":
+        return value_bytes(runs(index).to(torch.uint16))
     if coding == "int64":
         return value_bytes(index)
     if coding == "int32":
@@ -70,6 +74,8 @@ def pack_index(index: Tensor, n: int, coding: str) -> Tensor:
 
 def unpack_index(buffer: Tensor, n: int, k: int, coding: str) -> Tensor:
     """Return the `k` indices that `pack_index` packed, [k] int64."""
+    if coding == "gap16":
+        return (bytes_value(buffer, torch.uint16).long() + 1).cumsum(0) - 1
     if coding == "packed":
         return unpack_bits(buffer, index_bits(coding, n), k)
     return bytes_value(buffer, _named(coding)).long()
@@ -79,6 +85,20 @@ def check_index_width(n: int, coding: str) -> None:
     """Raise `SettingError` where an index into `n` elements does not fit the coding."""
     fits = coding != "int32" or n - 1 <= _INT32_MAX
     require(fits, "index_dtype", coding, f"cannot index {n} elements", "use packed or int64")
+
+
+def runs(index: Tensor) -> Tensor:
+    """Return how many elements are passed over before each of ascending indices, [..., k]."""
+    before_first = index.new_full((*index.shape[:-1], 1), -1)
+    return index.diff(dim=-1, prepend=before_first) - 1
+
+
+def fillers(index: Tensor) -> Tensor:
+    """Return how many entries of value zero gap16 needs before each ascending index, [..., k].
+
+    Each filler lies `LONGEST_GAP` after the entry before it.
+    """
+    return runs(index) // LONGEST_GAP
 
 
 def pack_bits(numbers: Tensor, width: int) -> Tensor:

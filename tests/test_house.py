@@ -9,11 +9,12 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "simsgd"
 ROOMS = [
-    "settings", "registry", "draw", "layout", "wire", "messages", "compressors", "memory",
-    "ledger", "transport", "exchange", "gradients", "regime", "config", "method", "optimizer",
-    "record", "simulator", "data", "catalog", "files", "units", "tables", "run", "runlog",
-    "experiment", "evaluation", "tally", "environment", "interrupt", "progress", "trainer",
-    "labels", "ticks", "figure", "plots", "listing", "options", "cli", "__main__",
+    "settings", "registry", "draw", "layout", "wire", "elias", "messages", "compressors",
+    "adapters", "memory", "ledger", "transport", "exchange", "gradients", "regime", "config",
+    "method", "voice", "optimizer", "record", "simulator", "data", "catalog", "files", "units",
+    "tables", "run", "runlog", "experiment", "evaluation", "tally", "environment", "interrupt",
+    "progress", "trainer", "labels", "ticks", "figure", "plots", "listing", "options", "cli",
+    "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

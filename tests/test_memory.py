@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from simsgd.compressors.dense import NoCompression
+from simsgd.compressors.sign import Sign
 from simsgd.compressors.sparsify import TopK
 from simsgd.draw import Draw
-from simsgd.memory import DGC, NoMemory, Residual
+from simsgd.memory import DGC, EF21, LocalMomentum, NoMemory, Residual
 from simsgd.messages import Dense
 from simsgd.settings import SettingError
 from simsgd.wire import Wire
@@ -113,6 +114,162 @@ def test_pruning_may_begin_late_without_a_jump():
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1, 2])
-def test_a_momentum_out_of_range_is_refused(momentum):
+@pytest.mark.parametrize("memory", [DGC, LocalMomentum])
+def test_a_momentum_out_of_range_is_refused(memory, momentum):
     with pytest.raises(SettingError, match="momentum must lie in"):
-        DGC(momentum)
+        memory(momentum)
+
+
+@pytest.mark.parametrize(("beta", "gamma"), [(0.9, 1), (1, 0.5), (0.7, 2), (0, 1)])
+def test_the_residual_and_the_gradient_have_weights(beta, gamma):
+    fed, memory, kept = grads(5), Residual(beta, gamma), torch.zeros(W, N)
+    state = memory.init(fed[0], dense=False)
+    for grad in fed:
+        wanted = beta * kept + gamma * grad
+        said = memory.compensate(grad.clone(), state)
+        assert torch.allclose(said, wanted)
+        message = TopK(0.1).compress(said, {}, DRAW)
+        memory.keep(said, message, state)
+        kept = wanted - message.to_dense()
+        assert torch.allclose(state["residual"], kept)
+
+
+def test_what_goes_dense_has_the_gradients_weight_as_well():
+    grad = grads(1)[0]
+    assert torch.equal(Residual(gamma=0.5).compensate(grad, {}), grad * 0.5)
+    assert torch.equal(grad, grads(1)[0])
+
+
+@pytest.mark.parametrize("wrong", [{"beta": -1}, {"gamma": float("inf")}, {"beta": float("nan")}])
+def test_a_weight_out_of_range_is_refused(wrong):
+    with pytest.raises(SettingError, match="must be a number of at least 0"):
+        Residual(**wrong)
+
+
+def moves(memory, rates):
+    """Return how far parameters move at each step, [2], and what then stays behind, [2]."""
+    grad, told = torch.tensor([[1.0, -3.0]]), []
+    state = memory.init(grad, dense=False)
+    for lr in rates:
+        now = memory.at_rate(lr)
+        said = now.compensate(grad.clone(), state)
+        message = Sign().compress(said, {}, Draw(0, torch.arange(1)))
+        now.keep(said, message, state)
+        move = message.to_dense()[0] * (1 if memory.lr else lr)
+        told.append((move.tolist(), state["residual"][0].tolist()))
+    return told
+
+
+def close(told):
+    return [tuple(pytest.approx(part, abs=1e-6) for part in step) for step in told]
+
+
+def test_lr_inside_the_memory_leaves_what_was_kept_at_the_old_lr():
+    wanted = [([0.2, -0.2], [-0.1, -0.1]), ([-0.11, -0.11], [0.02, -0.02])]
+    assert moves(Residual(lr=True), [0.1, 0.01]) == close(wanted)
+
+
+def test_lr_outside_the_memory_gives_what_was_kept_the_new_lr():
+    wanted = [([0.2, -0.2], [-1, -1]), ([0.02, -0.02], [-2, -2])]
+    assert moves(Residual(), [0.1, 0.01]) == close(wanted)
+
+
+def test_while_lr_is_constant_it_is_the_same_inside_and_outside():
+    inside, outside = moves(Residual(lr=True), [0.1] * 5), moves(Residual(), [0.1] * 5)
+    for (move, _), (other, _) in zip(inside, outside, strict=True):
+        assert move == pytest.approx(other, abs=1e-6)
+
+
+def test_the_first_step_has_its_lr_like_any_other():
+    """A constant gradient of one entry is sent exactly: each step moves by lr times it."""
+    grad, memory = torch.tensor([[2.0]]), Residual(lr=True).at_rate(0.1)
+    state = memory.init(grad, dense=False)
+    for _ in range(3):
+        said = memory.compensate(grad, state)
+        message = Sign().compress(said, {}, Draw(0, torch.arange(1)))
+        memory.keep(said, message, state)
+        assert message.to_dense().item() == pytest.approx(0.2)
+
+
+def listen(memory, fed, compressor, dense=False):
+    """Return what the optimizer gets at each step, [n], and the state afterwards."""
+    state, got = memory.init(fed[0], dense), []
+    for grad in fed:
+        said = memory.compensate(grad.clone(), state)
+        message = compressor.compress(said, {}, DRAW)
+        memory.keep(said, message, state)
+        got.append(memory.hear(message.sum() / W, state))
+    return got, state
+
+
+def test_under_ef21_all_move_along_the_mean_of_the_estimates():
+    got, state = listen(EF21(), grads(8), TopK(0.1))
+    assert torch.allclose(got[-1], state["estimate"].mean(0), atol=1e-12)
+
+
+def test_under_ef21_the_first_message_is_the_compressed_gradient():
+    fed = grads(1)
+    got, _ = listen(EF21(), fed, TopK(0.1))
+    assert torch.allclose(got[0], TopK(0.1).compress(fed[0], {}, DRAW).to_dense().mean(0))
+
+
+def test_under_ef21_a_constant_gradient_is_heard_exactly_in_the_end():
+    fed = grads(1) * 10
+    got, state = listen(EF21(), fed, TopK(0.1))
+    assert torch.allclose(got[-1], fed[0].mean(0), atol=1e-12)
+    assert torch.allclose(state["estimate"], fed[0])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_ef21_without_compression_changes_nothing(dense):
+    fed = grads(5)
+    got, _ = listen(EF21(), fed, NoCompression(), dense)
+    for heard, grad in zip(got, fed, strict=True):
+        assert torch.allclose(heard, grad.mean(0), atol=1e-12)
+
+
+def test_ef21_converges_where_compression_without_a_memory_does_not():
+    """Workers with different minima: f_w = |x - c_w|^2 / 2, whose mean has its minimum at mean c."""
+    centers = grads(1)[0] * 5
+
+    def distance(memory):
+        x, state = torch.zeros(N, dtype=torch.float64), memory.init(centers, dense=False)
+        for _ in range(400):
+            said = memory.compensate(x - centers, state)
+            message = TopK(0.1).compress(said, {}, DRAW)
+            memory.keep(said, message, state)
+            x = x - 0.05 * memory.hear(message.sum() / W, state)
+        return (x - centers.mean(0)).norm()
+
+    assert distance(EF21()) < 1e-4
+    assert distance(NoMemory()) > 1e-1
+
+
+def test_what_ef21_returns_is_not_its_state():
+    got, state = listen(EF21(), grads(1), TopK(0.1))
+    got[0].zero_()
+    assert state["heard"].any()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_local_momentum_says_what_momentum_sgd_would_move_by(nesterov):
+    fed = grads(6)
+    sent, state = run(LocalMomentum(0.9, nesterov), fed)
+    for got, wanted in zip(sent, momentum_sgd(fed, 0.9, nesterov), strict=True):
+        assert torch.allclose(got, wanted, rtol=1e-12)
+    assert set(state) == {"momentum"}
+
+
+def test_local_momentum_does_not_add_up_what_was_not_sent():
+    fed = grads(6)
+    memory, state = LocalMomentum(0.9), LocalMomentum(0.9).init(fed[0], dense=False)
+    for grad, wanted in zip(fed, momentum_sgd(fed, 0.9), strict=True):
+        said = memory.compensate(grad.clone(), state)
+        memory.keep(said, TopK(0.1).compress(said, {}, DRAW), state)
+        assert torch.allclose(said, wanted)
+
+
+@pytest.mark.parametrize("memory", [NoMemory(), Residual(), DGC(0.9), LocalMomentum(0.9)])
+def test_what_is_heard_passes_most_memories_unchanged(memory):
+    heard = torch.ones(N)
+    assert memory.hear(heard, memory.init(grads(1)[0], dense=False)) is heard

@@ -174,16 +174,11 @@ def test_the_record_knows_its_step_and_its_settings():
 
 
 def test_the_whole_model_shares_one_selection():
-    def sent(granularity):
-        simulator, _ = trained(mlp(), steps=1, prune=0.9, granularity=granularity)
-        return {
-            name: state["memory"]["residual"]
-            for name, state in simulator.state.items()
-            if "residual" in state["memory"]
-        }
-
-    assert sent("model").keys() == {"model"}
-    assert (sent("model")["model"] == 0).sum(1).tolist() == [8] * W  # ceil(0.1 * 72)
+    simulator, _ = trained(mlp(), steps=1, prune=0.9, granularity="model")
+    held = {v.segment.name: v.remembered["residual"] for v in simulator.voices
+            if "residual" in v.remembered}  # fmt: skip
+    assert held.keys() == {"model"}
+    assert (held["model"] == 0).sum(1).tolist() == [8] * W  # ceil(0.1 * 72)
 
 
 def test_clipping_comes_before_the_division_by_the_number_of_workers():

@@ -3,7 +3,36 @@
 Importing this package registers all of them.
 """
 
-from . import dense, sparsify
-from .contract import Compressor, Quantiser
+from . import (
+    adacomp,
+    cast,
+    dense,
+    grace,
+    lowrank,
+    sampled,
+    sign,
+    sparsify,
+    stochastic,
+    threshold,
+    variance,
+)
+from .compose import composed
+from .contract import Compressor, Conversation, Quantiser
 
-__all__ = ["Compressor", "Quantiser", "dense", "sparsify"]
+__all__ = [
+    "Compressor",
+    "Conversation",
+    "Quantiser",
+    "adacomp",
+    "cast",
+    "composed",
+    "dense",
+    "grace",
+    "lowrank",
+    "sampled",
+    "sign",
+    "sparsify",
+    "stochastic",
+    "threshold",
+    "variance",
+]

@@ -4,13 +4,16 @@ Letters: L workers hosted here, n elements of one segment, k selected.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar, Self
 
 from torch import Tensor
 
 from ..draw import Draw
 from ..messages import Message, State
+
+Answer = tuple[Message, Tensor]  # a message as it arrived, and the mean over all workers
+Rounds = Generator[Message, Answer, Answer]
 
 
 class Compressor(ABC):
@@ -20,8 +23,13 @@ class Compressor(ABC):
     job: `compress(said)` of one worker alone is that worker's row.
     """
 
-    biased: ClassVar[bool]  # E[message] differs from what was said: use it with a memory
-    needs_squares: ClassVar[bool] = False  # wants state["squares"], see `sample_squares`
+    needs_squares: ClassVar[bool] = False  # wants state["squares"] [L, n], see `sample_squares`
+    needs_gradient: ClassVar[bool] = False  # wants state["gradient"] [L, n], of this step alone
+
+    @property
+    @abstractmethod
+    def biased(self) -> bool:
+        """Whether the mean of the message differs from what was said: use it with a memory."""
 
     def fitted(self, shape: Sequence[int]) -> Self:
         """Return the method for a segment that is one parameter of this shape.
@@ -61,3 +69,32 @@ class Quantiser(Compressor):
         `counts` [L] int64, None for all k; the other entries are padding of value 0, which neither
         counts in a mean nor is sent.
         """
+
+
+class Conversation(Compressor):
+    """Speaks several times a step: what it says next depends on the mean of what all said before.
+
+    An exchange carries each round as it carries a message; nothing else of it is sent.
+    """
+
+    @abstractmethod
+    def rounds(self, said: Tensor, state: State, draw: Draw) -> Rounds:
+        """Yield each message; get it back as it arrived, with its mean over all workers, [1, m].
+
+        Returns the message that a memory takes out of `said` [L, n], and what is heard, [1, n].
+        """
+
+    def compress(self, said: Tensor, state: State, draw: Draw) -> Message:
+        """Return the message of workers who each hear only themselves."""
+        return converse(self.rounds(said, state, draw), lambda m: (m, m.to_dense()))[0]
+
+
+def converse(rounds: Rounds, carry: Callable[[Message], Answer]) -> Answer:
+    """Return what a conversation comes to when `carry` brings each of its messages over."""
+    try:
+        message = next(rounds)
+        while True:
+            message = rounds.send(carry(message))
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer

@@ -22,6 +22,7 @@ class Gradients:
     loss: Tensor  # each worker's mean loss, [L]
     output: Tensor  # the model's, [L, b, ...]
     buffers: Tensors  # {buffer: [L, *shape]}: each worker's own BatchNorm statistics
+    squares: Tensors | None = None  # {parameter: [L, *shape]}, see `sample_squares`
 
 
 class GradientEngine(ABC):

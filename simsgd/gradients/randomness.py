@@ -53,9 +53,27 @@ class KeyedDropout(TorchFunctionMode):
         whole_features, alpha = _KINDS[func]
         self.calls += 1
         shape = input.shape[:2] if whole_features else input.shape  # one draw for each [b, C]
-        draws = uniform(self.key + self.calls, math.prod(shape))
+        draws = self._draws(math.prod(shape))
         kept = (draws >= p).reshape(*shape, *[1] * (input.dim() - len(shape)))
         return _alpha_dropped(input, kept, p) if alpha else _dropped(input, kept, p)
+
+    def _draws(self, n: int) -> Tensor:
+        """Return the `n` numbers of the current dropout."""
+        return uniform(self.key + self.calls, n)
+
+
+class SampleDropout(KeyedDropout):
+    """Within it, a forward pass of one sample drops what `KeyedDropout` drops of it in its batch.
+
+    That holds where the first dimension of what is dropped counts samples.
+    """
+
+    def __init__(self, key: Tensor, sample: Tensor) -> None:
+        super().__init__(key)
+        self.sample = sample  # its place in the batch, int64
+
+    def _draws(self, n: int) -> Tensor:
+        return uniform(self.key + self.calls, n, skip=self.sample * n)
 
 
 def _dropped(input: Tensor, kept: Tensor, p: float) -> Tensor:

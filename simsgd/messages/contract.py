@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..wire import Wire
+from ..settings import SettingError
+from ..wire import LONGEST_GAP, Wire
 
 State = dict[str, Tensor]  # plain, updated in place, saved verbatim; rows are workers
 Header = dict[str, Any]  # what both ends know without sending it
@@ -22,7 +23,10 @@ Header = dict[str, Any]  # what both ends know without sending it
 class Message(ABC):
     """L workers' payloads for one segment."""
 
-    summable: bool  # may ride an all-reduce: the sum of two messages is such a message
+    @property
+    @abstractmethod
+    def summable(self) -> bool:
+        """Whether it may ride an all-reduce: the sum of two messages is such a message."""
 
     @abstractmethod
     def on_wire(self, wire: Wire) -> "Message":
@@ -63,6 +67,16 @@ class Message(ABC):
 
         A message that sends all entries selects none.
         """
+
+    def spread(self, column: Tensor, width: int, counts: Tensor) -> "Message":
+        """Return the values [L, k] at other columns [L, k] among `width`, and zeros between.
+
+        `counts` [L] is how many columns of each row are then sent; a value for column `width` is
+        padding. Raises `SettingError` if a zero cannot be sent.
+        """
+        told = f"cannot be gap16 for more than {LONGEST_GAP} elements: a long gap needs a zero"
+        whose = f"which {type(self).__name__} has no room for"
+        raise SettingError("index_dtype", None, f"{told}, {whose}", "use int32 or packed")
 
 
 def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -66,5 +66,11 @@ class Dense(Message):
         """Subtract the values from `x` [L, n]."""
         x.sub_(self.values)
 
+    def spread(self, column: Tensor, width: int, counts: Tensor) -> "Dense":
+        """Return the values at other columns among `width`, and zeros between."""
+        wide = self.values.new_zeros(len(self.values), width + 1)  # the last column: padding
+        wide.scatter_(1, column, self.values)
+        return replace(self, values=wide[:, :width], counts=counts)
+
     def clear_(self, x: Tensor) -> None:
         """Leave `x` as it is: nothing was selected."""

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..wire import Wire, bytes_value, check_index_width, index_bits, pack_index, unpack_index
+from ..wire import (
+    LONGEST_GAP,
+    Wire,
+    bytes_value,
+    check_index_width,
+    fillers,
+    index_bits,
+    pack_index,
+    runs,
+    unpack_index,
+)
 from ..wire import value_bytes as as_bytes
 from .contract import Header, Message, same_bytes
 from .dense import Dense
@@ -23,19 +33,40 @@ class Sparse(Message):
 
     Where workers select different numbers of entries, `counts` says how many of the k columns a
     row uses, the first ones; the rest is padding of value 0 and place n, and is not sent.
+
+    With gap16 the buffer holds, beside the selected entries, one of value 0 in every gap that is
+    too long; they are part of the bytes and of nothing else.
     """
 
     inner: Message  # the selected values, [L, k], as they are sent
     index: Tensor  # [L, k] int64, distinct in a row, ascending
     n: int
-    coding: str = "int32"  # of indices: int32, int64, packed
+    coding: str = "int32"  # of indices: int32, int64, packed, gap16
     counts: Tensor | None = None  # entries of each row, [L] int64; None: k
+    filled: bool = False  # the fillers of gap16 are among the entries
     summable = False
 
     @classmethod
     def of(cls, values: Tensor, index: Tensor, n: int, counts: Tensor | None = None) -> "Sparse":
         """Return the message of values [L, k] at places [L, k] among n."""
         return cls(Dense(values, values.dtype, counts), index, n, counts=counts)
+
+    @classmethod
+    def where(cls, mask: Tensor, values: Tensor) -> "Sparse":
+        """Return the message of those of the values [L, n] where `mask` [L, n] is true.
+
+        It has at least one column, were it of padding only.
+        """
+        workers, n = mask.shape
+        row, place = mask.nonzero(as_tuple=True)
+        counts = row.bincount(minlength=workers)  # [L]
+        column = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+        k = max(1, int(counts.max()))
+        index = place.new_full((workers, k), n)
+        index[row, column] = place
+        chosen = values.new_zeros(workers, k)
+        chosen[row, column] = values[row, place]
+        return cls.of(chosen, index, n, counts)
 
     @property
     def values(self) -> Tensor:
@@ -61,6 +92,8 @@ class Sparse(Message):
 
     def payload_bytes(self) -> Tensor:
         """Return the bytes of values, indices and, where rows differ, a count, [L] int64."""
+        if self._may_need_fillers:
+            return self._filled().payload_bytes()
         entries = self.counts
         if entries is None:
             entries = same_bytes(self.index.shape[1], self.index)
@@ -70,6 +103,8 @@ class Sparse(Message):
 
     def pack(self, row: int) -> Tensor:
         """Return the count where rows differ, then indices, then values of worker `row`, uint8."""
+        if self._may_need_fillers:
+            return self._filled().pack(row)
         k = self.index.shape[1] if self.counts is None else int(self.counts[row])
         head = [] if self.counts is None else [as_bytes(torch.tensor([k], dtype=torch.int32))]
         places = pack_index(self.index[row, :k], self.n, self.coding)
@@ -80,7 +115,7 @@ class Sparse(Message):
         return {
             "n": self.n,
             "coding": self.coding,
-            "k": self.index.shape[1] if self.counts is None else None,
+            "k": None if self._rows_differ else self.index.shape[1],
             "inner": (type(self.inner), self.inner.header()),
         }
 
@@ -98,7 +133,7 @@ class Sparse(Message):
         kind, inner_header = header["inner"]
         rest = [buffer[cut:] for buffer, cut in zip(buffers, cuts, strict=True)]
         inner = kind.unpack(rest, {**inner_header, "counts": counts})
-        return cls(inner, index, n, coding, counts)
+        return cls(inner, index, n, coding, counts, filled=coding == "gap16")
 
     def subtract_from_(self, x: Tensor) -> None:
         """Subtract the values at their places from `x` [L, n]."""
@@ -114,6 +149,33 @@ class Sparse(Message):
         else:
             stays = x.new_ones(len(x), self._width).scatter_(1, self.index, 0.0)
             x.mul_(stays[:, : self.n])
+
+    @property
+    def _may_need_fillers(self) -> bool:
+        return self.coding == "gap16" and self.n > LONGEST_GAP and not self.filled
+
+    @property
+    def _rows_differ(self) -> bool:
+        return self.counts is not None or self._may_need_fillers
+
+    def _filled(self) -> "Sparse":
+        """Return the message with the fillers that gap16 needs as entries of its own.
+
+        There are fewer than n / LONGEST_GAP of them in a row.
+        """
+        k = self.index.shape[1]
+        width = k + (self.n - 1) // LONGEST_GAP
+        place = torch.arange(width, device=self.index.device)
+        counts = same_bytes(k, self.index) if self.counts is None else self.counts
+        padding = place[:k] >= counts.unsqueeze(1)  # [L, k]
+        before = fillers(self.index).masked_fill(padding, 0)  # [L, k]
+        column = (place[:k] + before.cumsum(1)).masked_fill(padding, width)
+        counts = counts + before.sum(1)
+        step = self.index.new_full((len(counts), width + 1), LONGEST_GAP)
+        step.scatter_(1, column, runs(self.index) % LONGEST_GAP + 1)
+        index = (step[:, :width].cumsum(1) - 1).masked_fill(place >= counts.unsqueeze(1), self.n)
+        inner = self.inner.spread(column, width, counts)
+        return replace(self, inner=inner, index=index, counts=counts, filled=True)
 
     @property
     def _width(self) -> int:

@@ -1,0 +1,83 @@
+"""A matrix as the product of two thin ones.
+
+Letters: L workers hosted here, n = rows * cols elements of one segment, r rank.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..wire import Wire, bytes_value, value_bytes
+from .contract import Header, Message, rounded, same_bytes
+
+
+@dataclass(frozen=True)
+class LowRank(Message):
+    """The matrix P Q^T of each worker, sent as P and Q.
+
+    Where all workers came to the same P and Q, one row stands for all.
+    """
+
+    p: Tensor  # [L, rows, r], or [1, rows, r] for all workers
+    q: Tensor  # [L, cols, r], or [1, cols, r] for all workers
+    workers: int  # L
+    wire_dtype: torch.dtype
+    summable = False
+
+    @classmethod
+    def of(cls, p: Tensor, q: Tensor, workers: int) -> "LowRank":
+        """Return the message of factors in their own dtype."""
+        return cls(p, q, workers, p.dtype)
+
+    def on_wire(self, wire: Wire) -> "LowRank":
+        """Return the message with both factors rounded."""
+        dtype = wire.dtype(self.p.dtype)
+        p, q = rounded(self.p, dtype), rounded(self.q, dtype)
+        return replace(self, p=p, q=q, wire_dtype=dtype)
+
+    def to_dense(self) -> Tensor:
+        """Return P Q^T of each worker, row after row, [L, n]."""
+        return (self.p @ self.q.mT).flatten(1).expand(self.workers, -1)
+
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [n]."""
+        return self.to_dense().sum(0)
+
+    def payload_bytes(self) -> Tensor:
+        """Return the bytes of both factors, [L] int64."""
+        entries = self.p[0].numel() + self.q[0].numel()
+        size = entries * self.wire_dtype.itemsize
+        return same_bytes(size, self.p[:1, 0, 0].expand(self.workers))
+
+    def pack(self, row: int) -> Tensor:
+        """Return P, then Q, of worker `row`, uint8."""
+        factors = [f.expand(self.workers, -1, -1)[row].flatten() for f in (self.p, self.q)]
+        return value_bytes(torch.cat(factors).to(self.wire_dtype))
+
+    def header(self) -> Header:
+        """Return the shapes and the dtypes."""
+        return {
+            "rows": self.p.shape[1],
+            "cols": self.q.shape[1],
+            "rank": self.p.shape[2],
+            "dtype": self.p.dtype,
+            "wire_dtype": self.wire_dtype,
+        }
+
+    @classmethod
+    def unpack(cls, buffers: Sequence[Tensor], header: Header) -> "LowRank":
+        """Return the message of packed rows."""
+        rows, cols, rank = header["rows"], header["cols"], header["rank"]
+        sent = torch.stack([bytes_value(buffer, header["wire_dtype"]) for buffer in buffers])
+        p, q = sent.to(header["dtype"]).split([rows * rank, cols * rank], dim=1)
+        p, q = p.unflatten(1, (rows, rank)), q.unflatten(1, (cols, rank))
+        return cls(p, q, len(buffers), header["wire_dtype"])
+
+    def subtract_from_(self, x: Tensor) -> None:
+        """Subtract P Q^T from `x` [L, n]."""
+        x.sub_(self.to_dense())
+
+    def clear_(self, x: Tensor) -> None:
+        """Leave `x` as it is: nothing was selected."""

@@ -1,0 +1,121 @@
+"""What all messages of few bits a value have in common.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ..wire import Wire, bytes_value, value_bytes
+from .contract import Header, Message, same_bytes
+
+_SCALE_BYTES = 4  # float32
+
+
+@dataclass(frozen=True)
+class Quantised(Message):
+    """A small code for each value, and what the codes are multiples of.
+
+    A buffer holds the row's scales in float32, in float64 runs too, then its codes. The form of
+    codes is the method's own, so the `value_dtype` of a `Wire` changes nothing here. Entries behind
+    counts[w] have code 0, stand for 0 and are not sent; a row without entries takes no bytes.
+    """
+
+    codes: Tensor  # [L, n] integers
+    scales: Tensor  # [L, m] float32, m given by the form
+    dtype: torch.dtype  # of the values that the codes stand for
+    counts: Tensor | None  # entries of each row that are sent, [L] int64; None: n
+    summable = False
+
+    @abstractmethod
+    def _settings(self) -> Header:
+        """Return the fields that a subclass adds."""
+
+    @abstractmethod
+    def _num_scales(self, entries: Tensor) -> Tensor:
+        """Return how many scales `entries` codes have, int64 of the same shape."""
+
+    @abstractmethod
+    def _code_bytes(self, entries: Tensor) -> Tensor:
+        """Return the bytes of the first `entries` [L] codes of each row, [L] int64."""
+
+    @abstractmethod
+    def _packed(self, codes: Tensor) -> Tensor:
+        """Return codes [k] as uint8."""
+
+    @abstractmethod
+    def _unpacked(self, buffer: Tensor, k: int) -> Tensor:
+        """Return the `k` codes that `_packed` packed."""
+
+    def on_wire(self, wire: Wire) -> Self:
+        """Return the message as it is."""
+        return self
+
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [n]."""
+        return self.to_dense().sum(0)
+
+    def payload_bytes(self) -> Tensor:
+        """Return the bytes of scales and codes, [L] int64."""
+        entries = self._entries()
+        return self._num_scales(entries) * _SCALE_BYTES + self._code_bytes(entries)
+
+    def pack(self, row: int) -> Tensor:
+        """Return the scales, then the codes of worker `row`, uint8."""
+        k = self._entries()[row]
+        scales = value_bytes(self.scales[row, : int(self._num_scales(k))])
+        return torch.cat([scales, self._packed(self.codes[row, : int(k)].cpu())])
+
+    def header(self) -> Header:
+        """Return n, the dtype of values, and the settings of the form."""
+        return {"n": self.codes.shape[1], "dtype": self.dtype, "settings": self._settings()}
+
+    @classmethod
+    def unpack(cls, buffers: Sequence[Tensor], header: Header) -> Self:
+        """Return the message of packed rows."""
+        counts: Tensor | None = header.get("counts")
+        nothing = torch.empty(0, 0)
+        form = cls(nothing, nothing, header["dtype"], counts, **header["settings"])
+        codes, scales = [], []
+        for row, buffer in enumerate(buffers):
+            k = torch.tensor(header["n"]) if counts is None else counts[row]
+            cut = int(form._num_scales(k)) * _SCALE_BYTES
+            scales.append(bytes_value(buffer[:cut], torch.float32))
+            codes.append(form._unpacked(buffer[cut:], int(k)))
+        return cls(_rows(codes), _rows(scales), header["dtype"], counts, **header["settings"])
+
+    def subtract_from_(self, x: Tensor) -> None:
+        """Subtract what the codes stand for from `x` [L, n]."""
+        x.sub_(self.to_dense())
+
+    def clear_(self, x: Tensor) -> None:
+        """Leave `x` as it is: nothing was selected."""
+
+    def spread(self, column: Tensor, width: int, counts: Tensor) -> Message:
+        """Return the codes at other columns among `width`, and zeros between."""
+        wide = self.codes.new_zeros(len(self.codes), width + 1)  # the last column: padding
+        wide.scatter_(1, column, self.codes)
+        return replace(self, codes=wide[:, :width], counts=counts)
+
+    def _entries(self) -> Tensor:
+        return same_bytes(self.codes.shape[1], self.codes) if self.counts is None else self.counts
+
+
+def bits_to_bytes(bits: Tensor) -> Tensor:
+    """Return the bytes that hold so many bits."""
+    return (bits + 7) // 8
+
+
+def one_if_any(entries: Tensor) -> Tensor:
+    """Return 1 where there are entries, else 0, int64."""
+    return (entries > 0).long()
+
+
+def _rows(rows: list[Tensor]) -> Tensor:
+    return pad_sequence(rows, batch_first=True)

@@ -1,0 +1,86 @@
+"""Few values of a segment, at places that every worker knows without being told.
+
+Letters: L workers hosted here, n elements of one segment, k kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..wire import Wire
+from .contract import Header, Message
+from .dense import Dense
+
+
+@dataclass(frozen=True)
+class SharedSparse(Message):
+    """The k values of each worker at the same places, which are not sent.
+
+    They follow from what all workers share: the seed and the step. So the values of all workers
+    line up, and ride an all-reduce if they can be summed at all.
+    """
+
+    inner: Message  # the selected values, [L, k], as they are sent
+    index: Tensor  # [k] int64, distinct
+    n: int
+
+    @classmethod
+    def of(cls, values: Tensor, index: Tensor, n: int) -> "SharedSparse":
+        """Return the message of values [L, k] at places [k] among n."""
+        return cls(Dense.of(values), index, n)
+
+    @property
+    def summable(self) -> bool:
+        """Whether the values are."""
+        return self.inner.summable
+
+    @property
+    def values(self) -> Tensor:
+        """What is sent for the selected entries, [L, k]."""
+        return self.inner.to_dense()
+
+    @property
+    def counts(self) -> None:
+        """Nothing: every row has k entries."""
+        return None
+
+    def on_wire(self, wire: Wire) -> "SharedSparse":
+        """Return the message with its values rounded."""
+        return replace(self, inner=self.inner.on_wire(wire))
+
+    def to_dense(self) -> Tensor:
+        """Return the values at their places and zeros elsewhere, [L, n]."""
+        values = self.values
+        return values.new_zeros(len(values), self.n).index_copy_(1, self.index, values)
+
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [n]."""
+        total = self.inner.sum()  # [k]
+        return total.new_zeros(self.n).index_copy_(0, self.index, total)
+
+    def payload_bytes(self) -> Tensor:
+        """Return the bytes of the values, [L] int64."""
+        return self.inner.payload_bytes()
+
+    def pack(self, row: int) -> Tensor:
+        """Return the values of worker `row`, uint8."""
+        return self.inner.pack(row)
+
+    def header(self) -> Header:
+        """Return n, the places, and the values' header."""
+        return {"n": self.n, "index": self.index, "inner": (type(self.inner), self.inner.header())}
+
+    @classmethod
+    def unpack(cls, buffers: Sequence[Tensor], header: Header) -> "SharedSparse":
+        """Return the message of packed rows."""
+        kind, inner_header = header["inner"]
+        return cls(kind.unpack(buffers, inner_header), header["index"], header["n"])
+
+    def subtract_from_(self, x: Tensor) -> None:
+        """Subtract the values at their places from `x` [L, n]."""
+        x.index_add_(1, self.index, self.values, alpha=-1)
+
+    def clear_(self, x: Tensor) -> None:
+        """Zero `x` [L, n] at the places sent."""
+        x.index_fill_(1, self.index, 0.0)

@@ -1,0 +1,75 @@
+"""How the workers speak of one segment: its compressor, and what it and the memory hold.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .compressors import Compressor, composed
+from .compressors.dense import NoCompression
+from .gradients.contract import Tensors
+from .layout import Segment
+from .memory import Memory
+from .messages import State
+
+_ANSWERS = ("gradient", "squares", "shared")  # of one step, told to a compressor in its state
+
+
+class Voice:
+    """One segment's compressor and state; the memory's settings are the method's."""
+
+    def __init__(self, segment: Segment, like: Tensor, memory: Memory) -> None:
+        self.segment = segment
+        self.like = like  # [L, n]
+        self.remembered: State = memory.init(like, segment.dense)
+        self.spec = ""
+        self.compressor: Compressor = NoCompression()
+        self.state: State = {}
+
+    def speak(self, spec: str) -> None:
+        """Compress by this spec from now on; another compressor begins with a new state."""
+        if self.segment.dense or spec == self.spec:
+            return
+        self.spec = spec
+        self.compressor = composed(spec).fitted(self.segment.shape)
+        self.state = self.compressor.init(self.like)
+
+    def told(self, gradient: Tensor, squares: Tensors | None) -> State:
+        """Return the compressor's state with what it wants to know of this step.
+
+        `gradient` is this segment's, [L, n], and `squares` of all parameters, {name: [L, *shape]}.
+        """
+        if self.compressor.needs_gradient:
+            self.state["gradient"] = gradient
+        if self.compressor.needs_squares and squares is not None:
+            parts = [squares[name].reshape(len(gradient), -1) for name in self.segment.parameters]
+            self.state["squares"] = torch.cat(parts, dim=1)
+        return self.state
+
+    def forget(self) -> None:
+        """Drop what was told of the step that ends."""
+        for name in _ANSWERS:
+            self.state.pop(name, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed simulation needs: tensors and plain values."""
+        return {"memory": self.remembered, "spec": self.spec, "compressor": self.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.speak(state["spec"])
+        for own, loaded in ((self.remembered, state["memory"]), (self.state, state["compressor"])):
+            for name, value in loaded.items():
+                own[name] = value.to(self.like.device, copy=True)
+
+
+def memory_shapes(voices: dict[str, Any]) -> dict[str, torch.Size]:
+    """Return the shapes of what the memories hold, of `{segment: state_dict}`."""
+    return {
+        f"{segment}/{name}": value.shape
+        for segment, state in voices.items()
+        for name, value in state["memory"].items()
+    }
