@@ -222,6 +222,9 @@ class Config(Recipe):
         0, "run", "Steps between checkpoints; 0: at the end of each epoch only."
     )
     log_every: int = setting(50, "run", "Steps between writes of steps.csv.")
+    log_layers: bool = setting(
+        False, "run", "Write layers.csv: bytes and compression error of each segment and step."
+    )
     quiet: bool = setting(False, "run", "Print nothing but errors.")
 
     def __post_init__(self) -> None:

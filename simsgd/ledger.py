@@ -37,7 +37,8 @@ class Transfer:
 class StepBytes:
     """The bytes of one step; tensors stay on the device until somebody reads them."""
 
-    payload: Tensor  # of each hosted worker, [L] int64
+    payload: Tensor  # that each hosted worker sent, [L] int64
+    downlink: Tensor  # that each received by itself as an answer, [L] int64
     network: Tensor  # of all workers together, int64
     dense: int  # of one worker's uncompressed gradient
 
@@ -55,7 +56,13 @@ class Ledger:
 
     def close(self, dense: int) -> StepBytes:
         """Return the bytes of the step and begin the next; `dense` as in `StepBytes`."""
-        payload = torch.stack([t.payload for t in self.transfers]).sum(0)  # [L]
+        up = [t.payload for t in self.transfers if t.direction == "up"]
+        down = [t.payload for t in self.transfers if t.direction == "down"]
+        payload = torch.stack(up).sum(0)  # [L]
         network = torch.stack([t.on_network(self.workers) for t in self.transfers]).sum()
         self.transfers = []
-        return StepBytes(payload, network, dense)
+        return StepBytes(payload, _sum(down, payload), network, dense)
+
+
+def _sum(parts: list[Tensor], like: Tensor) -> Tensor:
+    return torch.stack(parts).sum(0) if parts else torch.zeros_like(like)

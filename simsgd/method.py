@@ -9,7 +9,7 @@ from typing import Any
 
 from .compressors import Compressor, composed
 from .config import Recipe
-from .memory import Memory
+from .memory import Memory, Residual
 from .regime import Form, Regime, Settings, prune_warmup
 from .registry import build
 from .settings import SettingError, kept, require
@@ -25,6 +25,7 @@ class Method:
     flush: bool  # send all that the memories hold, whatever the compressor
     memory: Memory
     optimizer: Settings  # what torch.optim gets
+    lr: float  # the regime's; 0 if it sets none
     local_decay: float  # weight decay in each worker's gradient, before the memory
     own_decay: float  # weight decay on the averaged gradient, with the memory's momentum
     kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
@@ -44,6 +45,11 @@ class Method:
             memory = _with_momentum(memory, settings)
             optimizer.update(momentum=0.0, nesterov=False, weight_decay=0.0)
             own_decay = decay
+        lr = float(settings.get("lr", 0.0))
+        if isinstance(memory, Residual) and memory.lr:
+            _check_plain(settings)
+            memory = memory.at_rate(lr)
+            optimizer.update(lr=1.0, weight_decay=decay * lr)
         if recipe.weight_decay_at == "local":
             optimizer.update(weight_decay=0.0)
             own_decay = 0.0
@@ -52,6 +58,7 @@ class Method:
             flush=flush,
             memory=memory,
             optimizer=optimizer,
+            lr=lr,
             local_decay=decay if recipe.weight_decay_at == "local" else 0.0,
             own_decay=own_decay,
             kept=1.0 if flush else _nominally_kept(settings),
@@ -98,6 +105,12 @@ def owns_momentum(memory: Memory) -> bool:
     """Return whether the memory has the momentum, so that the optimizer must not."""
     settings: Any = memory
     return any(f.name == "momentum" for f in dataclasses.fields(settings))
+
+
+def _check_plain(settings: Settings) -> None:
+    name = settings.get("optimizer", "SGD")
+    told = f"takes lr out of SGD and cannot do so for {name}"
+    require(name == "SGD", "memory", "residual:lr=true", told, "use residual, or optimizer SGD")
 
 
 def _with_momentum(memory: Memory, settings: Settings) -> Memory:

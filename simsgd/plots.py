@@ -39,6 +39,9 @@ LABELS = {
     "payload_bytes_max": "bytes sent, most worker",
     "dense_bytes": "dense bytes per worker",
     "network_bytes": "network bytes per worker",
+    "sent_elements": "numbers sent per worker",
+    "relative_error": "relative compression error",
+    "memory_norm": "norm of the memory",
     "ratio": "dense bytes / bytes sent",
     "seconds": "time (s)",
 }

@@ -5,9 +5,11 @@ Letters: L workers hosted here, B global batch.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .ledger import StepBytes
+from .measures import SegmentMeasures, memory_norm, relative_error
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,10 +19,36 @@ class StepRecord:
     step: int  # steps done, this one included
     epoch: int
     lr: float
-    kept: float  # fraction of each compressed segment that was sent
+    nominal: float | None  # fraction of compressed segments that is sent, if the settings say it
     losses: Tensor  # each worker's mean loss, [L]
     output: Tensor  # the model's output, [B, ...]
     bytes: StepBytes
+    segments: list[SegmentMeasures]
+
+    @property
+    def kept(self) -> float:
+        """Fraction of the compressed segments that is sent: as set, else as it came out."""
+        if self.nominal is not None:
+            return self.nominal
+        compressed = [m for m in self.segments if not m.segment.dense]
+        entries = sum(m.entries.double().mean() for m in compressed)
+        return float(entries / max(1, sum(m.segment.n for m in compressed)))
+
+    @property
+    def sent_elements(self) -> list[int]:
+        """Numbers that each worker sent, indices and scales apart."""
+        sent: list[int] = torch.stack([m.entries for m in self.segments]).sum(0).tolist()
+        return sent
+
+    @property
+    def relative_error(self) -> float:
+        """Norm of what was said and not sent, over the norm of what was said."""
+        return relative_error(self.segments)
+
+    @property
+    def memory_norm(self) -> float:
+        """Norm of what stays behind, root mean square over workers."""
+        return memory_norm(self.segments)
 
     @property
     def loss(self) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .settings import SettingError, require
-from .tables import EPOCH_COLUMNS, STEP_COLUMNS, ratio, read_table
+from .tables import EPOCH_COLUMNS, LAYER_COLUMNS, STEP_COLUMNS, ratio, read_table
 from .units import in_units
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ class Run:
     def steps(self) -> "pd.DataFrame":
         """One row a step; bytes are those of the step."""
         return read_table(self.folder / "steps.csv", STEP_COLUMNS)
+
+    @property
+    def layers(self) -> "pd.DataFrame":
+        """One row a segment and step, if the run was asked to write them (`log_layers`)."""
+        return read_table(self.folder / "layers.csv", LAYER_COLUMNS)
 
     @property
     def best(self) -> "pd.Series[Any]":

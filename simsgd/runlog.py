@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -24,7 +24,15 @@ from typing import Any
 from .files import append, fill, link, part_of, replace
 from .run import require_run
 from .settings import SettingError, require
-from .tables import EPOCH_COLUMNS, STEP_COLUMNS, append_rows, ratio, read_table, replace_table
+from .tables import (
+    EPOCH_COLUMNS,
+    LAYER_COLUMNS,
+    STEP_COLUMNS,
+    append_rows,
+    ratio,
+    read_table,
+    replace_table,
+)
 
 FORMAT = "simsgd-run/1"
 
@@ -89,6 +97,10 @@ class RunFolder:
         self._fresh = False
         self._steps.append(row)
 
+    def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to layers.csv."""
+        append_rows(self.folder / "layers.csv", rows, LAYER_COLUMNS)
+
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
@@ -109,6 +121,10 @@ class RunFolder:
         """
         steps = read_table(self.folder / "steps.csv", STEP_COLUMNS)
         replace_table(self.folder / "steps.csv", steps[steps["step"] <= step])
+        layers = self.folder / "layers.csv"
+        if layers.exists():
+            table = read_table(layers, LAYER_COLUMNS)
+            replace_table(layers, table[table["step"] <= step])
         epochs = read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
         done = (epochs["step"] <= step) & (epochs["epoch"] < epoch)
         replace_table(self.folder / "epochs.csv", epochs[done])

@@ -21,6 +21,7 @@ from .gradients.contract import Criterion, Tensors
 from .gradients.squares import sample_squares
 from .layout import Layout
 from .ledger import Ledger
+from .measures import SegmentMeasures, measured, squared_norms
 from .method import Method, memory_of, regime_of
 from .optimizer import RegimeOptimizer
 from .record import StepRecord
@@ -91,9 +92,10 @@ class Simulator:
         method, draw = self._method(epoch), self.draw.at(self.steps)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
         pieces = self._prepared(gradients, method)
-        heard = []
+        heard, measures = [], []
         for voice, grad in zip(self.voices, pieces, strict=True):
             said = method.memory.compensate(grad, voice.remembered)
+            norms = squared_norms(said)
             message, answer = self.exchange.gradients(
                 said,
                 NoCompression() if method.flush else voice.compressor,
@@ -104,10 +106,11 @@ class Simulator:
             )
             method.memory.keep(said, message, voice.remembered)
             voice.forget()
-            heard.append(answer)
+            heard.append(method.memory.hear(answer, voice.remembered))
+            measures.append(measured(voice.segment, said, norms, message, voice.remembered))
         self._update(self.layout.join(heard), method)
         self.steps += 1
-        return self._record(gradients, method)
+        return self._record(gradients, method, measures)
 
     def evaluation_model(self, buffers: str = "mean") -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
@@ -208,16 +211,19 @@ class Simulator:
             self.optimizer.decay(heard, method.own_decay, memory.momentum, memory.nesterov)
         self.optimizer.step(heard)
 
-    def _record(self, gradients: Gradients, method: Method) -> StepRecord:
+    def _record(
+        self, gradients: Gradients, method: Method, measures: list[SegmentMeasures]
+    ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
         return StepRecord(
             step=self.steps,
             epoch=self.epoch or 0,
-            lr=float(method.optimizer["lr"]),
-            kept=method.kept,
+            lr=method.lr,
+            nominal=method.kept,
             losses=gradients.loss,
             output=gradients.output.flatten(0, 1),
             bytes=self.channel.ledger.close(dense),
+            segments=measures,
         )
 
 

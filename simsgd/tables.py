@@ -44,7 +44,19 @@ STEP_COLUMNS = {
     "payload_bytes_max": "int64",
     "dense_bytes": "int64",
     "network_bytes": "int64",
+    "sent_elements": "int64",  # numbers sent, mean over workers
+    "relative_error": "float64",  # norm of what was said and not sent over that of what was said
+    "memory_norm": "float64",  # norm of what stays behind
     "seconds": "float64",
+}
+LAYER_COLUMNS = {
+    "step": "int64",
+    "segment": "str",
+    "elements": "int64",
+    "payload_bytes": "int64",  # mean over workers, as all here
+    "sent_elements": "int64",
+    "relative_error": "float64",
+    "memory_norm": "float64",
 }
 
 
@@ -57,7 +69,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> "
     """Return rows as a table with the columns' dtypes."""
     import pandas as pd
 
-    exact: dict[str, Callable[[Any], Any]] = {"int64": operator.index, "float64": float}
+    exact: dict[str, Callable[[Any], Any]] = {"int64": operator.index, "float64": float, "str": str}
     values = {name: [exact[kind](row[name]) for row in rows] for name, kind in columns.items()}
     return pd.DataFrame(values).astype(dict(columns))
 

@@ -55,6 +55,9 @@ class Tally:
             "payload_bytes_max": max(payload),
             "dense_bytes": record.dense_bytes,
             "network_bytes": round(record.network_bytes / len(payload)),
+            "sent_elements": round(sum(record.sent_elements) / len(payload)),
+            "relative_error": record.relative_error,
+            "memory_norm": record.memory_norm,
             "seconds": seconds,
         }
 
@@ -93,3 +96,19 @@ class Tally:
     def state_dict(self) -> dict[str, Any]:
         """Return the sums as plain values."""
         return asdict(self)
+
+
+def layer_rows(record: StepRecord) -> list[dict[str, Any]]:
+    """Return a step's rows of layers.csv; this waits for the device."""
+    return [
+        {
+            "step": record.step,
+            "segment": m.segment.name,
+            "elements": m.segment.n,
+            "payload_bytes": round(m.payload.double().mean().item()),
+            "sent_elements": round(m.entries.double().mean().item()),
+            "relative_error": m.relative_error,
+            "memory_norm": m.memory.mean().sqrt().item(),
+        }
+        for m in record.segments
+    ]

@@ -22,7 +22,7 @@ from .record import StepRecord
 from .run import Run
 from .runlog import RunFolder, default_name, load_checkpoint
 from .settings import SettingError, count, kept, require
-from .tally import Tally
+from .tally import Tally, layer_rows
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
@@ -126,21 +126,27 @@ class Trainer:
         """Read the pending records, which waits for the device, and write their rows."""
         for record, missed, seconds in self.pending:
             if not record.losses.isfinite().all():
-                raise self._diverged(record)
+                raise self._diverged(record, "loss", record.losses)
+            for m in record.segments:
+                if not m.said.isfinite().all():
+                    raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
             self.folder.add_step(self.tally.add(record, missed, seconds))
+        if self.experiment.config.log_layers:
+            self.folder.add_layers([row for r, _, _ in self.pending for row in layer_rows(r)])
         if self.pending:
             sent = self.tally.payload_bytes // self.experiment.config.workers
             self.progress.show(self.pending[-1][0].loss, self.tally.train_error1, sent)
         self.pending = []
         self.folder.flush_steps()
 
-    def _diverged(self, record: StepRecord) -> Diverged:
+    def _diverged(self, record: StepRecord, what: str, numbers: Tensor) -> Diverged:
+        """Return the error for numbers [L] of which one is not finite."""
         self.folder.flush_steps()
-        worker = int((~record.losses.isfinite()).nonzero()[0])
+        worker = int((~numbers.isfinite()).nonzero()[0])
         last = self.folder.folder / "last.pt"
         saved = f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
         text = (
-            f"the loss of worker {worker} became {float(record.losses[worker])} at step "
+            f"the {what} of worker {worker} became {float(numbers[worker])} at step "
             f"{record.step}, epoch {record.epoch}; {saved}; try a lower lr, or clip"
         )
         self.folder.log(text)

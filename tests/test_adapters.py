@@ -223,9 +223,7 @@ def test_all_hear_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
-    message, heard = AllReduce().gradients(
-        normal(), compressor, state, draw_of(), segment, channel
-    )
+    message, heard = AllReduce().gradients(normal(), compressor, state, draw_of(), segment, channel)
     assert torch.allclose(heard, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [
         ("all-gather", [16] * 3)
@@ -340,9 +338,12 @@ def test_the_same_spec_gives_an_equal_compressor(theirs):
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(theirs, name, message):
-    with pytest.raises(SettingError, match=message) as caught:
+    def speak():
         compressor = build("compressor", f"{theirs}{name}")[0].fitted(SHAPE)
         compressor.compress(normal(), compressor.init(normal()), draw_of())
+
+    with pytest.raises(SettingError, match=message) as caught:
+        speak()
     assert "\n" not in str(caught.value)
 
 

@@ -66,7 +66,8 @@ def test_one_bit_an_entry_goes_up_and_one_comes_down():
 def test_a_vote_crosses_the_network_once_each_way_to_all_but_the_one_who_counts():
     _, _, ledger = exchange(VOTE, normal(4, 80), Sign(scale=None))
     closed = ledger.close(dense=320)
-    assert (closed.payload.tolist(), closed.network.item()) == ([20] * 4, 2 * 3 * 10)
+    assert (closed.payload.tolist(), closed.downlink.tolist()) == ([10] * 4, [10] * 4)
+    assert closed.network.item() == 2 * 3 * 10
 
 
 def test_a_vote_of_one_worker_sends_nothing():
@@ -87,7 +88,9 @@ def test_the_message_is_what_each_worker_voted():
     assert torch.equal(message.to_dense(), said.sign())
 
 
-@pytest.mark.parametrize("compressor", [TopK(0.1), build("compressor", "randomk:0.1,shared=true")[0]])
+@pytest.mark.parametrize(
+    "compressor", [TopK(0.1), build("compressor", "randomk:0.1,shared=true")[0]]
+)
 def test_a_vote_on_few_entries_is_refused(compressor):
     with pytest.raises(SettingError, match="aggregate needs a vote on every entry"):
         exchange(VOTE, normal(2, 20), compressor)

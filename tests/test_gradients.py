@@ -207,3 +207,16 @@ def test_clipping_leaves_zero_gradients_zero():
     pieces = [torch.zeros(2, 3)]
     clip_(pieces, threshold=1.0, workers=2)
     assert torch.equal(pieces[0], torch.zeros(2, 3))
+
+
+def test_clipping_by_tensor_scales_each_segment_on_its_own():
+    pieces = [torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.tensor([[6.0], [-0.1]])]
+    clip_(pieces, threshold=1.0, workers=4, by="per-tensor")
+    assert torch.allclose(pieces[0], torch.tensor([[0.3, 0.4], [0.3, 0.4]]))
+    assert torch.allclose(pieces[1], torch.tensor([[0.5], [-0.1]]))
+
+
+def test_clipping_by_value_holds_each_entry():
+    pieces = [torch.tensor([[3.0, -0.2], [-4.0, 0.5]])]
+    clip_(pieces, threshold=0.5, workers=4, by="value")
+    assert torch.equal(pieces[0], torch.tensor([[0.5, -0.2], [-0.5, 0.5]]))

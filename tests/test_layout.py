@@ -53,7 +53,7 @@ def test_a_model_of_vectors_alone_has_no_compressed_segment():
 
 
 def test_an_unknown_granularity_is_refused():
-    with pytest.raises(SettingError, match="granularity must be layer, model or bucket:SIZE, got tensor"):
+    with pytest.raises(SettingError, match="must be layer, model or bucket:SIZE, got tensor"):
         Layout.of(SHAPES, "tensor", "dim>1")
 
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from simsgd.compressors.dense import NoCompression
 from simsgd.compressors.sign import Sign
@@ -7,7 +8,9 @@ from simsgd.compressors.sparsify import TopK
 from simsgd.draw import Draw
 from simsgd.memory import DGC, EF21, LocalMomentum, NoMemory, Residual
 from simsgd.messages import Dense
+from simsgd.regime import Regime
 from simsgd.settings import SettingError
+from simsgd.simulator import Simulator
 from simsgd.wire import Wire
 
 W, N = 3, 40
@@ -229,7 +232,7 @@ def test_ef21_without_compression_changes_nothing(dense):
 
 
 def test_ef21_converges_where_compression_without_a_memory_does_not():
-    """Workers with different minima: f_w = |x - c_w|^2 / 2, whose mean has its minimum at mean c."""
+    """Worker w has f_w = |x - c_w|^2 / 2; their mean has its minimum at the mean of c."""
     centers = grads(1)[0] * 5
 
     def distance(memory):
@@ -273,3 +276,45 @@ def test_local_momentum_does_not_add_up_what_was_not_sent():
 def test_what_is_heard_passes_most_memories_unchanged(memory):
     heard = torch.ones(N)
     assert memory.hear(heard, memory.init(grads(1)[0], dense=False)) is heard
+
+
+class Slope(nn.Module):
+    """A model whose gradient is its input, if the loss is the sum of its output."""
+
+    def __init__(self):
+        super().__init__()
+        self.p = nn.Parameter(torch.zeros(2, 6))
+
+    def forward(self, x):
+        return (self.p * x).flatten(1)
+
+
+def moved(memory, rates, compressor="topk:0.25", **settings):
+    """Return where the parameters are after one step at each lr, and the records."""
+    model, x = Slope(), torch.randn(4, 2, 6, generator=torch.Generator().manual_seed(0))
+    regime = Regime([{"step": step, "lr": lr} for step, lr in enumerate(rates)])
+    simulator = Simulator(
+        model, lambda output, y: output.sum(), workers=4, regime=regime, memory=memory,
+        compressor=compressor, **settings,
+    )  # fmt: skip
+    records = [simulator.step(x, torch.zeros(4)) for _ in rates]
+    return model.p.detach(), x.mean(0), records
+
+
+def test_in_the_simulator_ef21_moves_along_the_mean_of_the_estimates():
+    at_last, mean, _ = moved("ef21", [0.0] * 4 + [0.1])  # by then each estimate is the gradient
+    assert torch.allclose(at_last, -0.1 * mean, atol=1e-6)
+
+
+def test_in_the_simulator_lr_inside_the_memory_is_not_applied_twice():
+    inside, _, records = moved("residual:lr=true", [0.1] * 5, momentum=0.5, weight_decay=0.1)
+    outside, _, _ = moved("residual", [0.1] * 5, momentum=0.5, weight_decay=0.1)
+    assert torch.allclose(inside, outside, atol=1e-6)
+    assert [record.lr for record in records] == [0.1] * 5
+
+
+def test_in_the_simulator_what_was_kept_at_a_higher_lr_still_moves_as_far():
+    inside, mean, _ = moved("residual:lr=true", [0.1, 0.0, 0.0, 0.0])
+    outside, _, _ = moved("residual", [0.1, 0.0, 0.0, 0.0])
+    assert torch.allclose(inside, -0.1 * mean, atol=1e-6)
+    assert not torch.allclose(outside, -0.1 * mean, atol=1e-3)

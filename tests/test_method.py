@@ -84,3 +84,16 @@ def test_dgc_refuses_an_optimizer_whose_momentum_it_cannot_correct():
 def test_dgc_refuses_dampening():
     with pytest.raises(SettingError, match="dampening has no place in memory dgc"):
         method(prune=0.9, regime={0: {"lr": 0.1, "dampening": 0.5}})
+
+
+def test_lr_within_the_memory_leaves_the_optimizer_none():
+    inside = method(compressor="sign", memory="residual:lr=true", lr=0.25, weight_decay=0.5)
+    assert inside.memory == Residual(gamma=0.25)
+    assert (inside.lr, inside.optimizer["lr"]) == (0.25, 1)
+    assert inside.optimizer["weight_decay"] == 0.125
+
+
+def test_lr_within_the_memory_refuses_an_optimizer_other_than_sgd():
+    regime = {0: {"optimizer": "Adam", "lr": 0.1}}
+    with pytest.raises(SettingError, match="takes lr out of SGD and cannot do so for Adam"):
+        method(compressor="sign", memory="residual:lr=true", regime=regime)

@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_pa
         "def model():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
     )
     with pytest.raises(
-        Diverged, match=r"the loss of worker . became (nan|inf) at step 1[2-9]"
+        Diverged, match=r"the (loss|gradient of \S+) of worker . became (nan|inf) at step 1[2-9]"
     ) as e:
         train(tmp_path, model=str(tmp_path / "wild.py"), model_config="")
     run = simsgd.Run(tmp_path / "run")
@@ -250,3 +250,32 @@ def test_two_runs_are_the_same_and_another_seed_is_not(tmp_path):
     )
     same(one, two)
     assert one.steps["loss"].tolist() != three.steps["loss"].tolist()
+
+
+def test_the_layers_of_a_step_add_up_to_its_row(tmp_path):
+    run = train(tmp_path, prune=0.9, epochs=1, log_layers=True)
+    layers = run.layers.groupby("step")
+    assert len(run.layers) == 4 * STEPS
+    assert layers["payload_bytes"].sum().tolist() == run.steps["payload_bytes"].tolist()
+    assert layers["sent_elements"].sum().tolist() == run.steps["sent_elements"].tolist()
+
+
+def test_the_compression_error_is_what_stays_behind(tmp_path):
+    steps = train(tmp_path, prune=0.9, epochs=2).steps
+    assert ((steps["relative_error"] > 0) & (steps["relative_error"] < 1)).all()
+    assert (steps["memory_norm"] > 0).all()
+    dense = train(tmp_path, name="dense", epochs=1).steps
+    assert (dense["relative_error"] == 0).all()
+    assert (dense["memory_norm"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["topk:0.1", "sign", "qsgd:15", "topk:0.1+terngrad", "threshold:0.01", "powersgd:2",
+     "randomk:0.1,shared=true", "variance", "adacomp", "block:0.1"],
+)  # fmt: skip
+def test_a_run_of_any_method_resumes_to_the_last_bit(tmp_path, spec):
+    settings = {"compressor": spec, "momentum": 0.5, "lr": 0.01}
+    whole = train(tmp_path, name="whole", **settings, epochs=2)
+    part = train(tmp_path, name="part", **settings, epochs=1)
+    same(simsgd.train(resume=part.folder, epochs=2), whole)

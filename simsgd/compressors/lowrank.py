@@ -94,11 +94,12 @@ class PowerSGD(Conversation):
 
     def rounds(self, said: Tensor, state: State, draw: Draw) -> Rounds:
         """Speak for each worker's `said` [L, n]."""
-        done = int(state["steps"][0])
-        state["steps"].add_(1)
         start = self.start_compressing_after_num_steps
         if start is None:
             start = 100 if self.variant == "package" else 0
+        counts = start > 0 or self.variant == "package"
+        done = int(state["steps"][0]) if counts else 0
+        state["steps"].add_(1)
         if self.sends_whole or done < start:
             sent, mean = yield Dense.of(said)
             return sent, mean

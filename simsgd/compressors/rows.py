@@ -11,7 +11,7 @@ Letters: L workers hosted here, n elements of one row.
 import torch
 from torch import Tensor
 
-from ..messages.contract import same_bytes
+from ..messages.contract import for_each_row
 
 _BLOCK = 1024  # terms of one subtree, a power of two
 
@@ -59,7 +59,7 @@ def row_std(x: Tensor, entries: Tensor) -> Tensor:
 
 def entries_of(values: Tensor, counts: Tensor | None) -> Tensor:
     """Return how many entries of each row of `values` [L, n] are sent, [L, 1] in its dtype."""
-    sent = same_bytes(values.shape[1], values) if counts is None else counts
+    sent = for_each_row(values.shape[1], values) if counts is None else counts
     return sent.to(values.dtype).unsqueeze(1)
 
 

@@ -45,6 +45,10 @@ class Message(ABC):
         """Return the bytes of each worker's payload, [L] int64: the length of what `pack` makes."""
 
     @abstractmethod
+    def entries(self) -> Tensor:
+        """Return how many numbers each worker's payload holds, indices and scales apart, [L]."""
+
+    @abstractmethod
     def pack(self, row: int) -> Tensor:
         """Return the buffer that worker `row` sends, uint8."""
 
@@ -84,6 +88,6 @@ def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype).to(values.dtype)
 
 
-def same_bytes(size: int, like: Tensor) -> Tensor:
-    """Return `size` for each row of `like` [L, ...], [L] int64."""
-    return torch.full((len(like),), size, dtype=torch.int64, device=like.device)
+def for_each_row(number: int, like: Tensor) -> Tensor:
+    """Return a number for each row of `like` [L, ...], [L] int64."""
+    return torch.full((len(like),), number, dtype=torch.int64, device=like.device)

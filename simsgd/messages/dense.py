@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, rounded, same_bytes
+from .contract import Header, Message, for_each_row, rounded
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,13 @@ class Dense(Message):
         """Return the values' bytes for each worker, [L] int64."""
         if self.counts is not None:
             return self.counts * self.wire_dtype.itemsize
-        return same_bytes(self.values.shape[1] * self.wire_dtype.itemsize, self.values)
+        return for_each_row(self.values.shape[1] * self.wire_dtype.itemsize, self.values)
+
+    def entries(self) -> Tensor:
+        """Return the values of each worker, [L] int64."""
+        return (
+            for_each_row(self.values.shape[1], self.values) if self.counts is None else self.counts
+        )
 
     def pack(self, row: int) -> Tensor:
         """Return the values of worker `row`, uint8."""

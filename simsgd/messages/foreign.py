@@ -46,6 +46,11 @@ class Foreign(Message):
         sizes = [sum(t.numel() * t.element_size() for t in row) for row in self.tensors]
         return torch.tensor(sizes, device=self.values.device)
 
+    def entries(self) -> Tensor:
+        """Return the elements of each worker's tensors, [L] int64."""
+        sizes = [sum(t.numel() for t in row) for row in self.tensors]
+        return torch.tensor(sizes, device=self.values.device)
+
     def pack(self, row: int) -> Tensor:
         """Return the memory of the tensors of worker `row`, one after the other, uint8."""
         return torch.cat([torch.empty(0, dtype=torch.uint8), *map(value_bytes, self.tensors[row])])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, rounded, same_bytes
+from .contract import Header, Message, for_each_row, rounded
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,11 @@ class LowRank(Message):
         """Return the bytes of both factors, [L] int64."""
         entries = self.p[0].numel() + self.q[0].numel()
         size = entries * self.wire_dtype.itemsize
-        return same_bytes(size, self.p[:1, 0, 0].expand(self.workers))
+        return for_each_row(size, self.p[:1, 0, 0].expand(self.workers))
+
+    def entries(self) -> Tensor:
+        """Return the numbers in both factors of each worker, [L] int64."""
+        return self.payload_bytes() // self.wire_dtype.itemsize
 
     def pack(self, row: int) -> Tensor:
         """Return P, then Q, of worker `row`, uint8."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, same_bytes
+from .contract import Header, Message, for_each_row
 
 _SCALE_BYTES = 4  # float32
 
@@ -63,12 +63,18 @@ class Quantised(Message):
 
     def payload_bytes(self) -> Tensor:
         """Return the bytes of scales and codes, [L] int64."""
-        entries = self._entries()
+        entries = self.entries()
         return self._num_scales(entries) * _SCALE_BYTES + self._code_bytes(entries)
+
+    def entries(self) -> Tensor:
+        """Return the codes of each worker, [L] int64."""
+        if self.counts is not None:
+            return self.counts
+        return for_each_row(self.codes.shape[1], self.codes)
 
     def pack(self, row: int) -> Tensor:
         """Return the scales, then the codes of worker `row`, uint8."""
-        k = self._entries()[row]
+        k = self.entries()[row]
         scales = value_bytes(self.scales[row, : int(self._num_scales(k))])
         return torch.cat([scales, self._packed(self.codes[row, : int(k)].cpu())])
 
@@ -102,9 +108,6 @@ class Quantised(Message):
         wide = self.codes.new_zeros(len(self.codes), width + 1)  # the last column: padding
         wide.scatter_(1, column, self.codes)
         return replace(self, codes=wide[:, :width], counts=counts)
-
-    def _entries(self) -> Tensor:
-        return same_bytes(self.codes.shape[1], self.codes) if self.counts is None else self.counts
 
 
 def bits_to_bytes(bits: Tensor) -> Tensor:

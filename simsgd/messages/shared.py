@@ -63,6 +63,10 @@ class SharedSparse(Message):
         """Return the bytes of the values, [L] int64."""
         return self.inner.payload_bytes()
 
+    def entries(self) -> Tensor:
+        """Return k for each worker, [L] int64."""
+        return self.inner.entries()
+
     def pack(self, row: int) -> Tensor:
         """Return the values of worker `row`, uint8."""
         return self.inner.pack(row)

@@ -21,7 +21,7 @@ from ..wire import (
     unpack_index,
 )
 from ..wire import value_bytes as as_bytes
-from .contract import Header, Message, same_bytes
+from .contract import Header, Message, for_each_row
 from .dense import Dense
 
 _COUNT_BYTES = 4  # a row that does not know its k from the settings begins with it, int32
@@ -96,10 +96,16 @@ class Sparse(Message):
             return self._filled().payload_bytes()
         entries = self.counts
         if entries is None:
-            entries = same_bytes(self.index.shape[1], self.index)
+            entries = for_each_row(self.index.shape[1], self.index)
         places = (entries * index_bits(self.coding, self.n) + 7) // 8
         count = 0 if self.counts is None else _COUNT_BYTES
         return self.inner.payload_bytes() + places + count
+
+    def entries(self) -> Tensor:
+        """Return the selected entries of each worker, [L] int64."""
+        if self.counts is not None:
+            return self.counts
+        return for_each_row(self.index.shape[1], self.index)
 
     def pack(self, row: int) -> Tensor:
         """Return the count where rows differ, then indices, then values of worker `row`, uint8."""
@@ -166,7 +172,7 @@ class Sparse(Message):
         k = self.index.shape[1]
         width = k + (self.n - 1) // LONGEST_GAP
         place = torch.arange(width, device=self.index.device)
-        counts = same_bytes(k, self.index) if self.counts is None else self.counts
+        counts = for_each_row(k, self.index) if self.counts is None else self.counts
         padding = place[:k] >= counts.unsqueeze(1)  # [L, k]
         before = fillers(self.index).masked_fill(padding, 0)  # [L, k]
         column = (place[:k] + before.cumsum(1)).masked_fill(padding, width)

@@ -1,0 +1,76 @@
+"""What compression did to each segment in a step, kept on the device until somebody reads it.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layout import Segment
+from .messages import Message, State
+
+
+@dataclass(frozen=True)
+class SegmentMeasures:
+    """One segment's numbers, each [L]; norms are squared."""
+
+    segment: Segment
+    payload: Tensor  # bytes, int64
+    entries: Tensor  # numbers sent, int64
+    said: Tensor  # of what a worker wanted to say
+    error: Tensor  # of what it wanted to say less what was sent
+    memory: Tensor  # of what stays behind
+
+    @property
+    def relative_error(self) -> float:
+        """Norm of the error over the norm of what was said, over all workers."""
+        return float((self.error.sum() / self.said.sum().clamp(min=1e-300)).sqrt())
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """Return the squared norm of each row of `x` [L, n], [L] float64."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
+    return norms.double().square()
+
+
+def measured(
+    segment: Segment, said: Tensor, norms: Tensor, message: Message, remembered: State
+) -> SegmentMeasures:
+    """Return the measures of a segment after its exchange.
+
+    `norms` are `squared_norms` of what was said, taken before the memory kept what stays behind;
+    `said` [L, n] may have become that since.
+    """
+    residual = remembered.get("residual")
+    if residual is not None:
+        error = memory = squared_norms(residual)
+    else:
+        memory = torch.zeros_like(norms)
+        error = memory if segment.dense else squared_norms(_rest(said, message))
+    return SegmentMeasures(
+        segment, message.payload_bytes(), message.entries(), norms, error, memory
+    )
+
+
+def relative_error(measures: Sequence[SegmentMeasures]) -> float:
+    """Return the norm of all errors over the norm of all that was said where it is compressed."""
+    compressed = [m for m in measures if not m.segment.dense]
+    if not compressed:
+        return 0.0
+    said = torch.stack([m.said for m in compressed]).sum()
+    error = torch.stack([m.error for m in compressed]).sum()
+    return float((error / said.clamp(min=1e-300)).sqrt())
+
+
+def memory_norm(measures: Sequence[SegmentMeasures]) -> float:
+    """Return the norm of what stays behind, root mean square over workers."""
+    return float(torch.stack([m.memory for m in measures]).sum(0).mean().sqrt())
+
+
+def _rest(said: Tensor, message: Message) -> Tensor:
+    rest = said.clone()
+    message.subtract_from_(rest)
+    return rest
