@@ -57,18 +57,23 @@ def load(kind: str, name: str) -> ModuleType:
 
 
 def build_model(
-    name: str | ModuleType, config: dict[str, Any], num_classes: int, input_shape: tuple[int, ...]
+    name: str | ModuleType,
+    config: dict[str, Any],
+    num_classes: int | None,
+    input_shape: tuple[int, ...] | None,
 ) -> nn.Module:
     """Return a network made by the factory of a model, named or loaded, with the user's settings.
 
-    Raises `SettingError` if there is no factory, or if it does not take or refuses a setting.
+    What is None is left to the factory's default. Raises `SettingError` if there is no factory, or
+    if it does not take or refuses a setting.
     """
     module = load("models", name) if isinstance(name, str) else name
     stem = module.__name__.rpartition(".")[2]
     factory = _factory(module, stem)
     taken = inspect.signature(factory).parameters
     known = {"num_classes": num_classes, "input_shape": input_shape}
-    given = {key: value for key, value in known.items() if key in taken} | config
+    told = {key: value for key, value in known.items() if key in taken and value is not None}
+    given = told | config
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     strange = [] if takes_any else [key for key in config if key not in taken]
     shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from .settings import (
+    AGGREGATES,
+    CLIPS,
     INDEX_CODINGS,
     VALUE_DTYPES,
     SettingError,
@@ -87,11 +89,26 @@ class Recipe:
         "is pruned, else none.",
         unit="SPEC",
     )
+    lr_in_memory: bool = setting(
+        False, "memory", "With memory residual: collect lr times the gradient, as EF-SignSGD does."
+    )
     flush_every: int = setting(
         0, "memory", "Every N steps, send all that the memories hold; 0: never.", unit="N"
     )
     clip: float | None = setting(
         None, "memory", "Clip each worker's gradient to the norm C / sqrt(W).", unit="C"
+    )
+    clip_by: str = setting(
+        "global-norm",
+        "memory",
+        "What --clip holds: the norm of a worker's gradient, of each tensor, or each value.",
+        choices=CLIPS,
+    )
+    aggregate: str = setting(
+        "mean",
+        "compression",
+        "What workers hear: the mean of what all say, or the sign that most vote for.",
+        choices=AGGREGATES,
     )
     optimizer: str | None = setting(None, "optimizer", "torch.optim class, for all epochs.")
     lr: float | None = setting(None, "optimizer", "Learning rate, for all epochs.")
@@ -166,6 +183,8 @@ class Recipe:
         both = self.prune is not None and self.compressor is not None
         fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
         require(not both, "compressor", None, "and prune were both given", fix)
+        idle = self.clip is None and self.clip_by != "global-norm"
+        require(not idle, "clip_by", self.clip_by, "has no effect without clip", "set clip too")
         both = self.prune_1d and self.compress_if != "dim>1"
         require(not both, "prune_1d", None, "and compress_if were both given", "give one")
 

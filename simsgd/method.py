@@ -92,12 +92,25 @@ def memory_name(recipe: Recipe, regime: Regime) -> str:
 
 def needs_memory(compressor: Compressor) -> bool:
     """Return whether what the compressor leaves out is lost without a memory."""
-    return compressor.biased and not compressor.needs_squares  # that one remembers by itself
+    return compressor.biased and not compressor.remembers
 
 
 def memory_of(recipe: Recipe, regime: Regime) -> Memory:
-    """Return the memory of a recipe."""
-    memory: Memory = _single("memory", memory_name(recipe, regime))
+    """Return the memory of a recipe.
+
+    Raises `SettingError` where the compressor remembers by itself and the memory would do so again.
+    """
+    name = memory_name(recipe, regime)
+    if name != "none":
+        spec = _spec(regime.at(0, 0))
+        rule = f"must be none with {spec}, which keeps what it does not send by itself"
+        require(not composed(spec).remembers, "memory", name, rule)
+    memory: Memory = _single("memory", name)
+    if recipe.lr_in_memory:
+        holds = isinstance(memory, Residual)
+        rule = "needs memory residual, which collects lr times the gradient"
+        require(holds, "lr_in_memory", None, rule, "set memory=residual")
+        memory = dataclasses.replace(memory, lr=True)  # type: ignore[type-var]
     return memory
 
 
@@ -105,6 +118,17 @@ def owns_momentum(memory: Memory) -> bool:
     """Return whether the memory has the momentum, so that the optimizer must not."""
     settings: Any = memory
     return any(f.name == "momentum" for f in dataclasses.fields(settings))
+
+
+def notes(recipe: Recipe, regime: Regime) -> list[str]:
+    """Return what a user should know of a combination that is allowed and seldom wanted."""
+    spec, memory = _spec(regime.at(0, 0)), memory_name(recipe, regime)
+    compressor = composed(spec)
+    if memory == "none" and needs_memory(compressor):
+        return ["note: what is not sent is lost, for memory is none; residual would keep it"]
+    if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:
+        return [f"note: {spec} is unbiased without a memory, and {memory} adds to its variance"]
+    return []
 
 
 def _check_plain(settings: Settings) -> None:

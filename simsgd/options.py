@@ -39,10 +39,19 @@ class StagedCommand(click.Command):
 
 def settings(command: _Command) -> _Command:
     """Add an option for each setting of `Config`."""
-    hints = get_type_hints(Config)
-    for f in reversed(dataclasses.fields(Config)):
-        command = _option(f, hints[f.name])(command)
-    return command
+    return chosen(*(f.name for f in dataclasses.fields(Config)))(command)
+
+
+def chosen(*names: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds an option for each of these settings of `Config`."""
+
+    def add(command: _Command) -> _Command:
+        hints, fields = get_type_hints(Config), Config.__dataclass_fields__
+        for name in reversed(names):
+            command = _option(fields[name], hints[name])(command)
+        return command
+
+    return add
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

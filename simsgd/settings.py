@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
+CLIPS = ("global-norm", "per-tensor", "value")
+AGGREGATES = ("mean", "vote")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 
 

@@ -4,12 +4,14 @@ Letters: W simulated workers, L hosted here (L = W), b samples each, M passes, B
 n elements of one segment.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .compressors import composed
 from .compressors.dense import NoCompression
 from .config import Recipe
 from .draw import Draw
@@ -22,7 +24,7 @@ from .gradients.squares import sample_squares
 from .layout import Layout
 from .ledger import Ledger
 from .measures import SegmentMeasures, measured, squared_norms
-from .method import Method, memory_of, regime_of
+from .method import Method, memory_name, memory_of, regime_of
 from .optimizer import RegimeOptimizer
 from .record import StepRecord
 from .regime import Form, Regime
@@ -57,8 +59,9 @@ class Simulator:
         regime: Form | Regime = None,
         **settings: Any,
     ) -> None:
-        recipe = self.recipe = Recipe.of(settings)
+        recipe = Recipe.of(settings)
         self.regime = regime_of(recipe, regime)
+        recipe = self.recipe = replace(recipe, memory=memory_name(recipe, self.regime))
         self.model = model
         self.params = {name: p for name, p in model.named_parameters() if p.requires_grad}
         require(bool(self.params), "model", None, "has no parameters to train")
@@ -69,7 +72,7 @@ class Simulator:
         self.engine: GradientEngine = find("engine", recipe.engine)(model, criterion)
         shapes = {name: p.shape for name, p in self.params.items()}
         self.layout = Layout.of(shapes, recipe.granularity, recipe.rule, like.element_size())
-        self.exchange = AllReduce()
+        self.exchange = AllReduce(recipe.aggregate)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(InProcess(), Ledger(len(workers)), wire)
         self.optimizer = RegimeOptimizer(self.params)
@@ -80,6 +83,7 @@ class Simulator:
         ]
         self.steps = 0
         self.epoch: int | None = None
+        self.spec = ""
         self._follow(Method.at(recipe, self.regime, 0, 0))
 
     def step(self, x: Tensor, y: Tensor, epoch: int | None = None) -> StepRecord:
@@ -129,6 +133,7 @@ class Simulator:
         return {
             "parameters": {name: p.detach() for name, p in self.params.items()},
             "buffers": self.buffers,
+            "compressor": self.spec,
             "voices": {voice.segment.name: voice.state_dict() for voice in self.voices},
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
@@ -153,6 +158,7 @@ class Simulator:
                 parameter.copy_(state["parameters"][name])
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name])
+        self._speak(state["compressor"])
         for voice in self.voices:
             voice.load_state_dict(state["voices"][voice.segment.name])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -169,8 +175,13 @@ class Simulator:
 
     def _follow(self, method: Method) -> None:
         self.optimizer.follow(method.optimizer)
-        for voice in self.voices:
-            voice.speak(method.compressor)
+        self._speak(method.compressor)
+
+    def _speak(self, spec: str) -> None:
+        if spec != self.spec:
+            compressor, self.spec = composed(spec), spec
+            for voice in self.voices:
+                voice.speak(compressor)
 
     def _shard(self, batch: Tensor) -> Tensor:
         workers, passes = self.recipe.workers, self.recipe.accumulate
@@ -198,7 +209,7 @@ class Simulator:
     def _prepared(self, gradients: Gradients, method: Method) -> list[Tensor]:
         pieces = self.layout.split(gradients.values)
         if self.recipe.clip is not None:
-            clip_(pieces, self.recipe.clip, self.recipe.workers)
+            clip_(pieces, self.recipe.clip, self.recipe.workers, self.recipe.clip_by)
         if method.local_decay:
             shared = {name: p.detach().unsqueeze(0) for name, p in self.params.items()}
             for piece, weights in zip(pieces, self.layout.split(shared), strict=True):

@@ -17,6 +17,7 @@ from .environment import environment
 from .evaluation import evaluate, wrong
 from .experiment import Experiment
 from .interrupt import Request, requests
+from .method import notes
 from .progress import Progress
 from .record import StepRecord
 from .run import Run
@@ -184,14 +185,20 @@ class Trainer:
             f"{config.workers} workers x {config.worker_batch} samples, "
             f"{self.experiment.batches} steps an epoch, {config.epochs} epochs, {config.device}"
         ]
+        pruned = [segment.n for segment in segments if not segment.dense]
+        exempt = f"{simulator.layout.n - sum(pruned):,} more are sent whole"
         if config.prune:
-            pruned = [segment.n for segment in segments if not segment.dense]
             sent = sum(count(kept(config.prune), n) for n in pruned)
             lines.append(
                 f"prune {config.prune:g} keeps {sent:,} of {sum(pruned):,} entries of each "
-                f"worker's gradient; {simulator.layout.n - sum(pruned):,} more are sent whole; "
-                f"memory {config.memory}"
+                f"worker's gradient; {exempt}; memory {config.memory}"
             )
+        elif config.compressor:
+            lines.append(
+                f"compressor {config.compressor} acts on {sum(pruned):,} entries of each worker's "
+                f"gradient; {exempt}; memory {config.memory}"
+            )
+        lines += notes(simulator.recipe, simulator.regime)
         if simulator.steps:
             lines.append(f"resumed after step {simulator.steps}")
         return "\n".join(lines)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .compressors import Compressor, composed
+from .compressors import Compressor
 from .compressors.dense import NoCompression
 from .gradients.contract import Tensors
 from .layout import Segment
@@ -25,17 +25,14 @@ class Voice:
         self.segment = segment
         self.like = like  # [L, n]
         self.remembered: State = memory.init(like, segment.dense)
-        self.spec = ""
         self.compressor: Compressor = NoCompression()
         self.state: State = {}
 
-    def speak(self, spec: str) -> None:
-        """Compress by this spec from now on; another compressor begins with a new state."""
-        if self.segment.dense or spec == self.spec:
-            return
-        self.spec = spec
-        self.compressor = composed(spec).fitted(self.segment.shape)
-        self.state = self.compressor.init(self.like)
+    def speak(self, compressor: Compressor) -> None:
+        """Compress by this method from now on, with a new state; what is exempt stays whole."""
+        if not self.segment.dense:
+            self.compressor = compressor.fitted(self.segment.shape)
+            self.state = self.compressor.init(self.like)
 
     def told(self, gradient: Tensor, squares: Tensors | None) -> State:
         """Return the compressor's state with what it wants to know of this step.
@@ -56,14 +53,14 @@ class Voice:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed simulation needs: tensors and plain values."""
-        return {"memory": self.remembered, "spec": self.spec, "compressor": self.state}
+        return {"memory": self.remembered, "compressor": self.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self.speak(state["spec"])
         for own, loaded in ((self.remembered, state["memory"]), (self.state, state["compressor"])):
             for name, value in loaded.items():
-                own[name] = value.to(self.like.device, copy=True)
+                place = own.get(name, self.like).device  # a counter may stay on the CPU
+                own[name] = value.to(place, copy=True)
 
 
 def memory_shapes(voices: dict[str, Any]) -> dict[str, torch.Size]:

@@ -94,7 +94,7 @@ def test_the_help_of_training_names_every_setting():
         ("--regime warmup", "did you mean dgc_warmup"),
         ("--memory dcg", "--memory is not known, got dcg; did you mean dgc"),
         ("--engine lop", "--engine is not known, got lop; did you mean loop"),
-        ("--granularity tensor", "Invalid value for '--granularity'"),
+        ("--granularity tensor", "--granularity must be layer, model or bucket:SIZE"),
         ("--value-dtype int8", "Invalid value for '--value-dtype'"),
         ("--device cuda:99", "--device is not on this machine, got cuda:99; use cpu"),
         ("--device tpu", "--device must be auto, cpu, cuda or cuda:N, got tpu"),

@@ -159,7 +159,7 @@ def simulated_steps(case: Case) -> Iterator[tuple[Simulator, list[Case]]]:
         simulator.step(grads[:, t], torch.zeros(len(grads)))
         records = [worker["steps"][t] for worker in case["expected"]]
         if "sample_start" in records[0]:
-            simulator.state["p"]["memory"].update(reference_state(records))
+            simulator.voices[0].remembered.update(reference_state(records))
             with torch.no_grad():
                 simulator.params["p"].copy_(tensor(records[0]["param_after"]))
         else:
@@ -275,14 +275,14 @@ def test_the_simulator_moves_the_parameters_as_far(case: Case) -> None:
 @each("dgc_pipeline")
 def test_the_simulator_leaves_the_same_momentum(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        left = simulator.state["p"]["memory"]["momentum"]
+        left = simulator.voices[0].remembered["momentum"]
         assert_equals_steps(left, reference_momentum(records))
 
 
 @each("dgc_pipeline")
 def test_the_simulator_leaves_the_same_residual(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        left = simulator.state["p"]["memory"]["residual"]
+        left = simulator.voices[0].remembered["residual"]
         assert_equals_steps(left, reference_residual(records))
 
 

@@ -238,3 +238,68 @@ def test_twenty_steps_stay_what_they_were(pytestconfig):
     _, records = trained(normed(), prune=0.8, momentum=0.9, weight_decay=0.01, clip=1.0)
     golden = (pytestconfig.rootpath / "tests/data/golden_dgc.txt").read_text().split()
     assert [record.loss for record in records] == pytest.approx(list(map(float, golden)), rel=1e-9)
+
+
+def test_a_flush_sends_all_that_the_memories_hold():
+    simulator, records = trained(mlp(), steps=4, compressor="topk:0.1", flush_every=2)
+    assert [r.kept < 1 for r in records] == [True, False, True, False]
+    assert records[1].payload_bytes == [records[1].dense_bytes] * W
+    assert all((v.remembered["residual"] == 0).all() for v in simulator.voices if v.remembered)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_several_passes_before_an_exchange_are_one_larger_batch(passes):
+    model, wanted = mlp(), mlp()
+    trained(model, workers=4, accumulate=passes)
+    trained(wanted, workers=4)
+    assert distance(model, wanted) < 1e-12
+
+
+def test_batchnorm_sees_one_pass_after_the_other():
+    simulator, _ = trained(normed(), steps=1, workers=2, accumulate=3)
+    assert simulator.buffers["1.num_batches_tracked"].tolist() == [3, 3]
+
+
+def test_a_regime_may_change_the_compressor_and_its_state_begins_anew():
+    phases = [{"lr": 0.1, "compressor": "powersgd:1"}, {"step": 2, "compressor": "powersgd:2"},
+              {"step": 4, "prune": 0.9}]  # fmt: skip
+    simulator = Simulator(mlp(), workers=W, regime=phases, memory="residual")
+    sent = [simulator.step(x, y).payload_bytes[0] for x, y in batches(6)]
+    biases, rows, columns = 11 * 8, (8 + 3) * 8, (6 + 8) * 8
+    assert sent[0] == sent[1] == biases + rows + columns
+    assert sent[2] == sent[3] == biases + 2 * (rows + columns)
+    assert sent[4] == sent[5] == biases + (5 + 3) * (8 + 4)
+
+
+def test_with_lr_in_the_memory_a_constant_lr_changes_nothing():
+    settings = {"compressor": "sign", "memory": "residual"}
+    model, wanted = mlp(), mlp()
+    trained(model, lr_in_memory=True, **settings)
+    trained(wanted, **settings)
+    assert distance(model, wanted) < 1e-6  # scales are float32
+
+
+def test_signs_are_voted_on():
+    model, before = mlp(), mlp()
+    settings = {"compressor": "sign:none", "memory": "momentum", "momentum": 0.9}
+    trained(model, steps=1, aggregate="vote", compress_if="all", **settings)
+    pairs = zip(model.parameters(), before.parameters(), strict=True)
+    moved = torch.cat([(p - q).detach().flatten().abs() for p, q in pairs])
+    assert torch.allclose(moved, torch.tensor(0.1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"compressor": "topk:0.1", "prune": 0.9}, "compressor and prune were both given"),
+        ({"compressor": "variance", "memory": "residual"}, "memory must be none with variance"),
+        ({"compressor": "powersgd:2", "granularity": "model"}, "powersgd"),
+        ({"compressor": "topk:0.1", "lr_in_memory": True, "memory": "none"}, "needs memory resid"),
+        ({"clip_by": "value"}, "clip_by has no effect without clip"),
+        ({"prune_1d": True, "compress_if": "all"}, "prune_1d and compress_if were both given"),
+        ({"compressor": "sign+topk:0.1"}, "lets nothing follow a quantiser"),
+    ],
+)
+def test_settings_that_fight_are_refused_before_the_first_step(settings, message):
+    with pytest.raises(SettingError, match=message):
+        Simulator(mlp(), **{"workers": W, "lr": 0.1, **settings})

@@ -73,6 +73,11 @@ class Composed(Compressor):
         return self.sparsifier.needs_squares
 
     @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        """Whether the sparsifier does."""
+        return self.sparsifier.remembers
+
+    @property
     def needs_gradient(self) -> bool:  # type: ignore[override]
         """Whether the sparsifier does."""
         return self.sparsifier.needs_gradient

@@ -24,6 +24,7 @@ class Compressor(ABC):
     """
 
     needs_squares: ClassVar[bool] = False  # wants state["squares"] [L, n], see `sample_squares`
+    remembers: ClassVar[bool] = False  # keeps what it does not send by itself: use memory none
     needs_gradient: ClassVar[bool] = False  # wants state["gradient"] [L, n], of this step alone
 
     @property

@@ -66,6 +66,11 @@ class Grace(Compressor):
     members: list[Member] = field(default_factory=list, init=False, repr=False, compare=False)
     biased = True
 
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        """Whether the workers have a memory object of their own."""
+        return self.memory is not None
+
     def __post_init__(self) -> None:
         if isinstance(self.source, str):
             path = self.source.rpartition(":")[0]

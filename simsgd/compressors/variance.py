@@ -36,6 +36,7 @@ class Variance(Compressor):
     zeta: float = 0.999  # what is left of v after each step, in (0, 1]
     biased = True
     needs_squares = True
+    remembers = True
 
     def __post_init__(self) -> None:
         require(0 < self.alpha < float("inf"), "alpha", self.alpha, "must be greater than 0")

@@ -13,11 +13,9 @@ from ..draw import Draw
 from ..layout import Segment
 from ..messages import Message, SharedSparse, Sparse, State
 from ..registry import register
-from ..settings import require
+from ..settings import AGGREGATES, require
 from ..transport import Channel
 from .contract import Exchange
-
-AGGREGATES = ("mean", "vote")
 
 
 @register("exchange", "allreduce")

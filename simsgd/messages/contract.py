@@ -49,6 +49,13 @@ class Message(ABC):
         """Return how many numbers each worker's payload holds, indices and scales apart, [L]."""
 
     @abstractmethod
+    def explained(self, row: int) -> str:
+        """Return the arithmetic of the payload of worker `row`, as "9 values x 4 B + ...".
+
+        Terms are made by `term`; what they come to is `payload_bytes()[row]`.
+        """
+
+    @abstractmethod
     def pack(self, row: int) -> Tensor:
         """Return the buffer that worker `row` sends, uint8."""
 
@@ -91,3 +98,15 @@ def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
 def for_each_row(number: int, like: Tensor) -> Tensor:
     """Return a number for each row of `like` [L, ...], [L] int64."""
     return torch.full((len(like),), number, dtype=torch.int64, device=like.device)
+
+
+def term(number: int, one: str, many: str, size: int, unit: str = "B") -> str:
+    """Return one product of a payload's arithmetic; bits are rounded up to whole bytes.
+
+    >>> term(68, "index", "indices", 4), term(1, "scale", "scales", 4)
+    ('68 indices x 4 B', '1 scale x 4 B')
+    >>> term(1640, "code", "codes", 9, "bit")
+    '1,640 codes x 9 bits'
+    """
+    plural = "s" if unit == "bit" and size != 1 else ""
+    return f"{number:,} {one if number == 1 else many} x {size:,} {unit}{plural}"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, for_each_row, rounded
+from .contract import Header, Message, for_each_row, rounded, term
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Dense(Message):
         return (
             for_each_row(self.values.shape[1], self.values) if self.counts is None else self.counts
         )
+
+    def explained(self, row: int) -> str:
+        """Return "n values x their size"."""
+        return term(int(self.entries()[row]), "value", "values", self.wire_dtype.itemsize)
 
     def pack(self, row: int) -> Tensor:
         """Return the values of worker `row`, uint8."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message
+from .contract import Header, Message, term
 
 Decode = Callable[[list[Tensor]], Tensor]  # from one worker's tensors to its values, [n]
 
@@ -51,6 +51,10 @@ class Foreign(Message):
         sizes = [sum(t.numel() for t in row) for row in self.tensors]
         return torch.tensor(sizes, device=self.values.device)
 
+    def explained(self, row: int) -> str:
+        """Return the elements of each tensor times their size."""
+        return " + ".join(_explained(t) for t in self.tensors[row]) or "0 tensors x 0 B"
+
     def pack(self, row: int) -> Tensor:
         """Return the memory of the tensors of worker `row`, one after the other, uint8."""
         return torch.cat([torch.empty(0, dtype=torch.uint8), *map(value_bytes, self.tensors[row])])
@@ -82,3 +86,8 @@ def _cut(buffer: Tensor, forms: Sequence[tuple[torch.dtype, Any]]) -> list[Tenso
         bytes_value(part, dtype).reshape(shape)
         for part, (dtype, shape) in zip(parts, forms, strict=True)
     ]
+
+
+def _explained(tensor: Tensor) -> str:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return term(tensor.numel(), f"{kind} value", f"{kind} values", tensor.element_size())

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import elias
 from ..wire import pack_bits, unpack_bits
-from .contract import Header, Message
+from .contract import Header, Message, term
 from .quantised import Quantised, bits_to_bytes, one_if_any
 
 
@@ -58,6 +58,12 @@ class Levels(Quantised):
         if self.coding == "elias":
             return bits_to_bytes(elias.num_bits(self.codes))
         return bits_to_bytes(entries * self.bits)
+
+    def _code_words(self, entries: int, row: int) -> str:
+        if self.coding == "elias":
+            bits = int(elias.num_bits(self.codes[row : row + 1]))
+            return f"1 stream of {entries:,} codes x {bits:,} bits"
+        return term(entries, "code", "codes", self.bits, "bit")
 
     def _packed(self, codes: Tensor) -> Tensor:
         if self.coding == "elias":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, for_each_row, rounded
+from .contract import Header, Message, for_each_row, rounded, term
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,13 @@ class LowRank(Message):
     def entries(self) -> Tensor:
         """Return the numbers in both factors of each worker, [L] int64."""
         return self.payload_bytes() // self.wire_dtype.itemsize
+
+    def explained(self, row: int) -> str:
+        """Return the values of P and those of Q, times their size."""
+        size = self.wire_dtype.itemsize
+        factors = [(self.p, "P"), (self.q, "Q")]
+        words = [term(f[0].numel(), f"value of {x}", f"values of {x}", size) for f, x in factors]
+        return " + ".join(words)
 
     def pack(self, row: int) -> Tensor:
         """Return P, then Q, of worker `row`, uint8."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..wire import bytes_value, value_bytes
-from .contract import Header
+from .contract import Header, term
 from .quantised import Quantised
 
 LEAST, MOST = -108, 18  # exponents of the codes 1 and 127
@@ -38,6 +38,9 @@ class Powers(Quantised):
 
     def _code_bytes(self, entries: Tensor) -> Tensor:
         return entries
+
+    def _code_words(self, entries: int, row: int) -> str:
+        return term(entries, "code", "codes", 1)
 
     def _packed(self, codes: Tensor) -> Tensor:
         return value_bytes(codes)

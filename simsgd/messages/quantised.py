@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, for_each_row
+from .contract import Header, Message, for_each_row, term
 
 _SCALE_BYTES = 4  # float32
 
@@ -46,6 +46,10 @@ class Quantised(Message):
         """Return the bytes of the first `entries` [L] codes of each row, [L] int64."""
 
     @abstractmethod
+    def _code_words(self, entries: int, row: int) -> str:
+        """Return the arithmetic of the first `entries` codes of worker `row`."""
+
+    @abstractmethod
     def _packed(self, codes: Tensor) -> Tensor:
         """Return codes [k] as uint8."""
 
@@ -71,6 +75,12 @@ class Quantised(Message):
         if self.counts is not None:
             return self.counts
         return for_each_row(self.codes.shape[1], self.codes)
+
+    def explained(self, row: int) -> str:
+        """Return scales and codes, each times their size."""
+        k = self.entries()[row]
+        scales, codes = int(self._num_scales(k)), self._code_words(int(k), row)
+        return f"{term(scales, 'scale', 'scales', _SCALE_BYTES)} + {codes}" if scales else codes
 
     def pack(self, row: int) -> Tensor:
         """Return the scales, then the codes of worker `row`, uint8."""

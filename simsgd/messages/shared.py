@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ..wire import Wire
-from .contract import Header, Message
+from .contract import Header, Message, term
 from .dense import Dense
 
 
@@ -66,6 +66,11 @@ class SharedSparse(Message):
     def entries(self) -> Tensor:
         """Return k for each worker, [L] int64."""
         return self.inner.entries()
+
+    def explained(self, row: int) -> str:
+        """Return the arithmetic of the values; places cost nothing."""
+        places = term(len(self.index), "shared place", "shared places", 0)
+        return f"{self.inner.explained(row)} + {places}"
 
     def pack(self, row: int) -> Tensor:
         """Return the values of worker `row`, uint8."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..wire import pack_bits, unpack_bits
-from .contract import Header, Message
+from .contract import Header, Message, term
 from .quantised import Quantised, bits_to_bytes, one_if_any
 
 
@@ -53,6 +53,9 @@ class Signs(Quantised):
 
     def _code_bytes(self, entries: Tensor) -> Tensor:
         return bits_to_bytes(entries)
+
+    def _code_words(self, entries: int, row: int) -> str:
+        return term(entries, "code", "codes", 1, "bit")
 
     def _packed(self, codes: Tensor) -> Tensor:
         return pack_bits(codes.long(), 1)

@@ -21,7 +21,7 @@ from ..wire import (
     unpack_index,
 )
 from ..wire import value_bytes as as_bytes
-from .contract import Header, Message, for_each_row
+from .contract import Header, Message, for_each_row, term
 from .dense import Dense
 
 _COUNT_BYTES = 4  # a row that does not know its k from the settings begins with it, int32
@@ -106,6 +106,18 @@ class Sparse(Message):
         if self.counts is not None:
             return self.counts
         return for_each_row(self.index.shape[1], self.index)
+
+    def explained(self, row: int) -> str:
+        """Return the arithmetic of values, indices and, where rows differ, the count."""
+        if self._may_need_fillers:
+            return self._filled().explained(row)
+        k = int(self.entries()[row])
+        bits = index_bits(self.coding, self.n)
+        size = (bits, "bit") if self.coding == "packed" else (bits // 8, "B")
+        name = ("run length", "run lengths") if self.coding == "gap16" else ("index", "indices")
+        words = [self.inner.explained(row), term(k, *name, *size)]
+        count = [] if self.counts is None else [term(1, "count", "counts", _COUNT_BYTES)]
+        return " + ".join([*words, *count])
 
     def pack(self, row: int) -> Tensor:
         """Return the count where rows differ, then indices, then values of worker `row`, uint8."""

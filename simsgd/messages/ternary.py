@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..wire import pack_bits, unpack_bits
-from .contract import Header
+from .contract import Header, term
 from .quantised import Quantised, bits_to_bytes, one_if_any
 
 _TRITS = 5  # in one byte: 3^5 = 243
@@ -41,6 +41,11 @@ class Ternary(Quantised):
         if self.coding == "2bit":
             return bits_to_bytes(2 * entries)
         return (entries + _TRITS - 1) // _TRITS
+
+    def _code_words(self, entries: int, row: int) -> str:
+        if self.coding == "2bit":
+            return term(entries, "code", "codes", 2, "bit")
+        return term(-(-entries // _TRITS), "five of codes", "fives of codes", 1)
 
     def _packed(self, codes: Tensor) -> Tensor:
         if self.coding == "2bit":
