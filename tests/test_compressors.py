@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from simsgd.compressors import composed
-from simsgd.compressors.sparsify import TopK, largest
+from simsgd.compressors.selection import largest
+from simsgd.compressors.sparsify import TopK
 from simsgd.draw import Draw
 from simsgd.settings import INDEX_CODINGS, SettingError, count
 from simsgd.wire import Wire
@@ -128,7 +129,7 @@ def test_topk_keeps_the_largest_exactly(ratio, n):
 @pytest.mark.parametrize("kind", ["zeros", "constant"])
 def test_of_equal_magnitudes_the_lowest_index_goes(kind, n):
     k = count(0.3, n)
-    index = largest(INPUTS[kind](n).abs(), k)
+    index = largest(INPUTS[kind](n), k)
     assert torch.equal(index, torch.arange(k).expand(3, k))
 
 
@@ -146,6 +147,37 @@ def test_a_ratio_out_of_range_is_refused(ratio):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_selects_as_the_cpu_does(n):
     for make in INPUTS.values():
-        size = make(n).abs()
+        size = make(n)
         k = count(0.2, n)
         assert torch.equal(largest(size.cuda(), k).cpu(), largest(size, k))
+
+
+def by_sorting(x, k):
+    """Return the k largest of each row by a stable sort of all: the obvious way."""
+    return x.abs().sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
+
+
+@pytest.mark.parametrize("n", [32_768, 100_003])
+@pytest.mark.parametrize("k", [1, 33, 900])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_looking_at_few_finds_the_same_as_sorting_all(n, k, dtype):
+    x = torch.randn(3, n, generator=torch.Generator().manual_seed(k), dtype=dtype)
+    assert torch.equal(largest(x, k), by_sorting(x, k))
+    rounded = (x * 20).round()  # many ties
+    assert torch.equal(largest(rounded, k), by_sorting(rounded, k))
+
+
+@pytest.mark.parametrize("k", [1, 50])
+def test_rows_that_mislead_a_sample_are_searched_whole(k):
+    n = 40_000
+    x = torch.zeros(4, n)
+    x[0, ::5] = 9.0  # what a stride may hit
+    x[1, 17] = 1.0
+    x[2] = torch.arange(n, 0, -1)
+    assert torch.equal(largest(x, k), by_sorting(x, k))
+
+
+def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
+    wide = torch.randn(3, 90_000, generator=torch.Generator().manual_seed(0))
+    view = wide[:, 1000:80_000]
+    assert torch.equal(largest(view, 40), by_sorting(view, 40))

@@ -14,6 +14,7 @@ from ..messages import SharedSparse, Sparse, State
 from ..registry import register
 from ..settings import count, require
 from .contract import Compressor
+from .selection import largest
 
 
 @register("compressor", "topk")
@@ -35,7 +36,7 @@ class TopK(Compressor):
 
     def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
         """Return the k largest entries of each row of `said` [L, n]."""
-        index = largest(said.abs(), count(self.ratio, said.shape[1]))  # [L, k]
+        index = largest(said, count(self.ratio, said.shape[1]))  # [L, k]
         return Sparse.of(said.gather(1, index), index, said.shape[1])
 
 
@@ -112,28 +113,6 @@ class Block(Compressor):
         step = next((place for place in draw.place if isinstance(place, int)), 0)
         index = (torch.arange(k, device=said.device) + step * k % n) % n  # [k]
         return SharedSparse.of(said[:, index], index, n)
-
-
-def largest(size: Tensor, k: int) -> Tensor:
-    """Return where the k largest entries of each row of `size` [L, n] are, [L, k] ascending.
-
-    Of equal entries the ones with the lowest index are taken, on every device.
-    """
-    if size.is_cuda:
-        order = size.sort(dim=1, descending=True, stable=True).indices
-        return order[:, :k].sort(dim=1).values
-    values, index = size.topk(k, dim=1, sorted=False)  # [L, k]
-    least = values.amin(1, keepdim=True)  # [L, 1]
-    tied = (size >= least).sum(1) > k  # [L]: topk chose among equals as it liked
-    for row in tied.nonzero().flatten().tolist():
-        index[row] = _lowest(size[row], least[row], k)
-    return index.sort(dim=1).values
-
-
-def _lowest(size: Tensor, least: Tensor, k: int) -> Tensor:
-    above = (size > least).nonzero().flatten()
-    equal = (size == least).nonzero().flatten()
-    return torch.cat([above, equal[: k - len(above)]])
 
 
 def distinct(draw: Draw, n: int, k: int) -> Tensor:

@@ -1,0 +1,76 @@
+"""Find the largest entries exactly, the same ones on every device.
+
+Letters: L workers hosted here, n elements of one segment, k kept, s sampled.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_SMALL = 32768  # elements below which looking at all of them is as fast
+_DENSE = 32  # n / k below which a bar keeps too many to gain
+
+
+def largest(x: Tensor, k: int) -> Tensor:
+    """Return where the k entries of largest magnitude in each row of `x` [L, n] are.
+
+    The result is [L, k], ascending in each row. Of equal magnitudes the lowest index is taken.
+    On the CPU a sample of a long row gives a bar that k entries reach almost surely; only those
+    are ranked, and all are if there are fewer. The result is the same.
+    """
+    n = x.shape[1]
+    if x.is_cuda:
+        order = x.abs().sort(dim=1, descending=True, stable=True).indices
+        return order[:, :k].sort(dim=1).values
+    found = _above_a_bar(x, k) if n >= _SMALL and n >= _DENSE * k else None
+    return _among_all(x.abs(), k) if found is None else found
+
+
+def _above_a_bar(x: Tensor, k: int) -> Tensor | None:
+    """Return the places [L, k], None if a row has fewer than k entries that reach its bar."""
+    workers, n = x.shape
+    bar = _bar(x, k).numpy()  # [L, 1]
+    values = x.numpy()
+    flat = np.flatnonzero((values >= bar) | (values <= -bar))
+    counts = np.bincount(flat // n, minlength=workers)  # [L]
+    if counts.min() < k:
+        return None
+    row = np.repeat(np.arange(workers), counts)
+    column = np.arange(len(flat)) - np.repeat(counts.cumsum() - counts, counts)
+    place = np.zeros((workers, counts.max()), dtype=np.int64)
+    size = np.full(place.shape, -1.0, dtype=values.dtype)  # padding ranks behind all
+    place[row, column] = flat % n
+    size[row, column] = np.abs(values.reshape(-1)[flat])
+    order = torch.from_numpy(size).sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return torch.from_numpy(place).gather(1, order).sort(dim=1).values
+
+
+def _bar(x: Tensor, k: int) -> Tensor:
+    """Return a magnitude that a little more than k entries of each row should reach, [L, 1].
+
+    It is the m-th largest of s sampled entries, of which k s / n are expected among the k largest;
+    m lies four standard deviations above that.
+    """
+    n = x.shape[1]
+    stride = max(1, n // (64 * math.isqrt(n)))
+    sample = x[:, ::stride].abs()  # [L, s]
+    expected = k * sample.shape[1] / n
+    m = min(sample.shape[1], math.ceil(expected + 4 * math.sqrt(expected) + 4))
+    return sample.topk(m, dim=1, sorted=False).values.amin(1, keepdim=True)
+
+
+def _among_all(size: Tensor, k: int) -> Tensor:
+    values, index = size.topk(k, dim=1, sorted=False)  # [L, k]
+    least = values.amin(1, keepdim=True)  # [L, 1]
+    reaching = np.count_nonzero(size.numpy() >= least.numpy(), axis=1)  # [L]
+    for row in np.flatnonzero(reaching > k).tolist():  # topk chose among equals as it liked
+        index[row] = _lowest(size[row], least[row], k)
+    return index.sort(dim=1).values
+
+
+def _lowest(size: Tensor, least: Tensor, k: int) -> Tensor:
+    above = (size > least).nonzero().flatten()
+    equal = (size == least).nonzero().flatten()
+    return torch.cat([above, equal[: k - len(above)]])
