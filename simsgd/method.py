@@ -42,7 +42,7 @@ class Method:
         optimizer = dict(settings)
         decay, own_decay = float(settings.get("weight_decay", 0.0)), 0.0
         if owns_momentum(memory):
-            memory = _with_momentum(memory, settings)
+            memory = _with_momentum(memory, memory_name(recipe, regime), settings)
             optimizer.update(momentum=0.0, nesterov=False, weight_decay=0.0)
             own_decay = decay
         lr = float(settings.get("lr", 0.0))
@@ -137,13 +137,14 @@ def _check_plain(settings: Settings) -> None:
     require(name == "SGD", "memory", "residual:lr=true", told, "use residual, or optimizer SGD")
 
 
-def _with_momentum(memory: Memory, settings: Settings) -> Memory:
+def _with_momentum(memory: Memory, spec: str, settings: Settings) -> Memory:
     name = settings.get("optimizer", "SGD")
     if name != "SGD":
-        told = f"must not be dgc with {name}, whose momentum it cannot correct"
+        told = f"must not be {spec} with {name}: it takes over the momentum of SGD"
         raise SettingError("memory", None, told, "use memory residual, or optimizer SGD")
     dampening = settings.get("dampening", 0.0)
-    require(dampening == 0, "dampening", dampening, "has no place in memory dgc", "leave it at 0")
+    rule = f"has no place in memory {spec}"
+    require(dampening == 0, "dampening", dampening, rule, "leave it at 0")
     own: Any = memory
     momentum = settings.get("momentum", 0.0) if own.momentum is None else own.momentum
     nesterov = settings.get("nesterov", False) if own.nesterov is None else own.nesterov
