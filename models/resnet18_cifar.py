@@ -28,9 +28,7 @@ input_transform = {"train": PadCropFlip(padding=4, then=cifar), "eval": cifar}
 _WIDTHS = (64, 128, 256, 512)  # channels of the stages
 
 
-def resnet18_cifar(
-    num_classes: int = 10, input_shape: tuple[int, ...] = (3, 32, 32)
-) -> "ResNet18":
+def resnet18_cifar(num_classes: int = 10, input_shape: tuple[int, ...] = (3, 32, 32)) -> "ResNet18":
     """Return the network. Images that are not of three channels get no crop or flip."""
     network = ResNet18(num_classes, input_shape[0])
     if input_shape[0] != 3:

@@ -1,14 +1,15 @@
 """The command line: it reads options, calls one function, prints, and has no logic."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from . import __version__
-from .options import StagedCommand, given, settings
+from .options import StagedCommand, chosen, given, settings
 from .settings import SettingError
 
 _EXIT_CODES = {"Diverged": 3, "Interrupted": 130}  # by name: their room imports torch
@@ -41,6 +42,48 @@ def train(**options: Any) -> None:
     run = run_training(**given(options))
     if not options["quiet"]:
         click.echo(run.summary())
+
+
+@main.command("bytes", cls=StagedCommand)
+@chosen(
+    "model",
+    "model_config",
+    "dtype",
+    "workers",
+    "batch_size",
+    "global_batch_size",
+    "accumulate",
+    "prune",
+    "compressor",
+    "granularity",
+    "compress_if",
+    "prune_1d",
+    "value_dtype",
+    "index_dtype",
+    "aggregate",
+    "seed",
+)
+@click.option("--num-classes", type=int, help="Classes of the model; default: its own.")
+@click.option("--input-shape", metavar="CxHxW", help="Of one sample; default: the model's own.")
+@click.option("--samples", type=int, help="Samples of an epoch, to count its bytes too.")
+@click.option("--per-layer", is_flag=True, help="A line for each segment.")
+@click.option("--explain", is_flag=True, help="Also the arithmetic of each segment.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: Any) -> None:
+    """Count the bytes of a step without training, from the shapes of a model alone."""
+    from .config import Config
+    from .sizing import model_sizes
+
+    said = given(options)
+    apart = {name: said.pop(name, None) for name in ("samples", "num_classes", "input_shape")}
+    config = Config.of(said)
+    counted = model_sizes(config, **apart)
+    if as_json:
+        click.echo(json.dumps(counted.plain(), indent=2))
+        return
+    from .bill import bill
+
+    click.echo(bill(counted, config.model or "lenet", per_layer, explain))
 
 
 @main.command()
@@ -95,8 +138,37 @@ def list_names(kind: str) -> None:
     """
     from .listing import listing
 
-    for name, meaning in listing(kind):
-        click.echo(f"{name:<18} {meaning}".rstrip())
+    entries = listing(kind)
+    width = max(len(name) for name, _ in entries)
+    for name, meaning in entries:
+        for line in meaning.splitlines():
+            click.echo(f"{name:<{width}}  {line}")
+            name = ""
+
+
+@main.group()
+def bench() -> None:
+    """Measure how fast things run on this machine."""
+
+
+@bench.command("compressors")
+@click.option("--quick", is_flag=True, help="Small gradients of few workers: a check, no result.")
+@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--json",
+    "file",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    metavar="FILE",
+    help="Also write the rows to a file.",
+)
+def bench_compressors(quick: bool, device: str, file: TextIO | None) -> None:
+    """Time every compressor beside one read and one write of the same memory."""
+    from .bench import measure, told
+
+    measured = measure(quick, device)
+    if file is not None:
+        file.write(json.dumps(measured, indent=2) + "\n")
+    click.echo(told(measured))
 
 
 def plot_results_main() -> None:

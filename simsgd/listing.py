@@ -1,4 +1,7 @@
-"""What can be chosen by name, each with the first line of its documentation."""
+"""What can be chosen by name, each with the first line of its documentation.
+
+Of compressors also the settings, the paper, and whether they are biased and ride an all-reduce.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from .catalog import load
 from .catalog import names as file_names
 from .compressors import Compressor
 from .data import about
+from .details import details
 from .exchange import Exchange
 from .gradients import GradientEngine
 from .memory import Memory
@@ -18,14 +22,16 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "models": lambda: _files("models"),
     "regimes": lambda: _files("regimes"),
     "datasets": lambda: list(about().items()),
-    "compressors": lambda: _methods("compressor"),
+    "compressors": lambda: [
+        (name, details(find("compressor", name))) for name in names("compressor")
+    ],
     "memories": lambda: _methods("memory"),
     "engines": lambda: _methods("engine"),
 }
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
-    """Return the names of a kind, and what each is.
+    """Return the names of a kind, and what each is, in one line or more.
 
     Raises `SettingError` for an unknown kind.
     """

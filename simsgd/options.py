@@ -33,6 +33,8 @@ class StagedCommand(click.Command):
             if told is not None:
                 stages[getattr(parameter, "stage", "other")].append(told)
         for stage, options in stages.items():
+            if not options:
+                continue
             with formatter.section(stage.capitalize()):
                 formatter.write_dl(options)
 

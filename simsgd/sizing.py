@@ -188,7 +188,7 @@ class _Telling(Channel):
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         sent, heard = super().vote(message, segment)
-        self.words += [sent.explained(0), term(len(heard), "vote", "votes", 1, "bit")]
+        self.words.extend([sent.explained(0), term(len(heard), "vote", "votes", 1, "bit")])
         return sent, heard
 
     def largest(self, numbers: Tensor, segment: Segment) -> Tensor:

@@ -13,8 +13,8 @@ ROOMS = [
     "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
     "config", "method", "voice", "optimizer", "record", "simulator", "data", "catalog", "files",
     "units", "tables", "run", "runlog", "experiment", "evaluation", "tally", "environment",
-    "interrupt", "progress", "trainer", "labels", "ticks", "figure", "plots", "listing",
-    "options", "cli", "__main__",
+    "interrupt", "progress", "trainer", "labels", "ticks", "figure", "plots", "details",
+    "listing", "shapes", "sizing", "bill", "bench", "options", "cli", "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

@@ -1,0 +1,175 @@
+"""How long compressors take, beside the time of one read and one write of the same memory.
+
+Timed is what a step does with a gradient that is there: compress it, weigh the message, bring it
+over and form the mean. All compressors take turns, round after round in one process, so that what
+else the machine does falls on all of them.
+
+Letters: W workers, n elements of one segment.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .bill import columns
+from .compressors import composed
+from .draw import Draw
+from .environment import environment
+from .exchange import AllReduce
+from .experiment import device_of
+from .layout import Segment
+from .ledger import Ledger
+from .transport import Channel, InProcess
+from .wire import Wire
+
+SPECS = (
+    "none",
+    "fp16",
+    "bf16",
+    "int8",
+    "topk:0.001",
+    "sampled_topk:0.001",
+    "randomk:0.001",
+    "randomk:0.001,shared=true",
+    "block:0.001",
+    "threshold:3",
+    "adaptive_threshold",
+    "adacomp",
+    "variance",
+    "sign",
+    "onebit",
+    "terngrad",
+    "qsgd:255",
+    "qsgd:4,bucket=512",
+    "qsgd:4,code=elias",
+    "natural",
+    "powersgd:2",
+    "topk:0.001+sign",
+)
+FLOOR = "one read and one write"
+_FULL = ((16, 11_000_000), (16, 270_000))  # W, n
+_QUICK = ((4, 100_000), (4, 10_000))
+_MOST_BYTES = 4e9  # of memory at a time, beside gradients and states
+_BYTES_AN_ELEMENT = 64  # of memory, at the peak of the hungriest compressor
+_ROUNDS = 5
+
+Work = Callable[[], object]
+
+
+def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
+    """Return {"machine": ..., "rows": [...]}, one row a compressor and size.
+
+    `gb_per_s` is the gradients' bytes over the time, of the floor as well; `rows_at_once` is less
+    than `workers` where all of them together would not fit into memory.
+    """
+    device = device_of(device)
+    rows = [row for size in (_QUICK if quick else _FULL) for row in _measured(*size, device)]
+    return {"machine": environment(device), "rows": rows}
+
+
+def told(measured: dict[str, Any]) -> str:
+    """Return the rows as a text."""
+    machine = measured["machine"]
+    parts = [f"{machine['machine']}, {machine['threads']} threads, torch {machine['torch']}"]
+    sizes = dict.fromkeys((row["workers"], row["n"]) for row in measured["rows"])
+    for workers, n in sizes:
+        rows = [row for row in measured["rows"] if (row["workers"], row["n"]) == (workers, n)]
+        parts.append(f"W = {workers}, n = {n:,}, median of {rows[0]['rounds']} rounds")
+        parts[-1] += _chunked(rows[0]) + "\n" + _table(rows)
+    return "\n\n".join(parts)
+
+
+def _chunked(row: dict[str, Any]) -> str:
+    at_once: int = row["rows_at_once"]
+    return "" if at_once == row["workers"] else f", {at_once} workers at a time"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    floor = rows[0]["ms"]
+    cells = [["compressor", "ms", "least", "most", "GB/s", "times the floor"]]
+    for row in rows:
+        times = [f"{row[key]:,.3f}" for key in ("ms", "ms_min", "ms_max", "gb_per_s")]
+        cells.append([row["compressor"], *times, f"{row['ms'] / floor:.1f}"])
+    return columns(cells)
+
+
+def _measured(workers: int, n: int, device: str) -> list[dict[str, Any]]:
+    at_once = max(1, min(workers, int(_MOST_BYTES / (n * _BYTES_AN_ELEMENT))))
+    generator = torch.Generator(device).manual_seed(0)
+    said = torch.randn(workers, n, generator=generator, device=device)
+    works = {FLOOR: _copying(said, at_once)}
+    works |= {spec: _compressing(spec, said, at_once) for spec in SPECS}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(_ROUNDS + 1):
+        for name, work in works.items():
+            spent = _seconds(work, device)
+            if turn > 0:  # the first one allocates memory
+                seconds[name].append(spent)
+    known = {"workers": workers, "n": n, "rows_at_once": at_once, "rounds": _ROUNDS}
+    moved = said.numel() * said.element_size()
+    return [{"compressor": name, **known, **_row(s, moved)} for name, s in seconds.items()]
+
+
+def _row(seconds: list[float], moved: int) -> dict[str, float]:
+    median = statistics.median(seconds)
+    return {
+        "ms": 1000 * median,
+        "ms_min": 1000 * min(seconds),
+        "ms_max": 1000 * max(seconds),
+        "gb_per_s": moved / median / 1e9,
+    }
+
+
+def _seconds(work: Work, device: str) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    work()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def _copying(said: Tensor, at_once: int) -> Work:
+    target = torch.empty_like(said[:at_once])
+
+    def copy() -> None:
+        for part in said.split(at_once):
+            target[: len(part)].copy_(part)
+
+    return copy
+
+
+def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
+    workers, n = said.shape
+    segment = Segment("segment", ("segment",), (torch.Size(_matrix(n)),), dense=False)
+    compressor = composed(spec).fitted(segment.shape)
+    channel, exchange = Channel(InProcess(), Ledger(workers), Wire()), AllReduce()
+    ids = torch.arange(workers, device=said.device)
+    parts = list(zip(said.split(at_once), ids.split(at_once), strict=True))
+    states = [compressor.init(part) for part, _ in parts]
+    for (part, _), state in zip(parts, states, strict=True):
+        state |= {"gradient": part} if compressor.needs_gradient else {}
+        state |= {"squares": part.new_ones(1).expand_as(part)} if compressor.needs_squares else {}
+
+    def speak() -> None:
+        for (part, own), state in zip(parts, states, strict=True):
+            draw = Draw(0, own).at(0, segment.name)
+            exchange.gradients(part, compressor, state, draw, segment, channel)
+        channel.ledger.transfers.clear()
+
+    return speak
+
+
+def _matrix(n: int) -> tuple[int, int]:
+    """Return the sides of the most nearly square matrix of n elements."""
+    rows = next(side for side in range(math.isqrt(n), 0, -1) if n % side == 0)
+    return rows, n // rows

@@ -1,0 +1,87 @@
+"""What docs/compressors.md says is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simsgd.cli import main
+from simsgd.compressors import composed
+from simsgd.listing import listing
+from simsgd.registry import names
+from simsgd.sizing import sizes
+
+TEXT = (Path(__file__).parents[1] / "docs" / "compressors.md").read_text()
+SNIPPET = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)[1]
+
+
+def table(heading):
+    """Return the cells of the first table under a heading, without its head."""
+    lines = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines[first + 2 :]]
+    end = next(i for i, row in enumerate(rows) if len(row) == 1)
+    return rows[:end]
+
+
+def named(rows):
+    return {re.match(r"\w+", name)[0] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def test_every_compressor_has_its_row():
+    assert named(table("Compressors")) == set(names("compressor"))
+
+
+def test_every_memory_has_its_row():
+    assert named(table("Memories")) == set(names("memory"))
+
+
+def test_nature_in_the_table_is_that_of_the_list():
+    told = dict(listing("compressors"))
+    for row in table("Compressors"):
+        for name in named([row]):
+            nature = next(line for line in told[name].splitlines() if "all-reducible" in line)
+            assert nature.startswith("unbiased") == (row[3] in ("no", "if `biased=true`"))
+            assert (row[4] == "yes") == ("not all-reducible" not in nature)
+
+
+@pytest.mark.parametrize(
+    ("spec", "bits"),
+    [
+        ("none", 32),
+        ("topk:0.1", 64 / 10),
+        ("randomk:0.1,shared=true", 32 / 10),
+        ("block:0.1", 32 / 10),
+        ("sign", 1 + 32 / 1000),
+        ("sign:none", 1),
+        ("onebit", 1 + 64 / 1000),
+        ("terngrad", 2 + 32 / 1000),
+        ("terngrad:pack=base3", 8 / 5 + 32 / 1000),
+        ("qsgd:4,bucket=100", 1 + 3 + 32 / 100),
+        ("natural", 8),
+        ("fp16", 16),
+        ("bf16", 16),
+        ("int8", 8 + 32 / 1000),
+        ("powersgd:2", 32 * 2 * (20 + 50) / 1000),
+    ],
+)
+def test_the_formula_of_bits_is_right(spec, bits):
+    counted = sizes({"weight": (20, 50)}, compressor=spec)
+    assert 8 * counted.payload_bytes == pytest.approx(bits * 1000)
+
+
+def test_ones_own_compressor_is_used_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(SNIPPET)
+    assert len([line for line in SNIPPET.splitlines() if line]) <= 15
+    assert composed("./mine.py:Mine:20").k == 20
+    model = ["--model", "mlp", "--model-config", "hidden=16"]
+    done = CliRunner().invoke(
+        main, ["bytes", *model, "--compressor", "./mine.py:Mine:k=20", "--explain"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "20 values x 4 B + 20 indices x 4 B" in done.output
+    words = ["--dataset", "digits", "--workers", "4", "--batch-size", "30", "--epochs", "1"]
+    done = CliRunner().invoke(main, ["train", *model, *words, "--compressor", "./mine.py:Mine:20"])
+    assert done.exit_code == 0, done.output
