@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
+from torch import nn
 
+import simsgd
 from simsgd.cli import main
 from simsgd.compressors import composed
 from simsgd.listing import listing
@@ -85,3 +88,29 @@ def test_ones_own_compressor_is_used_as_shown(tmp_path, monkeypatch):
     words = ["--dataset", "digits", "--workers", "4", "--batch-size", "30", "--epochs", "1"]
     done = CliRunner().invoke(main, ["train", *model, *words, "--compressor", "./mine.py:Mine:20"])
     assert done.exit_code == 0, done.output
+
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_readmes_own_compressor_is_used_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(next(code for code in PYTHON if "class Largest" in code))
+    assert "--compressor ./mine.py:Largest:5" in README
+    counted = sizes({"weight": (20, 50)}, compressor="./mine.py:Largest:5")
+    assert counted.payload_bytes == 5 * (4 + 4)
+
+
+def test_the_readmes_loop_runs_as_it_stands():
+    code = next(code for code in PYTHON if "simsgd.Simulator" in code)
+    x, y = torch.randn(64, 4), torch.randint(3, (64,))
+    names = {"simsgd": simsgd, "model": nn.Linear(4, 3), "criterion": nn.CrossEntropyLoss()}
+    exec(code, names | {"batches": [(x, y)]})
+
+
+def test_the_readme_shows_what_simsgd_bytes_prints():
+    command = "simsgd bytes --model resnet18_cifar --workers 16 --compressor powersgd:2"
+    words = next(line for line in README.splitlines() if line.startswith(command)).split()[1:]
+    printed = CliRunner().invoke(main, words).output.strip()
+    assert printed in README
