@@ -82,6 +82,8 @@ def build_model(
     try:
         network = factory(**given)
     except (TypeError, ValueError) as wrong:
+        if not config:
+            raise SettingError("model", stem, f"cannot be made: {wrong}") from wrong
         fix = f"{stem} takes {', '.join(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
     if not isinstance(network, nn.Module):

@@ -9,10 +9,17 @@ from typing import Any, TextIO
 import click
 
 from . import __version__
-from .options import StagedCommand, chosen, given, settings
+from .options import StagedCommand, chosen, given, settings, spelled
 from .settings import SettingError
 
-_EXIT_CODES = {"Diverged": 3, "Interrupted": 130}  # by name: their room imports torch
+_EXIT_CODES = {
+    "Diverged": 3,
+    "RankLost": 4,
+    "Interrupted": 130,
+}  # by name: their room imports torch
+
+
+_OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they differ
 
 
 class OneLine(click.Group):
@@ -25,7 +32,7 @@ class OneLine(click.Group):
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
+@click.version_option(__version__, prog_name="simsgd")
 def main() -> None:
     """Simulate data-parallel SGD with compressed gradients on one device, and count the bytes.
 
@@ -38,10 +45,28 @@ def main() -> None:
 def train(**options: Any) -> None:
     """Train with W simulated workers and record the bytes of every step."""
     from .trainer import train as run_training
+    from .transport import is_first
 
     run = run_training(**given(options))
-    if not options["quiet"]:
+    if not options["quiet"] and is_first():
         click.echo(run.summary())
+
+
+@main.command(cls=StagedCommand, context_settings={"default_map": _OF_VERIFY})
+@settings
+@click.option("--steps", default=50, show_default=True, help="Steps to compare.")
+def verify(quiet: bool, **options: Any) -> int:
+    """Hold a simulation to real processes: parameters, losses, and bytes on the real sends.
+
+    Exits with 0 if parameters agree and bytes are equal, else with 1.
+    """
+    from .verify import verify as run_both
+
+    said = given(options)
+    verdict = run_both(say=(lambda text: None) if quiet else click.echo, **said)
+    if not quiet:
+        click.echo(verdict.summary())
+    return 0 if verdict.holds else 1
 
 
 @main.command("bytes", cls=StagedCommand)
@@ -163,7 +188,7 @@ def bench() -> None:
 )
 def bench_compressors(quick: bool, device: str, file: TextIO | None) -> None:
     """Time every compressor beside one read and one write of the same memory."""
-    from .bench import measure, told
+    from .bench.compressors import measure, told
 
     measured = measure(quick, device)
     if file is not None:
@@ -171,16 +196,48 @@ def bench_compressors(quick: bool, device: str, file: TextIO | None) -> None:
     click.echo(told(measured))
 
 
+@bench.command("engines")
+@click.option("--quick", is_flag=True, help="Small models and few workers: a check, no result.")
+@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option("--workers", multiple=True, type=int, metavar="W", help="Only this; repeatable.")
+@click.option(
+    "--batch", "batches", multiple=True, type=int, metavar="b", help="Only this; repeatable."
+)
+@click.option(
+    "--json",
+    "file",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    metavar="FILE",
+    help="Also write the rows to a file.",
+)
+def bench_engines(
+    quick: bool,
+    device: str,
+    models: tuple[str, ...],
+    workers: tuple[int, ...],
+    batches: tuple[int, ...],
+    file: TextIO | None,
+) -> None:
+    """Time every engine beside one plain large batch."""
+    from .bench.engines import measure, told
+
+    measured = measure(quick, device, models, workers, batches)
+    if file is not None:
+        file.write(json.dumps(measured, indent=2) + "\n")
+    click.echo(told(measured))
+
+
 def plot_results_main() -> None:
     """Run `plot-results` as a program of its own."""
-    main(["plot-results", *sys.argv[1:]])
+    main(["plot-results", *sys.argv[1:]], prog_name="simsgd")
 
 
 def _code(work: Callable[[], Any]) -> int:
     try:
         result = work()
     except SettingError as error:
-        return _told(error.told(f"--{error.name.replace('_', '-')}"), 2)
+        return _told(spelled(error), 2)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2

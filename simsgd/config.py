@@ -4,7 +4,6 @@ Letters: W workers, b samples each, B = W * b.
 """
 
 import dataclasses
-import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
@@ -16,7 +15,9 @@ from .settings import (
     INDEX_CODINGS,
     VALUE_DTYPES,
     SettingError,
+    fits,
     require,
+    told_kinds,
     unknown,
 )
 
@@ -37,7 +38,16 @@ class Recipe:
 
     workers: int = setting(16, "workers", "Simulated data-parallel workers W.")
     engine: str = setting(
-        "vmap", "workers", "How per-worker gradients are computed; all give the same numbers."
+        "auto",
+        "workers",
+        "How per-worker gradients are computed: onepass, vmap, loop, or the fastest that can take "
+        "the model; all give the same numbers.",
+    )
+    worker_chunk: str | int = setting(
+        "auto",
+        "workers",
+        "Workers that go through the model at a time, with engine onepass or vmap.",
+        unit="C|auto",
     )
     prune: float | None = setting(
         None,
@@ -85,8 +95,8 @@ class Recipe:
     memory: str | None = setting(
         None,
         "memory",
-        "What becomes of entries not sent: none, residual or dgc; default: dgc where something "
-        "is pruned, else none.",
+        "What becomes of entries not sent: none, residual, dgc, ef21 or momentum; default: dgc "
+        "with --prune, residual with another biased compressor, else none.",
         unit="SPEC",
     )
     lr_in_memory: bool = setting(
@@ -133,13 +143,14 @@ class Recipe:
         self._check_kinds()
         require(self.workers >= 1, "workers", self.workers, "must be at least 1")
         _check_prune(self.prune)
+        self._check_chunk()
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "must be at least 0")
         for name in ("clip", "lr"):
             value = getattr(self, name)
             require(value is None or value > 0, name, value, "must be greater than 0")
         for name, value in (("momentum", self.momentum), ("weight_decay", self.weight_decay)):
             require(value is None or value >= 0, name, value, "must be at least 0")
-        require(self.seed >= 0, "seed", self.seed, "must be at least 0")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "must lie in [0, 2**63)")
         require(self.flush_every >= 0, "flush_every", self.flush_every, "must be at least 0")
         require(self.accumulate >= 1, "accumulate", self.accumulate, "must be at least 1")
         self._check_contradictions()
@@ -170,12 +181,21 @@ class Recipe:
                 object.__setattr__(self, f.name, int(value))
             elif Path in kinds and isinstance(value, str):
                 object.__setattr__(self, f.name, Path(value))
-            elif not _fits(value, kinds):
-                asked = " or ".join(k.__name__ for k in kinds if k is not types.NoneType)
-                raise SettingError(f.name, value, f"must be of type {asked}")
+            elif not fits(value, kinds):
+                raise SettingError(f.name, value, f"must be {told_kinds(kinds)}")
             choices = f.metadata["choices"]
             if choices and value is not None:
                 require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
+
+    def _check_chunk(self) -> None:
+        chunk = self.worker_chunk
+        if isinstance(chunk, str) and chunk.isdecimal():
+            object.__setattr__(self, "worker_chunk", chunk := int(chunk))
+        good = chunk == "auto" or (isinstance(chunk, int) and chunk >= 1)
+        require(good, "worker_chunk", chunk, "must be a number of at least 1, or auto")
+        idle = self.engine == "loop" and chunk != "auto"
+        fix = "leave it out, or use engine onepass or vmap"
+        require(not idle, "worker_chunk", chunk, "has no effect with engine loop", fix)
 
     def _check_contradictions(self) -> None:
         if self.clip is not None and self.clip == float("inf"):
@@ -183,6 +203,8 @@ class Recipe:
         both = self.prune is not None and self.compressor is not None
         fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
         require(not both, "compressor", None, "and prune were both given", fix)
+        idle = self.prune is None and not (self.warmup and self.warmup_epochs == 4)
+        require(not idle, "warmup_epochs", None, "and warmup have no effect without prune")
         idle = self.clip is None and self.clip_by != "global-norm"
         require(not idle, "clip_by", self.clip_by, "has no effect without clip", "set clip too")
         both = self.prune_1d and self.compress_if != "dim>1"
@@ -252,6 +274,9 @@ class Config(Recipe):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
         require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, "is below 0")
+        require(self.name != "", "name", self.name, "must not be empty")
+        both = self.resume is not None and self.overwrite
+        require(not both, "overwrite", None, "and resume were both given", "give one")
         both = self.batch_size is not None and self.global_batch_size is not None
         require(not both, "global_batch_size", None, "and batch_size were both given", "give one")
         if self.global_batch_size is not None:
@@ -301,11 +326,3 @@ def _check_prune(prune: float | None) -> None:
     if prune == 1:
         fix = "at 1 nothing would be sent; " + fix
     require(0 <= prune < 1, "prune", prune, "must lie in [0, 1)", fix)
-
-
-def _fits(value: Any, kinds: Iterable[type]) -> bool:
-    if isinstance(value, bool):
-        return bool in kinds
-    if float in kinds and isinstance(value, int):
-        return True
-    return isinstance(value, tuple(kinds))

@@ -44,7 +44,7 @@ def evaluate_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, fl
 
     Raises `SettingError` for a file that is no checkpoint, or no longer fits its model.
     """
-    state = load_checkpoint(path)
+    state = load_checkpoint(path, "checkpoint")
     try:
         config = Config.from_plain({**state["config"], **settings, "resume": None})
         experiment = Experiment.of(config)

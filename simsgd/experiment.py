@@ -22,6 +22,7 @@ from .method import memory_name
 from .regime import Regime
 from .settings import SettingError, require
 from .simulator import Simulator
+from .transport import Transport
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -38,8 +39,8 @@ class Experiment:
     simulator: Simulator
 
     @classmethod
-    def of(cls, config: Config) -> "Experiment":
-        """Return the experiment; nothing is written.
+    def of(cls, config: Config, transport: Transport | None = None) -> "Experiment":
+        """Return the experiment; nothing is written. `transport` as for a `Simulator`.
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
@@ -53,12 +54,16 @@ class Experiment:
         model = _model(config, dataset)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
         simulator = Simulator(
-            model, criterion, regime=_regime(config, module, model), **_recipe(config)
+            model,
+            criterion,
+            regime=_regime(config, module, model),
+            transport=transport,
+            **_recipe(config),
         )
         epochs = config.epochs or attribute(module, model, "epochs")
         require(epochs is not None, "epochs", None, "is needed: the model has no default")
         memory = memory_name(simulator.recipe, simulator.regime)
-        return cls(
+        experiment = cls(
             config=dataclasses.replace(config, epochs=epochs, memory=memory),
             dataset=_on_device(dataset, config.device),
             model=model,
@@ -66,6 +71,7 @@ class Experiment:
             transforms=attribute(module, model, "input_transform", {}),
             simulator=simulator,
         )
+        return experiment._settled()
 
     @property
     def batches(self) -> int:
@@ -84,6 +90,16 @@ class Experiment:
             index = order[number * size : (number + 1) * size].to(self.config.device)
             images, labels = self.dataset.train.batch(index)
             yield self.prepared(images, "train", index, epoch), labels
+
+    def _settled(self) -> "Experiment":
+        """Return the experiment with the name of its engine, chosen on the first batch if need be.
+
+        A resumed run has it in its config.json, and so makes no other choice.
+        """
+        if self.config.engine != "auto":
+            return self
+        engine = self.simulator.engine_for(*next(self.epoch_batches(0)))
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))
 
     def prepared(
         self, images: Tensor, part: str, index: Tensor | None = None, epoch: int = 0

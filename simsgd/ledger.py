@@ -3,7 +3,8 @@
 Letters: W simulated workers, L workers hosted here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,14 +38,17 @@ class Transfer:
 class StepBytes:
     """The bytes of one step; tensors stay on the device until somebody reads them."""
 
-    payload: Tensor  # that each hosted worker sent, [L] int64
-    downlink: Tensor  # that each received by itself as an answer, [L] int64
+    payload: Tensor  # that each worker sent, [W] int64
+    downlink: Tensor  # that each received by itself as an answer, [W] int64
     network: Tensor  # of all workers together, int64
     dense: int  # of one worker's uncompressed gradient
 
 
 class Ledger:
-    """Collects the transfers of a step."""
+    """Collects the transfers of a step.
+
+    It counts the bytes of all `workers` simulated workers, whatever number of processes hosts them.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -54,12 +58,18 @@ class Ledger:
         """Record a transfer of the current step."""
         self.transfers.append(transfer)
 
-    def close(self, dense: int) -> StepBytes:
-        """Return the bytes of the step and begin the next; `dense` as in `StepBytes`."""
-        up = [t.payload for t in self.transfers if t.direction == "up"]
-        down = [t.payload for t in self.transfers if t.direction == "down"]
-        payload = torch.stack(up).sum(0)  # [L]
-        network = torch.stack([t.on_network(self.workers) for t in self.transfers]).sum()
+    def close(self, dense: int, rows: Callable[[Tensor], Tensor] = lambda own: own) -> StepBytes:
+        """Return the bytes of the step and begin the next; `dense` as in `StepBytes`.
+
+        `rows` returns [W, ...] for [L, ...], where other processes host the other workers.
+        """
+        payloads = rows(torch.stack([t.payload for t in self.transfers], dim=1))  # [W, transfers]
+        pairs = zip(self.transfers, payloads.unbind(1), strict=True)
+        transfers = [replace(t, payload=payload) for t, payload in pairs]
+        up = [t.payload for t in transfers if t.direction == "up"]
+        down = [t.payload for t in transfers if t.direction == "down"]
+        payload = torch.stack(up).sum(0)  # [W]
+        network = torch.stack([t.on_network(self.workers) for t in transfers]).sum()
         self.transfers = []
         return StepBytes(payload, _sum(down, payload), network, dense)
 

@@ -3,7 +3,7 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +53,24 @@ def measured(
     return SegmentMeasures(
         segment, message.payload_bytes(), message.entries(), norms, error, memory
     )
+
+
+def of_all_workers(
+    measures: Sequence[SegmentMeasures], rows: Callable[[Tensor], Tensor]
+) -> list[SegmentMeasures]:
+    """Return the measures with the numbers of all W workers; `rows` returns [W, ...] for [L, ...].
+
+    Counts of up to 2**53 stay exact on the way.
+    """
+    names = ("payload", "entries", "said", "error", "memory")
+    own = torch.stack([getattr(m, name).double() for m in measures for name in names], dim=1)
+    numbers = rows(own).unflatten(1, (len(measures), len(names))).unbind(1)  # [W, 5] each
+    return [
+        SegmentMeasures(m.segment, payload.long(), entries.long(), *norms)
+        for m, (payload, entries, *norms) in zip(
+            measures, (each.unbind(1) for each in numbers), strict=True
+        )
+    ]
 
 
 def relative_error(measures: Sequence[SegmentMeasures]) -> float:

@@ -1,6 +1,7 @@
 """The settings of `Config` as options of the command line."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import click
 
 from .config import Config
+from .settings import SettingError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _STAGES = ("model and data", "workers", "compression", "memory", "optimizer", "run")
@@ -64,6 +66,15 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if source(name) == click.core.ParameterSource.COMMANDLINE
     }
+
+
+def spelled(error: SettingError) -> str:
+    """Return a user's error with the names of settings as the command line has them."""
+    options = {f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Config)}
+    letters = {"x": "-x", "y": "-y", "output": "--output", "samples": "--samples"}
+    name = {**options, **letters}.get(error.name, error.name)
+    compound = "|".join(option for option in options if "_" in option)
+    return re.sub(rf"\b({compound})\b", lambda word: options[word[0]], error.told(name))
 
 
 def _option(f: "dataclasses.Field[Any]", hint: Any) -> Callable[[_Command], _Command]:

@@ -183,7 +183,7 @@ def _panel(axes: "Axes", curves: list[Curve], column: str) -> None:
     for curve in curves:
         alone = {"marker": "o"} if len(curve.x) == 1 else {}
         axes.plot(curve.x, curve.y, **{**curve.look, **alone})
-        if "error" in column or "loss" in column:
+        if column.endswith(("error1", "error5", "loss")):
             best = int(np.argmin(curve.y))
             dot = {"color": curve.look["color"], "markeredgecolor": "white", "markersize": 8}
             axes.plot(curve.x[best], curve.y[best], "o", zorder=5, **dot)

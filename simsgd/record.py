@@ -1,6 +1,6 @@
 """What one step did.
 
-Letters: L workers hosted here, B global batch.
+Letters: W workers, B global batch.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class StepRecord:
     epoch: int
     lr: float
     nominal: float | None  # fraction of compressed segments that is sent, if the settings say it
-    losses: Tensor  # each worker's mean loss, [L]
+    losses: Tensor  # each worker's mean loss, [W]
     output: Tensor  # the model's output, [B, ...]
     bytes: StepBytes
     segments: list[SegmentMeasures]

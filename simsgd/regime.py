@@ -5,11 +5,12 @@ A regime is one of
 - a list of phases, each with an `epoch` or a `step` at which it begins,
 - a function of (epoch) or (epoch, step) that returns a dict of settings.
 
-A setting persists until a later phase changes it. A phase, or a value in it, may be a function of
-(epoch) or (epoch, step); a phase may have `step_lambda` or `epoch_lambda`, functions of one number
-that return settings, and `lr_decay_rate` with `lr_decay_steps`: from the phase's step on, lr is
-multiplied by the rate at every multiple of these steps. Keys are `optimizer` (any name in
-torch.optim), the arguments of that optimizer, and those of `OURS`.
+The first phase holds from the start, and a setting until a later phase changes it. A phase, or a
+value in it, may be a function of (epoch) or (epoch, step); a phase may have `step_lambda` or
+`epoch_lambda`, functions of one number that return settings, and `lr_decay_rate` with
+`lr_decay_steps`: from the phase's step on, lr is multiplied by the rate at every multiple of these
+steps. Keys are `optimizer` (any name in torch.optim), the arguments of that optimizer, and those of
+`OURS`.
 """
 
 import copy

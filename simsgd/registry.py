@@ -11,12 +11,13 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import re
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from .settings import SettingError, require, unknown
+from .settings import SettingError, fits, require, told_kinds, unknown
 
 _methods: dict[str, dict[str, type]] = {}
 _Method = TypeVar("_Method", bound=type)
@@ -63,14 +64,17 @@ def build(kind: str, spec: str) -> list[Any]:
 def load_file(path: Path, name: str) -> ModuleType:
     """Run a user's Python file and return it as a module.
 
-    Raises `SettingError` if there is no such file.
+    Raises `SettingError` if there is no such file, or if it raises.
     """
     require(path.is_file(), name, str(path), "names a file that does not exist")
     module_spec = importlib.util.spec_from_file_location(path.stem, path)
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as wrong:  # whatever the user's own code raises
+        raise SettingError(name, str(path), f"cannot be run: {_told(wrong)}") from wrong
     return module
 
 
@@ -115,11 +119,23 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
         and f.default is dataclasses.MISSING
         and f.default_factory is dataclasses.MISSING
     ]
-    require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}")
+    fix = f"as in {spec}:{missing[0]}=VALUE" if missing else ""
+    require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}", fix)
+    hints = get_type_hints(method)
+    for key, value in given.items():
+        kinds = get_args(hints[key]) or (hints[key],)
+        require(fits(value, kinds), key, value, f"must be {told_kinds(kinds)}")
     try:
         return method(**given)
     except TypeError as wrong:
         raise SettingError(kind, spec, f"does not fit: {wrong}") from wrong
+
+
+def _told(wrong: Exception) -> str:
+    """Return an error of somebody's code in one line, with the line that it came from."""
+    last = traceback.extract_tb(wrong.__traceback__)[-1]
+    line = wrong.lineno if isinstance(wrong, SyntaxError) else last.lineno
+    return f"{type(wrong).__name__} at line {line}: {' '.join(str(wrong).split())}"
 
 
 def _entry_points(kind: str) -> importlib.metadata.EntryPoints:

@@ -165,7 +165,7 @@ def default_name(config: Mapping[str, Any], runs_dir: Path | None = None) -> str
     return name if runs_dir is None else _untaken(Path(runs_dir), name)
 
 
-def load_checkpoint(path: Path | str) -> dict[str, Any]:
+def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
     """Return the state that `RunFolder.save` wrote; a folder means its last.pt.
 
     Raises `SettingError` for a file that is missing, broken or not ours. No code in it is run.
@@ -173,14 +173,14 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
     import torch
 
     file = Path(path) / "last.pt" if Path(path).is_dir() else Path(path)
-    require(file.is_file(), "resume", str(file), "names a file that does not exist")
+    require(file.is_file(), name, str(file), "names a file that does not exist")
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as wrong:  # torch.load tells a broken file in a dozen ways
-        raise SettingError("resume", str(file), "cannot be read as a checkpoint") from wrong
+        raise SettingError(name, str(file), "cannot be read as a checkpoint") from wrong
     ours = isinstance(state, dict) and state.get("format") == FORMAT
     rule = f"is not a checkpoint of simsgd (its format is not {FORMAT})"
-    require(ours, "resume", str(file), rule, "give a run's folder, or the last.pt in it")
+    require(ours, name, str(file), rule, "give a run's folder, or the last.pt in it")
     return {key: value for key, value in state.items() if key != "format"}
 
 
@@ -195,7 +195,8 @@ def _untaken(runs_dir: Path, name: str) -> str:
 def _require_plain(name: str) -> None:
     one_part = PurePosixPath(name).name == PureWindowsPath(name).name == name
     plain = one_part and bool(name) and ".." not in name and name.isprintable()
-    require(plain, "name", name, "must be one folder's name, without / or ..")
+    rule = "must be one folder's name, of printable characters, without / or .."
+    require(plain, "name", name, rule)
 
 
 def _make(folder: Path, name: str) -> None:

@@ -4,6 +4,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import Any
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 CLIPS = ("global-norm", "per-tensor", "value")
@@ -62,5 +63,28 @@ def kept(prune: float) -> float:
     return float(1 - Decimal(str(prune)))
 
 
+def fits(value: object, kinds: Iterable[type]) -> bool:
+    """Return whether a value is of one of the types; a whole number is a float, True no number."""
+    known = {*kinds}
+    if Any in known:
+        return True
+    if isinstance(value, bool):
+        return bool in known
+    if isinstance(value, int) and float in known:
+        return True
+    return isinstance(value, tuple(known))
+
+
+def told_kinds(kinds: Iterable[type]) -> str:
+    """Return types as a user knows them.
+
+    >>> told_kinds([int, type(None)]), told_kinds([float])
+    ('a whole number', 'a number')
+    """
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
+
+
 def _shown(value: object) -> str:
-    return value if isinstance(value, str) and value else repr(value)
+    plain = isinstance(value, str) and value and value.isprintable()
+    return str(value) if plain else repr(value)

@@ -1,6 +1,6 @@
 """One step of W data-parallel workers, from batch to parameters.
 
-Letters: W simulated workers, L hosted here (L = W), b samples each, M passes, B = W * b * M,
+Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b * M,
 n elements of one segment.
 """
 
@@ -18,19 +18,20 @@ from .draw import Draw
 from .exchange import AllReduce
 from .gradients import GradientEngine, Gradients
 from .gradients.accumulation import accumulated
+from .gradients.auto import Auto
 from .gradients.clipping import clip_
 from .gradients.contract import Criterion, Tensors
 from .gradients.squares import sample_squares
 from .layout import Layout
 from .ledger import Ledger
-from .measures import SegmentMeasures, measured, squared_norms
+from .measures import SegmentMeasures, measured, of_all_workers, squared_norms
 from .method import Method, memory_name, memory_of, regime_of
 from .optimizer import RegimeOptimizer
 from .record import StepRecord
 from .regime import Form, Regime
 from .registry import find
 from .settings import require
-from .transport import Channel, InProcess
+from .transport import Channel, InProcess, Transport
 from .voice import Voice, memory_shapes
 from .wire import Wire
 
@@ -49,6 +50,9 @@ class Simulator:
     The parameters of `model` are updated in place. Each worker has BatchNorm statistics of its
     own; `evaluation_model()` puts their mean into the model. Settings are those of `Recipe`, by
     the same names as the command line's options. Raises `SettingError` for any that is wrong.
+
+    With a `transport` between processes, each hosts W / ranks of the workers and is given the same
+    global batches; records and states are those of all W.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Simulator:
         criterion: Criterion = F.cross_entropy,
         *,
         regime: Form | Regime = None,
+        transport: Transport | None = None,
         **settings: Any,
     ) -> None:
         recipe = Recipe.of(settings)
@@ -66,15 +71,20 @@ class Simulator:
         self.params = {name: p for name, p in model.named_parameters() if p.requires_grad}
         require(bool(self.params), "model", None, "has no parameters to train")
         like = next(iter(self.params.values()))
-        workers = torch.arange(recipe.workers, device=like.device)
+        self.transport = transport or InProcess()
+        self.hosted = self.transport.hosted(recipe.workers)
+        self.alone = isinstance(self.transport, InProcess)  # hosts all workers
+        workers = torch.arange(recipe.workers, device=like.device)[self.hosted]  # ids, [L]
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
         self.draw = Draw(recipe.seed, workers)
-        self.engine: GradientEngine = find("engine", recipe.engine)(model, criterion)
+        self.engine: GradientEngine = find("engine", recipe.engine)(
+            model, criterion, recipe.worker_chunk
+        )
         shapes = {name: p.shape for name, p in self.params.items()}
         self.layout = Layout.of(shapes, recipe.granularity, recipe.rule, like.element_size())
         self.exchange = AllReduce(recipe.aggregate)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
-        self.channel = Channel(InProcess(), Ledger(len(workers)), wire)
+        self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         self.optimizer = RegimeOptimizer(self.params)
         memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
         self.voices = [
@@ -116,6 +126,20 @@ class Simulator:
         self.steps += 1
         return self._record(gradients, method, measures)
 
+    def engine_for(self, x: Tensor, y: Tensor) -> str:
+        """Return the name of the engine that a step on such a batch uses.
+
+        `x` [B, ...] and `y` [B, ...] as for `step`, which this leaves as it would be.
+        """
+        if not isinstance(self.engine, Auto):
+            return self.recipe.engine
+        if not self.engine.chosen:
+            self.model.train()
+            batch, target = self._shard(x)[:, 0], self._shard(y)[:, 0]
+            keys = self.draw.at(0).at("dropout").at(0).keys()
+            self.engine.choose(dict(self.params), self.buffers, batch, target, keys)
+        return self.engine.chosen
+
     def evaluation_model(self, buffers: str = "mean") -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
 
@@ -123,7 +147,7 @@ class Simulator:
         this had not been called.
         """
         for name, buffer in self.model.named_buffers():
-            own = self.buffers[name]
+            own = self.transport.rows(self.buffers[name])  # [W, ...]
             averaged = buffers == "mean" and own.is_floating_point()
             buffer.copy_(own.mean(0) if averaged else own[0])
         return self.model.eval()
@@ -132,9 +156,12 @@ class Simulator:
         """Return all that a resumed simulation needs: tensors and plain values."""
         return {
             "parameters": {name: p.detach() for name, p in self.params.items()},
-            "buffers": self.buffers,
+            "buffers": {name: self.transport.rows(own) for name, own in self.buffers.items()},
             "compressor": self.spec,
-            "voices": {voice.segment.name: voice.state_dict() for voice in self.voices},
+            "voices": {
+                voice.segment.name: voice.state_dict(None if self.alone else self.transport.rows)
+                for voice in self.voices
+            },
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
             "epoch": self.epoch,
@@ -157,10 +184,11 @@ class Simulator:
             for name, parameter in self.params.items():
                 parameter.copy_(state["parameters"][name])
         for name, buffer in self.buffers.items():
-            buffer.copy_(state["buffers"][name])
+            buffer.copy_(state["buffers"][name][self.hosted])
         self._speak(state["compressor"])
         for voice in self.voices:
-            voice.load_state_dict(state["voices"][voice.segment.name])
+            hosted = None if self.alone else self.hosted
+            voice.load_state_dict(state["voices"][voice.segment.name], hosted)
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps, self.epoch = state["steps"], state["epoch"]
 
@@ -188,8 +216,8 @@ class Simulator:
         even = len(batch) > 0 and len(batch) % (workers * passes) == 0
         what = f"{workers} workers" + (f" x {passes} passes" if passes > 1 else "")
         require(even, "batch", len(batch), f"must be a multiple of the {what}")
-        shards: Tensor = batch.unflatten(0, (workers, passes, -1))  # [L, M, b, ...]
-        return shards
+        shards: Tensor = batch.unflatten(0, (workers, passes, -1))  # [W, M, b, ...]
+        return shards[self.hosted]
 
     def _gradients(self, x: Tensor, y: Tensor, draw: Draw) -> Gradients:
         self.model.train()
@@ -226,15 +254,16 @@ class Simulator:
         self, gradients: Gradients, method: Method, measures: list[SegmentMeasures]
     ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
+        rows = self.transport.rows
         return StepRecord(
             step=self.steps,
             epoch=self.epoch or 0,
             lr=method.lr,
             nominal=method.kept,
-            losses=gradients.loss,
-            output=gradients.output.flatten(0, 1),
-            bytes=self.channel.ledger.close(dense),
-            segments=measures,
+            losses=rows(gradients.loss),
+            output=rows(gradients.output).flatten(0, 1),
+            bytes=self.channel.ledger.close(dense, rows),
+            segments=measures if self.alone else of_all_workers(measures, rows),
         )
 
 

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .config import Config
+from .elsewhere import Elsewhere, together
 from .environment import environment
 from .evaluation import evaluate, wrong
 from .experiment import Experiment
+from .gradients.auto import engine_note
 from .interrupt import Request, requests
 from .method import notes
 from .progress import Progress
@@ -24,6 +27,7 @@ from .run import Run
 from .runlog import RunFolder, default_name, load_checkpoint
 from .settings import SettingError, count, kept, require
 from .tally import Tally, layer_rows
+from .transport import RankLost, is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
@@ -44,15 +48,25 @@ def train(**settings: Any) -> Run:
     `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
     Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
     no longer finite, `Interrupted` after Ctrl-C.
+
+    Started by torchrun, each of its R processes simulates W / R of the workers, and the first
+    writes the folder. Raises `RankLost` if another process dies.
     """
-    experiment = Experiment.of(_config(settings))
-    folder = _folder(experiment.config)
-    try:
-        with requests() as request:
-            Trainer(experiment, folder, request).run()
-    finally:
-        folder.discard()
-    return Run(folder.folder)
+    config = _config(settings)
+    with together(config) as transport:
+        if not is_first():
+            config = dataclasses.replace(config, quiet=True)
+        experiment = Experiment.of(config, transport)
+        folder = _shared_folder(experiment.config)
+        try:
+            with requests() as request:
+                Trainer(experiment, folder, request).run()
+        except RankLost as lost:
+            go_on = f"go on from its last checkpoint with: simsgd train --resume {folder.folder}"
+            raise RankLost(f"{lost}; {go_on}") from lost
+        finally:
+            folder.discard()
+        return Run(folder.folder)
 
 
 @dataclass
@@ -101,11 +115,20 @@ class Trainer:
         config = self.experiment.config
         if len(self.pending) >= config.log_every:
             self._write_steps()
-        if self.request.made or _due(record.step, config.checkpoint_every):
+        asked = self._asked_to_stop()
+        if asked or _due(record.step, config.checkpoint_every):
             self._save()
-        if self.request.made:
+        if asked:
             go_on = f"simsgd train --resume {self.folder.folder}"
             raise Interrupted(f"stopped after step {record.step}; go on with: {go_on}")
+
+    def _asked_to_stop(self) -> bool:
+        """Return whether somebody asked any of the processes to stop."""
+        simulator = self.experiment.simulator
+        if simulator.alone:
+            return self.request.made
+        own = torch.full((len(simulator.draw.workers),), self.request.made)
+        return bool(simulator.transport.rows(own).any())
 
     def _end_epoch(self) -> None:
         experiment, tally = self.experiment, self.tally
@@ -198,6 +221,7 @@ class Trainer:
                 f"compressor {config.compressor} acts on {sum(pruned):,} entries of each worker's "
                 f"gradient; {exempt}; memory {config.memory}"
             )
+        lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
         lines += notes(simulator.recipe, simulator.regime)
         if simulator.steps:
             lines.append(f"resumed after step {simulator.steps}")
@@ -231,6 +255,20 @@ def _config(given: Mapping[str, Any]) -> Config:
         require(now == before, name, now, f"cannot change on resume, the run has {before}")
     changed = {name: getattr(asked, name) for name in given.keys() & _MAY_CHANGE}
     return dataclasses.replace(own, **{**changed, "resume": folder})
+
+
+def _shared_folder(config: Config) -> RunFolder:
+    """Return the run's folder, which the first of the processes makes and writes."""
+    folder, refused = None, None
+    if is_first():
+        try:
+            folder = _folder(config)
+        except SettingError as error:
+            refused = (error.name, error.value, error.rule, error.fix)
+    path, refused = told_by_first((folder and folder.folder, refused))
+    if refused is not None:
+        raise SettingError(*refused)
+    return folder or Elsewhere(path)
 
 
 def _folder(config: Config) -> RunFolder:

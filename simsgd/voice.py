@@ -3,6 +3,7 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from .layout import Segment
 from .memory import Memory
 from .messages import State
 
+Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 _ANSWERS = ("gradient", "squares", "shared")  # of one step, told to a compressor in its state
 
 
@@ -24,6 +26,7 @@ class Voice:
     def __init__(self, segment: Segment, like: Tensor, memory: Memory) -> None:
         self.segment = segment
         self.like = like  # [L, n]
+        self.memory = memory
         self.remembered: State = memory.init(like, segment.dense)
         self.compressor: Compressor = NoCompression()
         self.state: State = {}
@@ -51,16 +54,46 @@ class Voice:
         for name in _ANSWERS:
             self.state.pop(name, None)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed simulation needs: tensors and plain values."""
-        return {"memory": self.remembered, "compressor": self.state}
+    def state_dict(self, rows: Rows | None = None) -> dict[str, Any]:
+        """Return what a resumed simulation needs: tensors and plain values, of all W workers.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        `rows` returns [W, ...] for [L, ...], where other processes host the other workers.
+        """
+        if rows is None:
+            return {"memory": self.remembered, "compressor": self.state}
+        memory, compressor = self._of_each_worker()
+        return {
+            "memory": _with_rows(self.remembered, memory, rows),
+            "compressor": _with_rows(self.state, compressor, rows),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], hosted: slice | None = None) -> None:
+        """Take over what `state_dict` returned, of the workers hosted here if not of all."""
+        if hosted is not None:
+            memory, compressor = self._of_each_worker()
+            state = {
+                "memory": _with_rows(state["memory"], memory, lambda all: all[hosted]),
+                "compressor": _with_rows(state["compressor"], compressor, lambda all: all[hosted]),
+            }
         for own, loaded in ((self.remembered, state["memory"]), (self.state, state["compressor"])):
             for name, value in loaded.items():
                 place = own.get(name, self.like).device  # a counter may stay on the CPU
                 own[name] = value.to(place, copy=True)
+
+    def _of_each_worker(self) -> tuple[set[str], set[str]]:
+        """Return which tensors of memory and compressor have a row a worker: two have two rows."""
+        two = torch.empty(2, self.segment.n, dtype=self.like.dtype, device="meta")
+        memory = self.memory.init(two, self.segment.dense)
+        compressor = self.compressor.init(two) if self.state else {}
+        return _of_two_rows(memory), _of_two_rows(compressor)
+
+
+def _of_two_rows(state: State) -> set[str]:
+    return {name for name, value in state.items() if len(value) == 2}
+
+
+def _with_rows(state: State, names: set[str], rows: Rows) -> State:
+    return {name: rows(value) if name in names else value for name, value in state.items()}
 
 
 def memory_shapes(voices: dict[str, Any]) -> dict[str, torch.Size]:

@@ -2,7 +2,7 @@ import json
 
 from click.testing import CliRunner
 
-from simsgd import bench
+from simsgd.bench import compressors as bench
 from simsgd.cli import main
 from simsgd.registry import names
 

@@ -84,7 +84,7 @@ def test_the_help_of_training_names_every_setting():
         ("--prune 1", "at 1 nothing would be sent; for 99.9 % use 0.999"),
         ("--prune nan", "--prune must lie in [0, 1), got nan"),
         ("--batch-size 400", "must not exceed the 1438 training samples, got 400; at most 359"),
-        ("--batch-size 2 --global-batch-size 8", "batch_size were both given"),
+        ("--batch-size 2 --global-batch-size 8", "and --batch-size were both given"),
         ("--global-batch-size 30", "must be a multiple of the 4 workers, got 30"),
         ("--model lenett", "--model is not known, got lenett; did you mean lenet"),
         ("--model ./none.py", "--model names a file that does not exist, got none.py"),

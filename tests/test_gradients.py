@@ -3,7 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import simsgd
 from simsgd.draw import Draw
+from simsgd.gradients.auto import order
 from simsgd.gradients.clipping import clip_
 from simsgd.registry import find, names
 from simsgd.settings import SettingError
@@ -220,3 +222,178 @@ def test_clipping_by_value_holds_each_entry():
     pieces = [torch.tensor([[3.0, -0.2], [-4.0, 0.5]])]
     clip_(pieces, threshold=0.5, workers=4, by="value")
     assert torch.equal(pieces[0], torch.tensor([[0.5, -0.2], [-0.5, 0.5]]))
+
+
+class Stacked(nn.Module):
+    """Layers of a kind, and a parameter used as no engine but vmap and loop know if `raw`."""
+
+    def __init__(self, layer, raw=False):
+        super().__init__()
+        self.layer, self.out, self.raw = layer, nn.Linear(5, 5), raw
+        self.scale = nn.Parameter(torch.ones(5))
+
+    def forward(self, x):
+        x = self.layer(x)
+        x = x[0][:, -1] if isinstance(x, tuple) else x
+        return self.out(x * self.scale if self.raw else x)
+
+
+def convolving():
+    return nn.Sequential(nn.Conv1d(3, 2, 3), nn.Flatten(), nn.Linear(10, 5))
+
+
+@pytest.mark.parametrize(
+    ("layer", "raw", "chosen", "why"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(21, 5)), False, "onepass", ""),
+        (convolving, False, "onepass", ""),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(21, 5)), True, "vmap", "scale is used by"),
+        (convolving, True, "loop", "scale is used by"),
+        (lambda: nn.LSTM(7, 5, batch_first=True), False, "loop", ""),
+    ],
+)
+def test_auto_takes_the_first_engine_of_its_table_that_can(layer, raw, chosen, why):
+    model = Stacked(layer(), raw).double()
+    x, y = torch.randn(W, B, 3, 7, dtype=torch.float64), torch.randint(5, (W, B))
+    params, keys = dict(model.named_parameters()), Draw(0, torch.arange(W)).keys()
+    engine = find("engine", "auto")(model, F.cross_entropy)
+    got = engine(params, {}, x, y, keys)
+    assert engine.chosen == chosen
+    assert why in engine.note
+    assert distance(got.values, gradients("loop", model, x, y).values) < 1e-12
+
+
+class Untidy(nn.Module):
+    """Its output depends on numbers, which neither onepass nor vmap can take."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.layer(x) * (2.0 if float(x.sum()) > 0 else 1.0)
+
+
+def test_auto_ends_with_the_loop_and_says_why():
+    x, y = torch.randn(W, B, 6), torch.randint(5, (W, B))
+    x[0], x[1] = x[0].abs(), -x[1].abs()
+    model = Untidy()
+    engine = find("engine", "auto")(model, F.cross_entropy)
+    engine(dict(model.named_parameters()), {}, x, y, Draw(0, torch.arange(W)).keys())
+    assert engine.chosen == "loop"
+    assert "onepass declines" in engine.note
+    assert "vmap declines: cannot batch the module" in engine.note
+
+
+def test_the_devices_and_kinds_of_layers_have_their_order():
+    assert order(nn.Sequential(nn.Linear(2, 2)), "cpu") == ("onepass", "vmap", "loop")
+    assert order(nn.Sequential(nn.Conv2d(2, 2, 1)), "cpu") == ("onepass", "loop")
+    assert order(nn.Sequential(nn.Conv2d(2, 2, 1), nn.GRU(2, 2)), "cpu") == ("loop",)
+    assert order(nn.Sequential(nn.Conv2d(2, 2, 1)), "cuda") == ("onepass", "vmap", "loop")
+
+
+RUN = {
+    "model": "mlp", "model_config": "hidden=16", "dataset": "digits", "workers": 4,
+    "batch_size": 30, "quiet": True, "name": "run",
+}  # fmt: skip
+
+
+def test_a_run_says_which_engine_it_chose_and_keeps_it(tmp_path):
+    run = simsgd.train(**RUN, runs_dir=tmp_path, epochs=1)
+    assert run.config["engine"] == "onepass"
+    assert "  engine onepass\n" in run.log
+    again = simsgd.train(resume=run.folder, epochs=2)
+    assert again.config["engine"] == "onepass"
+    named = simsgd.train(**RUN | {"name": "named"}, runs_dir=tmp_path, epochs=2, engine="onepass")
+    assert again.epochs["train_loss"].tolist() == named.epochs["train_loss"].tolist()
+
+
+def test_a_run_says_why_an_engine_was_passed_over(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(SCALED)
+    changed = {"model": str(path), "model_config": "", "epochs": 1, "runs_dir": tmp_path}
+    run = simsgd.train(**RUN | changed, lr=0.1)
+    assert run.config["engine"] == "vmap"
+    told = "  engine vmap; onepass declines: scale is used by something onepass does not know (mul)"
+    assert told in run.log
+
+
+SCALED = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(64, 10), nn.Parameter(torch.ones(10))
+    def forward(self, x):
+        return self.layer(x.flatten(1)) * self.scale
+def model():
+    return Net()
+"""
+
+
+def test_the_engine_of_the_simulator_is_known_before_its_first_step():
+    model = nn.Linear(3, 2)
+    x, y = torch.randn(8, 3), torch.zeros(8).long()
+    before = model.weight.clone()
+    simulator = Simulator(model, workers=4, lr=0.1)
+    assert simulator.engine_for(x, y) == "onepass"
+    assert (simulator.steps, simulator.channel.ledger.transfers) == (0, [])
+    assert torch.equal(model.weight, before)
+    assert Simulator(model, workers=4, lr=0.1, engine="loop").engine_for(x, y) == "loop"
+
+
+@pytest.mark.parametrize("chunk", [1, 3, "2", "auto"])
+@pytest.mark.parametrize("engine", ["onepass", "vmap"])
+def test_chunks_of_workers_change_nothing(engine, chunk):
+    losses = []
+    for settings in ({"engine": "loop"}, {"engine": engine, "worker_chunk": chunk}):
+        simulator = Simulator(net(), workers=W, lr=0.1, **settings)
+        x, y = batch()
+        losses.append([simulator.step(x.flatten(0, 1), y.flatten()).loss for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"worker_chunk": 0}, "worker_chunk must be a number of at least 1, or auto, got 0"),
+        ({"worker_chunk": "few"}, "worker_chunk must be a number of at least 1, or auto, got few"),
+        ({"engine": "loop", "worker_chunk": 2}, "worker_chunk has no effect with engine loop"),
+    ],
+)
+def test_a_chunk_that_means_nothing_is_refused(settings, message):
+    with pytest.raises(SettingError, match=message):
+        Simulator(net(), workers=W, lr=0.1, **settings)
+
+
+def test_a_chunk_is_refused_where_auto_ends_with_a_loop():
+    x, y = torch.randn(W * B, 3, 7), torch.randint(5, (W * B,))
+    simulator = Simulator(Stacked(convolving(), raw=True), workers=W, lr=0.1, worker_chunk=2)
+    with pytest.raises(SettingError, match="worker_chunk has no effect with engine loop, which"):
+        simulator.step(x, y)
+
+
+@pytest.mark.parametrize("engine", ["onepass", "loop", "vmap"])
+def test_passes_are_added_up_although_an_engine_uses_its_memory_again(engine):
+    x, y = batch()
+    got, wanted = (
+        Simulator(nn.Sequential(nn.Flatten(), nn.Linear(64, 5)).double(), workers=w, **settings)
+        for w, settings in ((2, {"accumulate": 2, "engine": engine, "lr": 1.0}), (1, {"lr": 1.0}))
+    )
+    wanted.model.load_state_dict(got.model.state_dict())
+    for simulator in (got, wanted):
+        simulator.step(x.flatten(0, 1), y.flatten())
+    for one, other in zip(got.params.values(), wanted.params.values(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-10)
+
+
+def test_an_engine_that_may_write_over_its_gradients_does_so_at_every_call(engine):
+    model = net()
+    params = dict(model.named_parameters())
+    buffers = {name: torch.stack([b] * W) for name, b in model.named_buffers()}
+    one = find("engine", engine)(model.train(), F.cross_entropy)
+    for seed in (1, 2, 3):
+        x, y = batch(seed=seed)
+        got = one(params, buffers, x, y, Draw(0, torch.arange(W)).keys())
+        assert distance(got.values, gradients("loop", model, x, y).values) < 1e-10

@@ -32,7 +32,7 @@ def test_settings_of_a_memory_are_given_by_name():
         ("topk:0.1,2", "takes at most 1 value"),
         ("topk:rate=0.1", "has no setting rate, got topk:rate=0.1; it has ratio"),
         ("topk:2", r"ratio must lie in \(0, 1\], got 2"),
-        ("topk:much", "does not fit"),
+        ("topk:much", "ratio must be a number, got much"),
         ("./missing.py:Mine", "names a file that does not exist"),
         ("", "is not known"),
     ],
@@ -67,3 +67,18 @@ def test_literals_are_read_and_never_evaluated():
 def test_every_method_has_a_name():
     assert {"none", "topk"} <= set(names("compressor"))
     assert {"none", "residual", "dgc"} <= set(names("memory"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("import nowhere_to_be_found", "ModuleNotFoundError at line 1"),
+        ("a = 1\nraise ValueError('mine')", "ValueError at line 2: mine"),
+        ("def (:", "SyntaxError at line 1"),
+    ],
+)
+def test_an_error_in_a_users_file_is_told_with_its_line(tmp_path, content, message):
+    (tmp_path / "mine.py").write_text(content)
+    with pytest.raises(SettingError, match=f"compressor cannot be run: {message}") as caught:
+        build("compressor", f"{tmp_path}/mine.py:Mine")
+    assert "\n" not in str(caught.value)

@@ -3,7 +3,7 @@
 Importing this package registers all of them.
 """
 
-from . import loop, vmap
+from . import auto, loop, onepass, vmap
 from .contract import GradientEngine, Gradients
 
-__all__ = ["GradientEngine", "Gradients", "loop", "vmap"]
+__all__ = ["GradientEngine", "Gradients", "auto", "loop", "onepass", "vmap"]

@@ -30,35 +30,43 @@ def accumulated(
     gradients are computed too. Shapes as in `GradientEngine`; the output is [L, M * b, ...].
     """
     passes = x.shape[1]
-    done: list[Gradients] = []
+    total: Gradients | None = None
     for number, (batch, target) in enumerate(zip(x.unbind(1), y.unbind(1), strict=True)):
         keys = draw.at(number).keys()
-        before = done[-1].buffers if done else buffers
+        before = buffers if total is None else total.buffers
         one = engine(params, before, batch, target, keys)
         if squares is not None:
             model, criterion = engine.model, engine.criterion
             own = squares(model, criterion, params, before, batch, target, keys)
             one = replace(one, squares=own)
-        done.append(one)
-    return done[0] if passes == 1 else _merged(done)
+        if passes == 1:
+            return one
+        total = _copied(one) if total is None else _added(total, one)
+    assert total is not None
+    return _mean(total, passes)
 
 
-def _merged(done: list[Gradients]) -> Gradients:
-    mean = 1 / len(done)
-    squares = [one.squares for one in done if one.squares is not None]
-    return Gradients(
-        values=_total([one.values for one in done], mean),
-        loss=torch.stack([one.loss for one in done]).mean(0),
-        output=torch.cat([one.output for one in done], dim=1),
-        buffers=done[-1].buffers,
-        squares=_total(squares, mean**2) if squares else None,
-    )
+def _copied(one: Gradients) -> Gradients:
+    """Return the gradients in memory of their own, as the engine will use its again."""
+    return replace(one, values={name: value.clone() for name, value in one.values.items()})
 
 
-def _total(parts: list[Tensors], scale: float) -> Tensors:
-    """Return the sum of the parts times `scale`; the first part's tensors are reused."""
-    for name, total in parts[0].items():
-        for part in parts[1:]:
-            total.add_(part[name])
-        total.mul_(scale)
-    return parts[0]
+def _added(total: Gradients, one: Gradients) -> Gradients:
+    """Return the sums, with the outputs one after the other and the buffers of the latter."""
+    _add_(total.values, one.values)
+    if total.squares is not None and one.squares is not None:
+        _add_(total.squares, one.squares)
+    output = torch.cat([total.output, one.output], dim=1)
+    return replace(total, loss=total.loss + one.loss, output=output, buffers=one.buffers)
+
+
+def _mean(total: Gradients, passes: int) -> Gradients:
+    for tensors, scale in ((total.values, 1 / passes), (total.squares or {}, passes**-2)):
+        for value in tensors.values():
+            value.mul_(scale)
+    return replace(total, loss=total.loss / passes)
+
+
+def _add_(total: Tensors, terms: Tensors) -> None:
+    for name, value in total.items():
+        value.add_(terms[name])

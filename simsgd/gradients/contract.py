@@ -14,9 +14,16 @@ Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss,
 Tensors = dict[str, Tensor]
 
 
+class Declined(Exception):
+    """What an engine raises rather than return a wrong gradient; its text is the reason."""
+
+
 @dataclass(frozen=True)
 class Gradients:
-    """What one forward and backward of all hosted workers gives."""
+    """What one forward and backward of all hosted workers gives.
+
+    An engine may write the next call's gradients into the same `values`.
+    """
 
     values: Tensors  # {parameter: [L, *shape]}, zeros where a parameter was not used
     loss: Tensor  # each worker's mean loss, [L]
@@ -26,11 +33,16 @@ class Gradients:
 
 
 class GradientEngine(ABC):
-    """Computes the gradient of each worker's mean loss at shared parameters."""
+    """Computes the gradient of each worker's mean loss at shared parameters.
 
-    def __init__(self, model: nn.Module, criterion: Criterion) -> None:
+    `chunk` is how many workers go through the model at a time, a number or "auto".
+    """
+
+    def __init__(self, model: nn.Module, criterion: Criterion, chunk: int | str = "auto") -> None:
         self.model = model
         self.criterion = criterion
+        self.chunk = chunk
+        self._values: Tensors = {}
 
     @abstractmethod
     def __call__(
@@ -48,3 +60,15 @@ class GradientEngine(ABC):
         """Return one worker's mean loss and output; buffers are updated in place."""
         output = torch.func.functional_call(self.model, (params, buffers), (x,))
         return self.criterion(output, y), output.detach()
+
+    def space(self, params: Tensors, workers: int) -> Tensors:
+        """Return {name: [L, *shape]} to write gradients to; the same memory at every call.
+
+        Fresh memory of that size would cost as much time as many a small model's backward.
+        """
+        like = {name: (workers, *p.shape) for name, p in params.items()}
+        for name, shape in like.items():
+            own, p = self._values.get(name), params[name]
+            if own is None or own.shape != shape or own.dtype != p.dtype or own.device != p.device:
+                self._values[name] = torch.empty(shape, dtype=p.dtype, device=p.device)
+        return {name: self._values[name] for name in like}

@@ -21,7 +21,7 @@ class Loop(GradientEngine):
         """Return the gradients of all workers; shapes as in `GradientEngine`."""
         workers = len(keys)
         after = {name: buffer.clone() for name, buffer in buffers.items()}
-        values = {name: p.new_empty(workers, *p.shape) for name, p in params.items()}
+        values = self.space(params, workers)
         losses, outputs = [], []
         for w in range(workers):
             own = {name: buffer[w] for name, buffer in after.items()}  # views, updated in place
@@ -29,7 +29,7 @@ class Loop(GradientEngine):
                 loss, output = self.loss(params, own, x[w], y[w])
             grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
             for row, grad in zip(values.values(), grads, strict=True):
-                row[w] = grad
+                row[w].copy_(grad)
             losses.append(loss.detach())
             outputs.append(output)
         return Gradients(values, torch.stack(losses), torch.stack(outputs), after)

@@ -7,23 +7,35 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
 from .contract import Criterion, GradientEngine, Gradients, Tensors
 from .randomness import KeyedDropout
 
+_CONVOLVED = 4  # workers at a time, of a model with convolutions
+
 
 @register("engine", "vmap")
 class Vmap(GradientEngine):
-    """All workers at once: `vmap(grad_and_value(loss))` with shared parameters."""
+    """All workers at once: `vmap(grad_and_value(loss))` with shared parameters.
 
-    def __init__(self, model: torch.nn.Module, criterion: Criterion) -> None:
-        super().__init__(model, criterion)
+    By itself, a model with convolutions takes four workers at a time, whose activations stay in a
+    processor's cache.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, criterion: Criterion, chunk: int | str = "auto"
+    ) -> None:
+        super().__init__(model, criterion, chunk)
+        convolves = any(isinstance(module, _ConvNd) for module in model.modules())
+        by_itself = _CONVOLVED if convolves else None
         self._mapped = torch.func.vmap(
             torch.func.grad_and_value(self._one_worker, has_aux=True),
             in_dims=(None, 0, 0, 0, 0),
             randomness="error",
+            chunk_size=by_itself if isinstance(chunk, str) else chunk,
         )
 
     def __call__(

@@ -1,51 +1,18 @@
-"""Where the other workers are, and the scales that everything said passes over.
+"""The scales that everything said passes over.
 
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .layout import Segment
-from .ledger import Ledger, Transfer
-from .messages import Dense, Message
-from .wire import Wire
-
-
-class Transport(ABC):
-    """Carries messages between workers."""
-
-    @abstractmethod
-    def mean(self, message: Message) -> Tensor:
-        """Return the mean over all workers of what the messages stand for, [n]."""
-
-    @abstractmethod
-    def vote(self, message: Message) -> Tensor:
-        """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n]."""
-
-    @abstractmethod
-    def largest(self, numbers: Tensor) -> Tensor:
-        """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
-
-
-class InProcess(Transport):
-    """All workers are rows of the tensors here."""
-
-    def mean(self, message: Message) -> Tensor:
-        """Return the mean over rows, [n]."""
-        return message.sum().div_(len(message.payload_bytes()))
-
-    def vote(self, message: Message) -> Tensor:
-        """Return the sign of the sum of the rows' signs, [n]."""
-        values = message.to_dense()
-        return values.sign().sum(0).ge_(0).mul_(2).sub_(1)
-
-    def largest(self, numbers: Tensor) -> Tensor:
-        """Return the largest of the rows, [1, 1]."""
-        return numbers.amax(0, keepdim=True)
+from ..layout import Segment
+from ..ledger import Ledger, Transfer
+from ..messages import Dense, Message
+from ..wire import Wire
+from .contract import Transport
 
 
 @dataclass(frozen=True)

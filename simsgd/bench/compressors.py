@@ -8,24 +8,23 @@ Letters: W workers, n elements of one segment.
 """
 
 import math
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .bill import columns
-from .compressors import composed
-from .draw import Draw
-from .environment import environment
-from .exchange import AllReduce
-from .experiment import device_of
-from .layout import Segment
-from .ledger import Ledger
-from .transport import Channel, InProcess
-from .wire import Wire
+from ..bill import columns
+from ..compressors import composed
+from ..draw import Draw
+from ..environment import environment
+from ..exchange import AllReduce
+from ..experiment import device_of
+from ..layout import Segment
+from ..ledger import Ledger
+from ..transport import Channel, InProcess
+from ..wire import Wire
+from .turns import Work, milliseconds, taking_turns
 
 SPECS = (
     "none",
@@ -57,8 +56,6 @@ _QUICK = ((4, 100_000), (4, 10_000))
 _MOST_BYTES = 4e9  # of memory at a time, beside gradients and states
 _BYTES_AN_ELEMENT = 64  # of memory, at the peak of the hungriest compressor
 _ROUNDS = 5
-
-Work = Callable[[], object]
 
 
 def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
@@ -104,38 +101,15 @@ def _measured(workers: int, n: int, device: str) -> list[dict[str, Any]]:
     said = torch.randn(workers, n, generator=generator, device=device)
     works = {FLOOR: _copying(said, at_once)}
     works |= {spec: _compressing(spec, said, at_once) for spec in SPECS}
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(_ROUNDS + 1):
-        for name, work in works.items():
-            spent = _seconds(work, device)
-            if turn > 0:  # the first one allocates memory
-                seconds[name].append(spent)
+    seconds = taking_turns(works, device, _ROUNDS)
     known = {"workers": workers, "n": n, "rows_at_once": at_once, "rounds": _ROUNDS}
     moved = said.numel() * said.element_size()
     return [{"compressor": name, **known, **_row(s, moved)} for name, s in seconds.items()]
 
 
-def _row(seconds: list[float], moved: int) -> dict[str, float]:
-    median = statistics.median(seconds)
-    return {
-        "ms": 1000 * median,
-        "ms_min": 1000 * min(seconds),
-        "ms_max": 1000 * max(seconds),
-        "gb_per_s": moved / median / 1e9,
-    }
-
-
-def _seconds(work: Work, device: str) -> float:
-    _wait(device)
-    start = time.perf_counter()
-    work()
-    _wait(device)
-    return time.perf_counter() - start
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+def _row(seconds: Sequence[float], moved: int) -> dict[str, float]:
+    row = milliseconds(seconds)
+    return row | {"gb_per_s": moved / row["ms"] / 1e6}
 
 
 def _copying(said: Tensor, at_once: int) -> Work:

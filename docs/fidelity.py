@@ -1,0 +1,113 @@
+"""Write docs/fidelity.md: simulations held to real processes, recipe by recipe.
+
+python docs/fidelity.py > docs/fidelity.md
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+from simsgd.config import Config
+from simsgd.processes import launch
+from simsgd.reality import TorchWorker
+from simsgd.transport import is_first
+from simsgd.verdict import Verdict
+from simsgd.verify import checked, compare
+
+STEPS = 50
+COMMON = {"model": "resnet", "model_config": "depth=8", "dataset": "digits", "workers": 4,
+          "batch_size": 8, "device": "cpu", "lr": 0.05}  # fmt: skip
+RECIPES = [
+    ("none", "none"), ("topk:0.01", "none"), ("topk:0.01", "residual"), ("topk:0.01", "dgc"),
+    ("topk:0.01", "ef21"), ("sampled_topk:0.01", "dgc"), ("randomk:0.01", "residual"),
+    ("randomk:0.01,shared=true", "residual"), ("block:0.01", "dgc"), ("threshold:0.01", "residual"),
+    ("adaptive_threshold", "residual"), ("adacomp", "residual"), ("sign", "residual"),
+    ("onebit", "residual"), ("terngrad", "none"), ("qsgd:255", "none"),
+    ("qsgd:4,bucket=512", "none"), ("natural", "none"), ("int8", "none"), ("fp16", "none"),
+    ("powersgd:2", "residual"), ("topk:0.01+sign", "dgc"),
+]  # fmt: skip
+IN_FLOAT32 = [
+    ("none", "none"),
+    ("topk:0.01", "dgc"),
+    ("qsgd:255", "none"),
+    ("powersgd:2", "residual"),
+]
+HOOKS = {  # PyTorch's own, and what simulates them
+    "fp16_compress_hook": ("fp16", "none"),
+    "powerSGD_hook": ("powersgd:2,start_compressing_after_num_steps=2", "residual"),
+}
+
+
+def listen(hook, parallel):
+    """Register a hook of PyTorch's, whose bytes are not counted."""
+    if hook == "powerSGD_hook":
+        state = powerSGD_hook.PowerSGDState(None, 2, start_powerSGD_iter=2)
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    else:
+        parallel.register_comm_hook(None, getattr(default_hooks, hook))
+    return []
+
+
+def work(put, tasks):
+    """Compare one recipe after the other in one group of processes."""
+    for number, (config, real) in enumerate(tasks):
+        compare(lambda rows, number=number: put((number, rows[0])), config, STEPS, real)
+        if is_first():
+            print(f"{number + 1} of {len(tasks)} recipes", file=sys.stderr)
+
+
+def config_of(compressor, memory, dtype):
+    """Return the configuration of a recipe."""
+    return Config.of({**COMMON, "compressor": compressor, "memory": memory, "dtype": dtype})
+
+
+def main():
+    """Print the page."""
+    tasks = [checked(config_of(*recipe, "float64"), STEPS) for recipe in RECIPES]
+    tasks += [checked(config_of(*recipe, "float32"), STEPS) for recipe in IN_FLOAT32]
+    for hook, recipe in HOOKS.items():
+        config, _ = checked(config_of(*recipe, "float32"), STEPS)
+        tasks.append((config, partial(TorchWorker, listen=partial(listen, hook))))
+    verdicts = [Verdict(config.dtype, STEPS, False, Path()) for config, _ in tasks]
+    for number, row in launch(work, COMMON["workers"], tasks):
+        verdicts[number].add(row)
+    lines = [line(config, verdict) for (config, _), verdict in zip(tasks, verdicts, strict=True)]
+    hooks = [
+        f"| `{hook}` | `{compressor}`, {memory} | {most(verdict, 'parameter_difference')} "
+        f"| {relative(verdict.rows[-1]):.1e} |"
+        for (hook, (compressor, memory)), verdict in zip(
+            HOOKS.items(), verdicts[-len(HOOKS) :], strict=True
+        )
+    ]
+    text = Path(__file__).with_name("fidelity.template.md").read_text()
+    table = "\n".join(lines[: len(RECIPES) + len(IN_FLOAT32)])
+    print(text.format(table=table, hooks="\n".join(hooks), torch=torch.__version__), end="")
+
+
+def line(config, verdict):
+    """Return a recipe's row of the table."""
+    flip = verdict.first_flip
+    flip = "none" if flip is None else f"{flip['step']}, {flip['flipped_worker']}"
+    sent, weighed = (sum(r[c] for r in verdict.rows) for c in ("sent_bytes", "ledger_bytes"))
+    return (
+        f"| `{config.compressor}` | {config.memory} | {config.dtype} "
+        f"| {most(verdict, 'parameter_difference')} | {most(verdict, 'loss_difference')} | {flip} "
+        f"| {sent:,} | {weighed:,} | {'yes' if verdict.holds else 'no'} |"
+    )
+
+
+def most(verdict, column):
+    """Return the largest number in a column."""
+    return f"{max(row[column] for row in verdict.rows):.1e}"
+
+
+def relative(row):
+    """Return how far the mean losses of a step are apart."""
+    return abs(row["loss"] - row["real_loss"]) / row["loss"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How fast things run on this machine, each beside what it could at best take."""

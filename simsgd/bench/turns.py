@@ -1,0 +1,50 @@
+"""Timing by turns: round after round in one process, so that noise falls on all that is timed."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+Work = Callable[[], object]
+
+
+def taking_turns(
+    works: Mapping[str, Work], device: str, rounds: int, enough: float = float("inf")
+) -> dict[str, list[float]]:
+    """Return the seconds of each work in each round, after one that is not counted.
+
+    There are `rounds` of them, or fewer once `enough` seconds have passed, but at least 3.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    began = time.perf_counter()
+    for turn in range(rounds + 1):
+        if turn > 3 and time.perf_counter() - began > enough:
+            break
+        for name, work in works.items():
+            spent = _seconds(work, device)
+            if turn > 0:  # the first one allocates memory
+                seconds[name].append(spent)
+    return seconds
+
+
+def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+    """Return the median, the least and the most, as rows of a bench have them."""
+    return {
+        "ms": 1000 * statistics.median(seconds),
+        "ms_min": 1000 * min(seconds),
+        "ms_max": 1000 * max(seconds),
+    }
+
+
+def _seconds(work: Work, device: str) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    work()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)

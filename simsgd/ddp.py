@@ -1,0 +1,142 @@
+"""Compress the gradients of a real DistributedDataParallel model.
+
+Letters: n elements of one parameter. Here L = 1: each process is one worker.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .compressors import composed
+from .draw import Draw
+from .exchange import AllReduce
+from .layout import Layout, Segment
+from .ledger import Ledger
+from .memory import Memory
+from .registry import build
+from .settings import require
+from .transport import Channel, Distributed, speak_for, told_by_all
+from .voice import Voice
+from .wire import Wire
+
+_FIX = "give it, as in dgc:0.9, and take momentum out of the optimizer"
+
+
+def register(
+    parallel: nn.parallel.DistributedDataParallel,
+    compressor: str = "topk:0.01",
+    memory: str = "residual",
+    **settings: Any,
+) -> "Hook":
+    """Let a model's processes exchange compressed gradients from its next backward on.
+
+    `parallel` is a DistributedDataParallel model without a communication hook; each process of the
+    default group calls this. Specs are those of `simsgd train`, and so are the settings
+    `compress_if`, `value_dtype`, `index_dtype`, `seed`. Backward leaves the mean of what all
+    workers sent in `.grad`. Memory dgc owns the momentum: write dgc:0.9, and give the optimizer
+    none. Save the returned hook's `state_dict()`, of every rank, beside the model's.
+    Raises `SettingError` for settings that do not fit.
+    """
+    hook = Hook(parallel, compressor, memory, **settings)
+    speak_for(parallel, hook.speak)
+    return hook
+
+
+class Hook:
+    """What one process remembers of the parameters of a model, by name, and how it speaks."""
+
+    def __init__(
+        self,
+        parallel: nn.parallel.DistributedDataParallel,
+        compressor: str,
+        memory: str,
+        compress_if: str = "dim>1",
+        value_dtype: str | None = None,
+        index_dtype: str = "int32",
+        seed: int = 0,
+    ) -> None:
+        params = {n: p for n, p in parallel.module.named_parameters() if p.requires_grad}
+        self.names = {id(parameter): name for name, parameter in params.items()}
+        self.compressor, self.memory = composed(compressor), _memory(memory)
+        rule = "needs what a DistributedDataParallel model does not tell"
+        told = self.compressor.needs_squares
+        require(not told, "compressor", compressor, rule, "use another compressor")
+        twice = self.compressor.remembers and memory != "none"
+        rule = f"must be none with {compressor}, which keeps what it does not send by itself"
+        require(not twice, "memory", memory, rule)
+        layout = Layout.of({n: p.shape for n, p in params.items()}, "layer", compress_if)
+        self.voices = {s.name: self._voice(s, params[s.name]) for s in layout.segments}
+        self.exchange = AllReduce()
+        self.transport = Distributed(len(told_by_all(None)))
+        wire = Wire(value_dtype, index_dtype)
+        self.channel = Channel(self.transport, Ledger(self.transport.workers), wire)
+        device = next(iter(params.values())).device
+        self.draw = Draw(seed, torch.tensor([self.transport.rank], device=device))
+        self.steps = 0  # backward passes that were exchanged
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this process has handed to the network so far."""
+        return int(self.transport.sent)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank needs to go on: tensors and plain values."""
+        voices = {name: voice.state_dict() for name, voice in self.voices.items()}
+        return {"steps": self.steps, "rank": self.transport.rank, "parameters": voices}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned on this rank.
+
+        Raises `SettingError` if it belongs to another rank or another model.
+        """
+        rank = self.transport.rank
+        require(state["rank"] == rank, "checkpoint", state["rank"], f"is not that of rank {rank}")
+        same = state["parameters"].keys() == self.voices.keys()
+        require(same, "checkpoint", None, "belongs to another model")
+        for name, voice in self.voices.items():
+            voice.load_state_dict(state["parameters"][name])
+        self.steps = state["steps"]
+
+    def speak(self, bucket: Any) -> None:
+        """Exchange the gradients of a bucket of DistributedDataParallel's, in place."""
+        for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            self.exchange_(self.names[id(parameter)], grad)
+        if bucket.is_last():
+            self.steps += 1
+            self.channel.ledger.transfers.clear()
+
+    def exchange_(self, name: str, grad: Tensor) -> None:
+        """Replace a parameter's own gradient [*shape] by what is heard of all workers'."""
+        voice = self.voices[name]
+        own = grad.detach().reshape(1, -1).clone()  # [1, n]
+        said = self.memory.compensate(own, voice.remembered)
+        message, answer = self.exchange.gradients(
+            said,
+            voice.compressor,
+            voice.told(own, None),
+            self.draw.at(self.steps, name),
+            voice.segment,
+            self.channel,
+        )
+        self.memory.keep(said, message, voice.remembered)
+        voice.forget()
+        grad.copy_(self.memory.hear(answer, voice.remembered).view_as(grad))
+
+    def _voice(self, segment: Segment, parameter: Tensor) -> Voice:
+        like = parameter.detach().new_empty(1).expand(1, segment.n)
+        voice = Voice(segment, like, self.memory)
+        voice.speak(self.compressor)
+        return voice
+
+
+def _memory(spec: str) -> Memory:
+    parts = build("memory", spec)
+    require(len(parts) == 1, "memory", spec, "must be one method")
+    memory: Any = parts[0]
+    known = getattr(memory, "momentum", 0.0) is not None
+    require(known, "memory", spec, "has the momentum, which no regime tells here", _FIX)
+    told = not getattr(memory, "lr", False)
+    require(told, "memory", spec, "needs the learning rate, which no regime tells here")
+    checked: Memory = memory
+    return checked

@@ -1,0 +1,79 @@
+"""Whether a way to compute gradients gives what a loop over workers gives.
+
+Letters: L workers, b samples each.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from .contract import Criterion, Declined, Gradients, Tensors
+from .loop import Loop
+
+_CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
+_NOTHING = 1e-3  # of the whole gradient: what cancels to less is judged as if it were that much
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an engine is given; shapes as in `GradientEngine`."""
+
+    params: Tensors
+    buffers: Tensors
+    x: Tensor
+    y: Tensor
+    keys: Tensor
+
+    def of_first(self, workers: int) -> "Batch":
+        """Return the part of the first few workers."""
+        buffers = {name: buffer[:workers] for name, buffer in self.buffers.items()}
+        x, y, keys = (t[:workers] for t in (self.x, self.y, self.keys))
+        return Batch(self.params, buffers, x, y, keys)
+
+    def in_float64(self) -> "Batch":
+        """Return the same in float64, targets apart."""
+        params = {n: _double(p.detach()).requires_grad_() for n, p in self.params.items()}
+        buffers = {name: _double(buffer) for name, buffer in self.buffers.items()}
+        return replace(self, params=params, buffers=buffers, x=_double(self.x))
+
+
+def judged(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
+    """Return what to compare on, and a loop's gradients there.
+
+    It is in float64 if the model can: in float32 a unit whose input is zero up to rounding may be
+    on in one computation and off in another, which moves small gradients by percents.
+    """
+    try:
+        return _looped(model, criterion, batch.in_float64())
+    except Exception:  # whatever a model says to float64; its own errors come again below
+        return _looped(model, criterion, batch)
+
+
+def compare(got: Gradients, wanted: Gradients) -> None:
+    """Raise `Declined` unless the results are the same up to rounding."""
+    close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH
+    pairs = [("loss", got.loss, wanted.loss), ("output", got.output, wanted.output)]
+    pairs += [(name, got.buffers[name], buffer) for name, buffer in wanted.buffers.items()]
+    for name, one, other in pairs:
+        if one.shape != other.shape or not _distance(one, other) <= close * other.double().norm():
+            raise Declined(f"{name} is not what a loop over workers gives: samples are mixed")
+    whole = torch.stack([value.norm() for value in wanted.values.values()]).norm()
+    for name, value in wanted.values.items():
+        size = torch.maximum(value.norm(), _NOTHING * whole)
+        if not _distance(got.values[name], value) <= close * size:
+            raise Declined(f"the gradient of {name} is not what a loop over workers gives")
+
+
+def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
+    loop = Loop(model, criterion)
+    return batch, loop(batch.params, batch.buffers, batch.x, batch.y, batch.keys)
+
+
+def _distance(one: Tensor, other: Tensor) -> Tensor:
+    apart: Tensor = (one.double() - other.double()).norm()
+    return apart
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -1,0 +1,110 @@
+"""Which engine a model gets unless one is named.
+
+The rule is a function of the device and of the kinds of layers, and of whether an engine can take
+the model at all; nothing is timed, so that a run made twice is the same run. The table follows
+`simsgd bench engines`, whose figures are in docs/performance.md.
+
+Letters: L workers hosted here, b samples each.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from ..registry import register
+from ..settings import SettingError
+from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
+from .loop import Loop
+from .onepass import OnePass
+from .vmap import Vmap
+
+_ORDER = {  # engines by device and by what the model is made of, the fastest first
+    ("cpu", "matrices"): ("onepass", "vmap", "loop"),
+    ("cpu", "convolutions"): ("onepass", "loop"),
+    ("cpu", "recurrent layers"): ("loop",),
+    ("other", "matrices"): ("onepass", "vmap", "loop"),
+    ("other", "convolutions"): ("onepass", "vmap", "loop"),
+    ("other", "recurrent layers"): ("loop",),
+}
+_TRIED = 2  # workers on which it is tried whether vmap takes a model
+_ENGINES: dict[str, Callable[..., GradientEngine]] = {
+    "onepass": OnePass,
+    "vmap": Vmap,
+    "loop": Loop,
+}
+
+
+@register("engine", "auto")
+class Auto(GradientEngine):
+    """The fastest of the other engines that can take the model, by a fixed rule.
+
+    `chosen` is its name, once it was chosen, and `note` why those before it were not.
+    """
+
+    def __init__(self, model: nn.Module, criterion: Criterion, chunk: int | str = "auto") -> None:
+        super().__init__(model, criterion, chunk)
+        self.chosen = ""
+        self.note = ""
+        self._engine: GradientEngine | None = None
+
+    def __call__(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return the gradients of all workers; shapes as in `GradientEngine`.
+
+        The first call chooses. Raises `SettingError` if the one chosen declines a later batch.
+        """
+        if self._engine is None:
+            self.choose(params, buffers, x, y, keys)
+        assert self._engine is not None
+        return self._engine(params, buffers, x, y, keys)
+
+    def choose(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> str:
+        """Return the name of the engine for such a batch; the same arguments as for a call.
+
+        Raises `SettingError` if that is a loop although a chunk of workers was asked for.
+        """
+        why_not = []
+        for name in order(self.model, x.device.type):
+            engine = _ENGINES[name](self.model, self.criterion, self.chunk)
+            try:
+                _try_out(engine, params, buffers, x, y, keys)
+            except Declined as reason:
+                why_not.append(f"{name} declines: {reason}")
+                continue
+            if name == "loop" and self.chunk != "auto":
+                told = f"has no effect with engine loop, which auto takes: {'; '.join(why_not)}"
+                raise SettingError("worker_chunk", self.chunk, told, "leave it out")
+            self.chosen, self.note, self._engine = name, "; ".join(why_not), engine
+            return name
+        raise AssertionError("a loop takes every model")
+
+
+def engine_note(engine: GradientEngine) -> str:
+    """Return what to say of the choice of an engine, after its name."""
+    return f"; {engine.note}" if isinstance(engine, Auto) and engine.note else ""
+
+
+def order(model: nn.Module, device: str) -> tuple[str, ...]:
+    """Return the names of engines to try on a model, in order."""
+    kind = "matrices"
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            kind = "recurrent layers"
+        elif isinstance(module, _ConvNd) and kind == "matrices":
+            kind = "convolutions"
+    return _ORDER["cpu" if device == "cpu" else "other", kind]
+
+
+def _try_out(
+    engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+) -> None:
+    if isinstance(engine, OnePass):
+        engine.try_out(params, buffers, x, y, keys)
+    elif isinstance(engine, Vmap):
+        few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
+        try:
+            engine(params, few, x[:_TRIED], y[:_TRIED], keys[:_TRIED])
+        except SettingError as refused:
+            raise Declined(refused.rule) from refused

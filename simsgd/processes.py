@@ -1,0 +1,108 @@
+"""Several processes on this machine that form a group and talk over loopback."""
+
+import multiprocessing
+import os
+import queue
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing.spawn import (
+    ProcessExitedException,
+    ProcessRaisedException,
+    spawn,
+)
+
+from .settings import SettingError
+from .transport import RankLost, group
+
+Put = Callable[[Any], None]
+_PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
+
+
+def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[Any]:
+    """Run `work(put, *arguments)` in each of `ranks` new processes, and yield all that they put.
+
+    `work` and its arguments must be picklable. Where each rank can have a GPU of its own they talk
+    by nccl, else by gloo. Raises `RankLost` if one dies, and a `SettingError` that one raises.
+    """
+    context = multiprocessing.get_context("spawn")
+    spoken: Any = context.Queue()
+    refused: SettingError | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = f"file://{Path(folder).as_posix()}/meeting"
+        asked = (ranks, meeting, spoken, work, arguments)
+        started: Any = spawn(_enter, asked, nprocs=ranks, join=False)
+        try:
+            ended = False
+            while not ended:
+                ended = _joined(started, refused)
+                for thing in _drained(spoken):
+                    if isinstance(thing, _Refused):
+                        refused = SettingError(*thing.said)
+                    else:
+                        yield thing
+        finally:
+            for process in started.processes:
+                if process.is_alive():
+                    process.terminate()
+    if refused is not None:
+        raise refused
+
+
+class _Refused:
+    """What a `SettingError` in another process said."""
+
+    def __init__(self, error: SettingError) -> None:
+        self.said = (error.name, _plain(error.value), error.rule, error.fix)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def _enter(
+    rank: int,
+    ranks: int,
+    meeting: str,
+    spoken: Any,
+    work: Callable[..., None],
+    arguments: tuple[Any, ...],
+) -> None:
+    own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
+    if own_gpu:
+        torch.cuda.set_device(rank)
+    torch.set_num_threads(max(1, torch.get_num_threads() // ranks))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    backend = "nccl" if own_gpu else "gloo"
+    try:
+        with group(backend, _PATIENCE, init_method=meeting, rank=rank, world_size=ranks):
+            work(spoken.put, *arguments)
+    except SettingError as error:
+        spoken.put(_Refused(error))
+
+
+def _loopback() -> str:
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+
+
+def _joined(started: Any, refused: SettingError | None) -> bool:
+    """Return whether all processes have ended; wait for it a little."""
+    try:
+        return bool(started.join(timeout=0.05))
+    except ProcessExitedException as error:
+        raise refused or RankLost(f"rank {error.error_index} died ({error})") from error
+    except ProcessRaisedException as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise refused or RankLost(f"rank {error.error_index} failed ({reason})") from error
+
+
+def _drained(spoken: Any) -> Iterator[Any]:
+    while not spoken.empty():
+        try:
+            yield spoken.get(timeout=1)
+        except queue.Empty:
+            return

@@ -1,0 +1,38 @@
+"""Where the other workers are, and the scales that everything said passes over.
+
+The workers are rows of tensors here, or some of them are rows in other processes, which talk by
+`torch.distributed`; no other room knows of it.
+"""
+
+from .channel import Channel
+from .contract import Transport, rides_all_reduce
+from .distributed import Distributed
+from .group import (
+    RankLost,
+    counted,
+    group,
+    is_first,
+    is_launched,
+    is_together,
+    speak_for,
+    told_by_all,
+    told_by_first,
+)
+from .in_process import InProcess
+
+__all__ = [
+    "Channel",
+    "Distributed",
+    "InProcess",
+    "RankLost",
+    "Transport",
+    "counted",
+    "group",
+    "is_first",
+    "is_launched",
+    "is_together",
+    "rides_all_reduce",
+    "speak_for",
+    "told_by_all",
+    "told_by_first",
+]

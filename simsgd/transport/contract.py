@@ -1,0 +1,50 @@
+"""The contract of a transport, which carries messages between workers.
+
+Letters: W workers, L hosted here, n elements of one segment.
+"""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from ..messages import Dense, Message
+
+
+class Transport(ABC):
+    """Carries messages between workers."""
+
+    @abstractmethod
+    def hosted(self, workers: int) -> slice:
+        """Return which of `workers` workers are rows here.
+
+        Raises `SettingError` if they cannot be divided among the ranks.
+        """
+
+    @abstractmethod
+    def mean(self, message: Message) -> Tensor:
+        """Return the mean over all workers of what the messages stand for, [n]."""
+
+    @abstractmethod
+    def vote(self, message: Message) -> Tensor:
+        """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n]."""
+
+    @abstractmethod
+    def largest(self, numbers: Tensor) -> Tensor:
+        """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
+
+    @abstractmethod
+    def rows(self, own: Tensor) -> Tensor:
+        """Return the rows of all workers, [W, ...], for those of the hosted ones, [L, ...].
+
+        This is for records and checkpoints; it is no part of a method, and not weighed.
+        """
+
+
+def rides_all_reduce(message: Message) -> bool:
+    """Return whether ranks add the message up in the dtype that its values travel in."""
+    return isinstance(message, Dense) and message.wire_dtype == message.values.dtype
+
+
+def outcome(votes: Tensor) -> Tensor:
+    """Return +1 where the sum of signs `votes` [n] is 0 or more, else -1."""
+    return votes.ge(0).to(votes.dtype).mul_(2).sub_(1)

@@ -1,0 +1,111 @@
+"""A group of processes: how it comes together, and who of it we are."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel as Parallel
+
+
+class RankLost(RuntimeError):
+    """Another process of the group died, or did not answer in time."""
+
+
+def is_launched() -> bool:
+    """Return whether torchrun started this process."""
+    return dist.is_available() and dist.is_torchelastic_launched()
+
+
+def is_together() -> bool:
+    """Return whether this process belongs to a group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def is_first() -> bool:
+    """Return whether this process is rank 0, or there are no others."""
+    if is_together():
+        return dist.get_rank() == 0
+    return not is_launched() or os.environ["RANK"] == "0"
+
+
+@contextmanager
+def group(backend: str, seconds: float, **where: Any) -> Iterator[None]:
+    """Be one of a group of processes; `where` as in `torch.distributed.init_process_group`.
+
+    `backend` is gloo or nccl; who waits for another for more than `seconds` gets a `RankLost`.
+    """
+    with talking():
+        dist.init_process_group(backend, timeout=timedelta(seconds=seconds), **where)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def talking() -> Iterator[None]:
+    """Turn the errors of collectives into `RankLost`."""
+    try:
+        yield
+    except RuntimeError as wrong:
+        reason = str(wrong).strip().splitlines()[0]
+        raise RankLost(f"another process no longer answers ({reason})") from wrong
+
+
+def told_by_first(thing: Any) -> Any:
+    """Return rank 0's thing, which must be picklable, on every rank."""
+    box = [thing]
+    if is_together():
+        with talking():
+            dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def told_by_all(thing: Any) -> list[Any]:
+    """Return the things of all ranks, in order."""
+    if not is_together():
+        return [thing]
+    box: list[Any] = [None] * dist.get_world_size()
+    with talking():
+        dist.all_gather_object(box, thing)
+    return box
+
+
+def speak_for(parallel: Parallel, speak: Callable[[Any], None]) -> None:
+    """Let `speak(bucket)` put the answer into each bucket's buffer in place of an all-reduce."""
+
+    def hook(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+        speak(bucket)
+        buffer = bucket.buffer()
+        devices = [buffer.device] if buffer.is_cuda else []
+        done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
+        done.set_result(buffer)
+        return done
+
+    parallel.register_comm_hook(None, hook)
+
+
+def counted(parallel: Parallel) -> list[int]:
+    """Return the list to which the bytes of every bucket that it reduces will be added.
+
+    PyTorch's own hook reduces them, as without a hook.
+    """
+    sent: list[int] = []
+
+    def hook(everyone: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+        sent.append(bucket.buffer().nbytes)
+        return allreduce_hook(everyone, bucket)
+
+    parallel.register_comm_hook(dist.group.WORLD, hook)
+    return sent
+
+
+def meeting_place() -> torch.device:
+    """Return where the group's collectives want their tensors."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

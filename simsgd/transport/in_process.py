@@ -1,0 +1,33 @@
+"""All workers in one process.
+
+Letters: L workers hosted here, L = W, n elements of one segment.
+"""
+
+from torch import Tensor
+
+from ..messages import Message
+from .contract import Transport, outcome
+
+
+class InProcess(Transport):
+    """All workers are rows of the tensors here."""
+
+    def hosted(self, workers: int) -> slice:
+        """Return all of them."""
+        return slice(0, workers)
+
+    def mean(self, message: Message) -> Tensor:
+        """Return the mean over rows, [n]."""
+        return message.sum().div_(len(message.payload_bytes()))
+
+    def vote(self, message: Message) -> Tensor:
+        """Return the sign of the sum of the rows' signs, [n]."""
+        return outcome(message.to_dense().sign().sum(0))
+
+    def largest(self, numbers: Tensor) -> Tensor:
+        """Return the largest of the rows, [1, 1]."""
+        return numbers.amax(0, keepdim=True)
+
+    def rows(self, own: Tensor) -> Tensor:
+        """Return the rows as they are."""
+        return own

@@ -1,0 +1,155 @@
+"""What came out of holding a simulation to reality: the numbers, the judgement, the figure."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .config import Config
+from .tables import replace_table, table_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = {
+    "step": "int64",  # counted from 1
+    "loss": "float64",  # simulated, mean over workers
+    "real_loss": "float64",
+    "parameter_difference": "float64",  # largest, relative
+    "loss_difference": "float64",  # of one worker, largest, over the mean loss
+    "ledger_bytes": "int64",  # of all workers in this step
+    "sent_bytes": "int64",  # in the buffers that the processes handed to the network
+    "bytes_agree": "int64",  # 1 if those two do, for each worker, else 0
+    "flipped_worker": "int64",  # of the first flip so far; -1: none
+    "flipped_segment": "str",
+}
+_LIMITS = {"float64": (1e-10, 1e-10), "float32": (1e-5, 1e-2)}  # of parameters, of losses
+_LINES = 10  # of the report
+
+
+@dataclass
+class Verdict:
+    """How far a simulation and a real job agree, step by step."""
+
+    dtype: str
+    steps: int  # asked for
+    plain: bool  # held to DistributedDataParallel and torch.optim
+    folder: Path
+    rows: list[dict[str, Any]] = field(default_factory=list)  # see `COLUMNS`
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take a step's row of verify.csv."""
+        self.rows.append(row)
+
+    @property
+    def before_flip(self) -> list[dict[str, Any]]:
+        """The steps before the first flip."""
+        return [row for row in self.rows if row["flipped_worker"] < 0]
+
+    @property
+    def first_flip(self) -> dict[str, Any] | None:
+        """The row of the step of the first flip."""
+        return next((row for row in self.rows if row["flipped_worker"] >= 0), None)
+
+    @property
+    def parameters_agree(self) -> bool:
+        """Whether parameters and losses stay within their limits.
+
+        In float64 always; in float32 parameters do so until the first flip.
+        """
+        most, most_of_loss = _LIMITS[self.dtype]
+        held = self.rows if self.dtype == "float64" else self.before_flip
+        losses = all(
+            abs(row["loss"] - row["real_loss"]) <= most_of_loss * abs(row["loss"])
+            for row in self.rows
+        )
+        return losses and all(row["parameter_difference"] <= most for row in held)
+
+    @property
+    def bytes_agree(self) -> bool:
+        """Whether every worker sent what the ledger says in every step, to the byte."""
+        return all(row["bytes_agree"] for row in self.rows)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the simulation is the reality."""
+        return len(self.rows) == self.steps and self.parameters_agree and self.bytes_agree
+
+    def opening(self, config: Config) -> str:
+        """Return what is held to what."""
+        what = f"prune {config.prune:g}" if config.prune else config.compressor or "no compression"
+        real = "of DistributedDataParallel and torch.optim" if self.plain else "of one worker each"
+        return (
+            f"{config.model} on {config.dataset}, {what}, memory {config.memory}, {self.dtype}: "
+            f"simulated, and as {config.workers} real processes {real}"
+        )
+
+    def is_shown(self, row: dict[str, Any]) -> bool:
+        """Return whether a step has a line of the report."""
+        every = max(1, self.steps // _LINES)
+        return row["step"] % every == 0 or row["step"] == 1 or not row["bytes_agree"]
+
+    def line(self, row: dict[str, Any]) -> str:
+        """Return a step's line of the report."""
+        return (
+            f"step {row['step']:4d}: loss {row['loss']:.6f}, "
+            f"parameters differ by {row['parameter_difference']:.1e}, "
+            f"losses by {row['loss_difference']:.1e}, "
+            f"sent {row['sent_bytes']:,} of {row['ledger_bytes']:,} bytes in the ledger"
+        )
+
+    def summary(self) -> str:
+        """Return the closing lines."""
+        most = max(self.rows, key=lambda row: row["parameter_difference"])
+        apart = max(row["loss_difference"] for row in self.rows)
+        sent, weighed = (sum(row[c] for row in self.rows) for c in ("sent_bytes", "ledger_bytes"))
+        facts = {
+            "parameters differ by": f"{most['parameter_difference']:.1e} at step {most['step']}",
+            "losses differ by": f"{apart:.1e}",
+            "first flip": self._flip(),
+            "bytes really sent": f"{sent:,}",
+            "bytes in the ledger": f"{weighed:,}",
+            "verdict": self._judgement(),
+            "run folder": str(self.folder),
+        }
+        width = max(map(len, facts))
+        return "\n".join(f"{what:<{width}}  {value}" for what, value in facts.items())
+
+    def write(self) -> None:
+        """Write verify.csv and verify.png into the run folder."""
+        replace_table(self.folder / "verify.csv", table_of(self.rows, COLUMNS))
+        self.figure().savefig(self.folder / "verify.png", dpi=150)
+
+    def figure(self) -> "Figure":
+        """Return both trajectories of the loss, and what lies between them."""
+        from .figure import NotebookFigure  # here: it imports matplotlib
+
+        steps = [row["step"] for row in self.rows]
+        figure = NotebookFigure(5.6, 5.4)
+        above, below = figure.subplots(2, 1, sharex=True)
+        above.plot(steps, [r["real_loss"] for r in self.rows], color="#D55E00", lw=3, label="real")
+        simulated = {"color": "#0072B2", "linestyle": "--", "label": "simulated"}
+        above.plot(steps, [r["loss"] for r in self.rows], **simulated)
+        above.set_ylabel("training loss")
+        above.legend(frameon=False)
+        for column, colour in (("parameter_difference", "#009E73"), ("loss_difference", "#CC79A7")):
+            values = [max(row[column], 1e-18) for row in self.rows]
+            below.semilogy(steps, values, color=colour, label=column.replace("_", " "))
+        below.axhline(_LIMITS[self.dtype][0], color="#666666", lw=0.8, ls=":", label="limit")
+        below.set(xlabel="step", ylabel="relative difference")
+        below.legend(frameon=False)
+        return figure
+
+    def _flip(self) -> str:
+        row = self.first_flip
+        if row is None:
+            return "none"
+        return f"step {row['step']}, worker {row['flipped_worker']}, {row['flipped_segment']}"
+
+    def _judgement(self) -> str:
+        if self.holds:
+            return "the simulation is the reality"
+        short = len(self.rows) < self.steps
+        failed = [f"only {len(self.rows)} of {self.steps} steps ran"] if short else []
+        failed += [] if self.parameters_agree else ["parameters differ"]
+        failed += [] if self.bytes_agree else ["bytes differ"]
+        return "they differ: " + ", ".join(failed)

@@ -1,0 +1,32 @@
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def _importable(pytestconfig):
+    """Let new processes import tests/crew.py."""
+    root = str(pytestconfig.rootpath)
+    sys.path.append(root)
+    yield
+    sys.path.remove(root)
+
+
+@pytest.fixture(scope="session")
+def four(_importable):
+    """Four processes of one group."""
+    from tests.crew import Crew
+
+    crew = Crew(4)
+    yield crew
+    crew.dismiss()
+
+
+@pytest.fixture(scope="session")
+def two(_importable):
+    """Two processes of one group."""
+    from tests.crew import Crew
+
+    crew = Crew(2)
+    yield crew
+    crew.dismiss()

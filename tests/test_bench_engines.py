@@ -1,0 +1,62 @@
+import json
+
+from click.testing import CliRunner
+
+from simsgd.bench import engines
+from simsgd.bench.turns import milliseconds, taking_turns
+from simsgd.cli import main
+from simsgd.registry import names
+
+
+def test_the_quick_bench_prints_a_table_and_writes_json(tmp_path):
+    path = tmp_path / "rows.json"
+    done = CliRunner().invoke(main, ["bench", "engines", "--quick", "--json", str(path)])
+    assert done.exit_code == 0, done.output
+    measured = json.loads(path.read_text())
+    assert set(measured) == {"machine", "rows"}
+    timed = {*engines.FLOORS, *names("engine")}
+    assert len(measured["rows"]) == 2 * len(timed)
+    assert {row["engine"] for row in measured["rows"]} == timed
+    for row in measured["rows"]:
+        assert 0 < row["ms_min"] <= row["ms"] <= row["ms_max"]
+        assert (row["workers"], row["rounds"]) == (4, 3)
+    assert all(name in done.output for name in timed)
+
+
+def test_one_of_the_floors_has_the_ratio_one():
+    rows = engines.measure(quick=True, models=["mlp"], workers=[2])["rows"]
+    assert {row["workers"] for row in rows} == {2}
+    assert min(row["ratio"] for row in rows if row["engine"] in engines.FLOORS) <= 1
+
+
+def test_auto_is_the_first_of_the_engines():
+    rows = engines.measure(quick=True, models=["mlp"], workers=[1])["rows"]
+    assert [row["engine"] for row in rows][:3] == [*engines.FLOORS, "auto"]
+
+
+def test_a_model_that_is_not_timed_is_told_with_those_that_are():
+    done = CliRunner().invoke(main, ["bench", "engines", "--model", "resnett"])
+    assert done.exit_code == 2
+    assert "did you mean resnet" in done.stderr
+
+
+def test_a_number_of_workers_below_one_is_refused():
+    done = CliRunner().invoke(main, ["bench", "engines", "--workers", "0"])
+    assert done.exit_code == 2
+    assert "workers must be at least 1" in done.stderr
+
+
+def test_all_work_is_done_in_every_round_and_the_first_does_not_count():
+    done = []
+    works = {name: lambda name=name: done.append(name) for name in "ab"}
+    seconds = taking_turns(works, "cpu", rounds=4)
+    assert done == ["a", "b"] * 5
+    assert {name: len(spent) for name, spent in seconds.items()} == {"a": 4, "b": 4}
+
+
+def test_rounds_end_early_once_they_took_long_enough():
+    assert len(taking_turns({"a": lambda: None}, "cpu", rounds=50, enough=0.0)["a"]) == 3
+
+
+def test_milliseconds_are_median_least_and_most():
+    assert milliseconds([0.5, 0.25, 4.0]) == {"ms": 500.0, "ms_min": 250.0, "ms_max": 4000.0}
