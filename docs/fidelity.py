@@ -76,8 +76,9 @@ def main():
         verdicts[number].add(row)
     lines = [line(config, verdict) for (config, _), verdict in zip(tasks, verdicts, strict=True)]
     hooks = [
-        f"| `{hook}` | `{compressor}`, {memory} | {most(verdict, 'parameter_difference')} "
-        f"| {relative(verdict.rows[-1]):.1e} |"
+        f"| `{hook}` | `{compressor}`, {memory} | {verdict.rows[0]['parameter_difference']:.1e} "
+        f"| {verdict.rows[2]['parameter_difference']:.1e} "
+        f"| {mean(verdict, 'loss'):.3f} | {mean(verdict, 'real_loss'):.3f} |"
         for (hook, (compressor, memory)), verdict in zip(
             HOOKS.items(), verdicts[-len(HOOKS) :], strict=True
         )
@@ -94,8 +95,9 @@ def line(config, verdict):
     sent, weighed = (sum(r[c] for r in verdict.rows) for c in ("sent_bytes", "ledger_bytes"))
     return (
         f"| `{config.compressor}` | {config.memory} | {config.dtype} "
-        f"| {most(verdict, 'parameter_difference')} | {most(verdict, 'loss_difference')} | {flip} "
-        f"| {sent:,} | {weighed:,} | {'yes' if verdict.holds else 'no'} |"
+        f"| {most(verdict, 'parameter_difference')} | {most(verdict, 'loss_difference')} "
+        f"| {verdict.parameters_agree_until} | {flip} | {sent:,} | {weighed:,} "
+        f"| {'yes' if verdict.holds else 'no'} |"
     )
 
 
@@ -104,9 +106,9 @@ def most(verdict, column):
     return f"{max(row[column] for row in verdict.rows):.1e}"
 
 
-def relative(row):
-    """Return how far the mean losses of a step are apart."""
-    return abs(row["loss"] - row["real_loss"]) / row["loss"]
+def mean(verdict, column):
+    """Return the mean of a column over all steps."""
+    return sum(row[column] for row in verdict.rows) / STEPS
 
 
 if __name__ == "__main__":

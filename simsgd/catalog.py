@@ -81,9 +81,10 @@ def build_model(
     require(not strange, "model_config", shown, rule, f"it takes {', '.join(taken)}")
     try:
         network = factory(**given)
-    except (TypeError, ValueError) as wrong:
-        if not config:
-            raise SettingError("model", stem, f"cannot be made: {wrong}") from wrong
+    except Exception as wrong:  # whatever the user's own code raises
+        if not config or not isinstance(wrong, TypeError | ValueError):
+            reason = " ".join(str(wrong).split()) or type(wrong).__name__
+            raise SettingError("model", stem, f"cannot be made: {reason}") from wrong
         fix = f"{stem} takes {', '.join(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
     if not isinstance(network, nn.Module):

@@ -270,6 +270,8 @@ class Config(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("model", "regime"):  # so that a run can be resumed from another folder
+            object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
@@ -317,6 +319,17 @@ def default(name: str) -> Any:
     value = Config.__dataclass_fields__[name].default
     assert value is not MISSING
     return value
+
+
+def _anywhere(names: str | None) -> str | None:
+    """Return names joined by +, those of files with their whole path."""
+    if names is None:
+        return None
+    parts = [
+        n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
+        for n in names.split("+")
+    ]
+    return "+".join(parts)
 
 
 def _check_prune(prune: float | None) -> None:

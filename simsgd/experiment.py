@@ -49,7 +49,7 @@ class Experiment:
         )
         assert config.model is not None
         dataset = load_data(config.dataset, config.data_dir, config.download)
-        worker_batches(len(dataset.train), config.workers, config.worker_batch)
+        _check_batch(config, len(dataset.train))
         module = load("models", config.model)
         model = _model(config, dataset)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
@@ -68,10 +68,16 @@ class Experiment:
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=attribute(module, model, "input_transform", {}),
+            transforms=attribute(module, model, "input_transform") or {},
             simulator=simulator,
         )
+        experiment._try()
         return experiment._settled()
+
+    @property
+    def batch(self) -> int:
+        """Samples of a global batch, B."""
+        return self.config.workers * self.config.worker_batch
 
     @property
     def batches(self) -> int:
@@ -85,11 +91,25 @@ class Experiment:
         They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
         """
         order = epoch_order(len(self.dataset.train), self.config.seed, epoch)
-        size = self.config.workers * self.config.worker_batch
+        size = self.batch
         for number in range(start, self.batches):
             index = order[number * size : (number + 1) * size].to(self.config.device)
             images, labels = self.dataset.train.batch(index)
             yield self.prepared(images, "train", index, epoch), labels
+
+    def _try(self) -> None:
+        """Raise `SettingError` if the model cannot learn from the data."""
+        name = str(self.config.model)
+        try:
+            output = self.simulator.tried(*next(self.epoch_batches(0)))
+        except Exception as wrong:  # whatever the user's own model raises
+            told = f"{type(wrong).__name__}: {' '.join(str(wrong).split())}"
+            rule = f"cannot learn from {self.config.dataset}: {told}"
+            raise SettingError("model", name, rule) from wrong
+        classes = self.dataset.num_classes
+        enough = output.dim() == 2 and output.shape[1] >= classes
+        rule = f"gives an output of shape {tuple(output.shape)} for {classes} classes"
+        require(enough, "model", name, rule, f"it must be [samples, {classes}]")
 
     def _settled(self) -> "Experiment":
         """Return the experiment with the name of its engine, chosen on the first batch if need be.
@@ -117,6 +137,15 @@ class Experiment:
         elif transform is not None:
             images = transform(images)
         return images.to(DTYPES[self.config.dtype])
+
+
+def _check_batch(config: Config, samples: int) -> None:
+    if config.global_batch_size is None:
+        worker_batches(samples, config.workers, config.worker_batch)
+        return
+    size = config.global_batch_size
+    rule = f"must not exceed the {samples} training samples"
+    require(size <= samples, "global_batch_size", size, rule)
 
 
 def device_of(name: str) -> str:

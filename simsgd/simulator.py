@@ -21,6 +21,7 @@ from .gradients.accumulation import accumulated
 from .gradients.auto import Auto
 from .gradients.clipping import clip_
 from .gradients.contract import Criterion, Tensors
+from .gradients.randomness import KeyedDropout
 from .gradients.squares import sample_squares
 from .layout import Layout
 from .ledger import Ledger
@@ -139,6 +140,17 @@ class Simulator:
             keys = self.draw.at(0).at("dropout").at(0).keys()
             self.engine.choose(dict(self.params), self.buffers, batch, target, keys)
         return self.engine.chosen
+
+    def tried(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the output for one worker's share of a batch, in training mode, changing nothing.
+
+        `x` [B, ...] and `y` [B, ...] as for `step`. What model and criterion raise is passed on.
+        """
+        self.model.train()
+        batch, target = self._shard(x)[0, 0], self._shard(y)[0, 0]
+        own = {name: buffer[0].clone() for name, buffer in self.buffers.items()}
+        with torch.no_grad(), KeyedDropout(self.draw.keys()[0]):
+            return self.engine.loss(dict(self.params), own, batch, target)[1]
 
     def evaluation_model(self, buffers: str = "mean") -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.

@@ -18,14 +18,13 @@ from .elsewhere import Elsewhere, together
 from .environment import environment
 from .evaluation import evaluate, wrong
 from .experiment import Experiment
-from .gradients.auto import engine_note
 from .interrupt import Request, requests
-from .method import notes
+from .opening import opening
 from .progress import Progress
 from .record import StepRecord
 from .run import Run
 from .runlog import RunFolder, default_name, load_checkpoint
-from .settings import SettingError, count, kept, require
+from .settings import SettingError, require
 from .tally import Tally, layer_rows
 from .transport import RankLost, is_first, told_by_first
 
@@ -90,7 +89,7 @@ class Trainer:
         done = self.epoch * batches + self.batch
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
         with self.progress:
-            self.progress.say(self._opening())
+            self.progress.say(opening(self.experiment))
             for epoch in range(self.epoch, config.epochs):
                 self._train_epoch(epoch)
                 self._end_epoch()
@@ -199,33 +198,6 @@ class Trainer:
             self.epoch, self.batch, self.best = state["epoch"], state["batch"], state["best"]
             self.tally = Tally(**state["tally"])
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
-
-    def _opening(self) -> str:
-        simulator, config = self.experiment.simulator, self.experiment.config
-        segments = simulator.layout.segments
-        lines = [
-            f"{config.model} on {config.dataset}: {simulator.layout.n:,} parameters, "
-            f"{config.workers} workers x {config.worker_batch} samples, "
-            f"{self.experiment.batches} steps an epoch, {config.epochs} epochs, {config.device}"
-        ]
-        pruned = [segment.n for segment in segments if not segment.dense]
-        exempt = f"{simulator.layout.n - sum(pruned):,} more are sent whole"
-        if config.prune:
-            sent = sum(count(kept(config.prune), n) for n in pruned)
-            lines.append(
-                f"prune {config.prune:g} keeps {sent:,} of {sum(pruned):,} entries of each "
-                f"worker's gradient; {exempt}; memory {config.memory}"
-            )
-        elif config.compressor:
-            lines.append(
-                f"compressor {config.compressor} acts on {sum(pruned):,} entries of each worker's "
-                f"gradient; {exempt}; memory {config.memory}"
-            )
-        lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
-        lines += notes(simulator.recipe, simulator.regime)
-        if simulator.steps:
-            lines.append(f"resumed after step {simulator.steps}")
-        return "\n".join(lines)
 
 
 def _line(row: Mapping[str, Any]) -> str:

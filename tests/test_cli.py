@@ -87,7 +87,7 @@ def test_the_help_of_training_names_every_setting():
         ("--batch-size 2 --global-batch-size 8", "and --batch-size were both given"),
         ("--global-batch-size 30", "must be a multiple of the 4 workers, got 30"),
         ("--model lenett", "--model is not known, got lenett; did you mean lenet"),
-        ("--model ./none.py", "--model names a file that does not exist, got none.py"),
+        ("--model ./none.py", "--model names a file that does not exist, got"),
         ("--model-config depth=20", "names what mlp does not take: depth"),
         ("--dataset mnst", "--dataset is not known, got mnst; did you mean mnist"),
         ("--dataset cifar10", "or fetch them with --download"),

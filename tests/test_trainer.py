@@ -279,3 +279,44 @@ def test_a_run_of_any_method_resumes_to_the_last_bit(tmp_path, spec):
     whole = train(tmp_path, name="whole", **settings, epochs=2)
     part = train(tmp_path, name="part", **settings, epochs=1)
     same(simsgd.train(resume=part.folder, epochs=2), whole)
+
+
+def test_a_run_of_a_users_file_resumes_from_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(BATCHNORM)
+    monkeypatch.chdir(tmp_path)
+    settings = {"model": "./net.py", "model_config": "", "regime": "model+./net.py"}
+    part = train(tmp_path / "runs", name="part", epochs=1, **settings)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(simsgd.train(resume=part.folder, epochs=2).epochs) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("nn.Sequential(nn.Flatten(), nn.Linear(60, 10))", "cannot learn from digits: RuntimeErr"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(64, 4))", "gives an output of shape|IndexError"),
+        ("nn.Conv2d(1, 10, 8)", "gives an output of shape|cannot learn"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))", "more than 1 value"),
+        ("[][0]", "model cannot be made: list index out of range"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_told_before_a_folder_is_made(
+    tmp_path, code, message
+):
+    (tmp_path / "net.py").write_text(
+        f"from torch import nn\nregime = {{0: {{'lr': 0.1}}}}\ndef model():\n    return {code}\n"
+    )
+    with pytest.raises(SettingError, match=message) as caught:
+        train(tmp_path / "runs", model=str(tmp_path / "net.py"), model_config="", batch_size=1)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_within_its_warmup_says_so(tmp_path):
+    assert "note: the run ends within its warm-up" in train(tmp_path, prune=0.9, epochs=2).log
+
+
+def test_samples_left_out_of_every_epoch_are_told(tmp_path):
+    run = train(tmp_path, workers=100, batch_size=8, epochs=1)
+    assert "1 steps an epoch (638 of 1438 samples left out)" in run.log

@@ -308,6 +308,12 @@ def test_the_first_flip_is_named(tmp_path):
     assert re.search(r"first flip +step 2, worker 3, conv.weight", verdict.summary())
 
 
+def test_the_step_from_which_parameters_differ_is_named(tmp_path):
+    rows = [row(1), row(2, parameter_difference=1e-4), row(3)]
+    verdict = Verdict("float32", 3, False, tmp_path, rows)
+    assert "they differ: parameters from step 2 on\n" in verdict.summary()
+
+
 def test_a_verification_that_ended_early_does_not_hold(tmp_path):
     verdict = Verdict("float64", 2, False, tmp_path, [row(1)])
     assert "only 1 of 2 steps ran" in verdict.summary()

@@ -1,0 +1,63 @@
+"""What a run says of itself before its first step.
+
+Letters: W workers, b samples each, n elements of one segment.
+"""
+
+from pathlib import Path
+
+from .config import Config
+from .experiment import Experiment
+from .gradients.auto import engine_note
+from .method import notes
+from .settings import count, kept
+
+
+def opening(experiment: Experiment) -> str:
+    """Return the lines: what is trained on what, what is sent, by which engine, and notes."""
+    config, simulator = experiment.config, experiment.simulator
+    lines = [_header(experiment)]
+    if config.prune or config.compressor:
+        lines.append(_compression(experiment))
+    lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
+    lines += notes(simulator.recipe, simulator.regime) + _of_short_runs(config)
+    if simulator.steps:
+        lines.append(f"resumed after step {simulator.steps}")
+    return "\n".join(lines)
+
+
+def _header(experiment: Experiment) -> str:
+    config = experiment.config
+    model = Path(config.model or "").stem
+    samples, used = len(experiment.dataset.train), experiment.batches * experiment.batch
+    unused = f" ({samples - used} of {samples} samples left out)" if used < 0.9 * samples else ""
+    return (
+        f"{model} on {config.dataset}: {experiment.simulator.layout.n:,} parameters, "
+        f"{config.workers} workers x {config.worker_batch} samples, "
+        f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
+    )
+
+
+def _compression(experiment: Experiment) -> str:
+    config, layout = experiment.config, experiment.simulator.layout
+    compressed = [segment.n for segment in layout.segments if not segment.dense]
+    end = f"{layout.n - sum(compressed):,} more are sent whole; memory {config.memory}"
+    if config.prune:
+        sent = sum(count(kept(config.prune), n) for n in compressed)
+        return (
+            f"prune {config.prune:g} keeps {sent:,} of {sum(compressed):,} entries of each "
+            f"worker's gradient; {end}"
+        )
+    return (
+        f"compressor {config.compressor} acts on {sum(compressed):,} entries of each worker's "
+        f"gradient; {end}"
+    )
+
+
+def _of_short_runs(config: Config) -> list[str]:
+    climbs = bool(config.prune) and config.warmup and config.warmup_epochs > 0
+    if not climbs or (config.epochs or 0) > config.warmup_epochs:
+        return []
+    return [
+        f"note: the run ends within its warm-up of {config.warmup_epochs} epochs, before prune "
+        f"{config.prune:g} is reached; --no-warmup or fewer --warmup-epochs would reach it"
+    ]
