@@ -1,6 +1,7 @@
 """The command line: it reads options, calls one function, prints, and has no logic."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,7 @@ from . import __version__
 from .options import StagedCommand, chosen, given, settings, spelled
 from .settings import SettingError
 
-_EXIT_CODES = {
-    "Diverged": 3,
-    "RankLost": 4,
-    "Interrupted": 130,
-}  # by name: their room imports torch
-
-
+_EXIT_CODES = {"Diverged": 3, "RankLost": 4, "Interrupted": 130}  # by name: rooms with torch
 _OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they differ
 
 
@@ -26,9 +21,12 @@ class OneLine(click.Group):
     """A group that tells a user's error in one line on stderr."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line and leave: 2 for a user's error, 3 diverged, 130 for Ctrl-C."""
+        """Run the command line and leave: 2 user's error, 3 diverged, 4 lost rank, 130 Ctrl-C."""
         kwargs["standalone_mode"] = False
-        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs)))
+        code = _code(lambda: super(OneLine, self).main(*args, **kwargs))
+        if code == _EXIT_CODES["RankLost"]:
+            os._exit(code)  # what is left of a broken process group may abort when it is torn down
+        sys.exit(code)
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
@@ -237,7 +235,7 @@ def _code(work: Callable[[], Any]) -> int:
     try:
         result = work()
     except SettingError as error:
-        return _told(spelled(error), 2)
+        return _told(spelled(error, main.commands.values()), 2)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2

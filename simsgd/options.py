@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -68,13 +68,13 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def spelled(error: SettingError) -> str:
-    """Return a user's error with the names of settings as the command line has them."""
-    options = {f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Config)}
-    letters = {"x": "-x", "y": "-y", "output": "--output", "samples": "--samples"}
-    name = {**options, **letters}.get(error.name, error.name)
-    compound = "|".join(option for option in options if "_" in option)
-    return re.sub(rf"\b({compound})\b", lambda word: options[word[0]], error.told(name))
+def spelled(error: SettingError, commands: Iterable[click.Command]) -> str:
+    """Return a user's error with the names of settings as the commands' options have them."""
+    found = [p for command in commands for p in command.params if isinstance(p, click.Option)]
+    options = {str(option.name): max(option.opts, key=len) for option in found}
+    compound = "|".join(name for name in options if "_" in name)
+    told = error.told(options.get(error.name, error.name))
+    return re.sub(rf"\b({compound})\b", lambda word: options[word[0]], told)
 
 
 def _option(f: "dataclasses.Field[Any]", hint: Any) -> Callable[[_Command], _Command]:

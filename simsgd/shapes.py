@@ -33,7 +33,7 @@ def shapes_of(
     try:
         with torch.device("meta"):
             network = built()
-    except RuntimeError:  # it looks into its weights
+    except (RuntimeError, SettingError):  # it may look into its weights
         with torch.random.fork_rng(devices=[]):
             network = built()
     return {name: p.shape for name, p in network.named_parameters() if p.requires_grad}
