@@ -1,12 +1,16 @@
 """What a run shows while it goes on: a bar on a terminal or in a notebook, lines elsewhere."""
 
+import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from types import TracebackType
-
-from tqdm.auto import tqdm
+from typing import Any
 
 from .units import in_units
+
+_WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
+tqdm: Any = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
 
 
 class Progress:
