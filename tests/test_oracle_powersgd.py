@@ -198,8 +198,9 @@ def test_the_mean_is_that_of_a_ddp_hook_up_to_its_rounding(case: Case) -> None:
     if workers == 1 or value is None:
         assert_equals_step(heard, wanted)
     else:
-        unit = torch.finfo(getattr(torch, value)).eps
-        torch.testing.assert_close(heard, wanted, rtol=2 * unit, atol=0)
+        form = torch.finfo(getattr(torch, value))
+        step = form.smallest_normal * form.eps  # of the numbers below the smallest normal one
+        torch.testing.assert_close(heard, wanted, rtol=2 * form.eps, atol=step)
 
 
 def test_a_dense_vote_is_over_signs() -> None:
