@@ -1,5 +1,7 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simsgd.compressors import composed
 from simsgd.compressors.selection import largest
@@ -181,3 +183,28 @@ def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
     wide = torch.randn(3, 90_000, generator=torch.Generator().manual_seed(0))
     view = wide[:, 1000:80_000]
     assert torch.equal(largest(view, 40), by_sorting(view, 40))
+
+
+SPARSIFIERS = ["topk:0.1", "randomk:0.3", "randomk:0.3,shared=true", "block:0.2", "threshold:0.8",
+               "adaptive_threshold", "sampled_topk:0.2", "adacomp:5"]  # fmt: skip
+QUANTISERS = ["sign", "sign:none", "onebit", "terngrad", "terngrad:pack=base3", "qsgd:3",
+              "qsgd:3,code=elias", "qsgd:3,bucket=4", "natural", "fp16", "bf16", "int8"]  # fmt: skip
+PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTISERS]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    spec=st.sampled_from(SPECS + PAIRS),
+    n=st.sampled_from([1, 2, 7, 31, 32, 33, 127, 1000]),
+    workers=st.sampled_from([1, 3]),
+    kind=st.sampled_from(list(INPUTS)),
+    coding=st.sampled_from(["int32", "int64", "packed", "gap16"]),
+)
+def test_every_composition_packs_to_its_payload_and_back(spec, n, workers, kind, coding):
+    said = INPUTS[kind](n)[:workers]
+    message = compress(spec, said, workers=range(workers)).on_wire(Wire(None, coding))
+    buffers = [message.pack(row) for row in range(workers)]
+    assert [len(buffer) for buffer in buffers] == message.payload_bytes().tolist()
+    back = type(message).unpack(buffers, message.header())
+    assert torch.equal(back.to_dense(), message.to_dense())
+    assert message.to_dense().isfinite().all()
