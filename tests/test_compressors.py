@@ -185,10 +185,14 @@ def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
     assert torch.equal(largest(view, 40), by_sorting(view, 40))
 
 
-SPARSIFIERS = ["topk:0.1", "randomk:0.3", "randomk:0.3,shared=true", "block:0.2", "threshold:0.8",
-               "adaptive_threshold", "sampled_topk:0.2", "adacomp:5"]  # fmt: skip
-QUANTISERS = ["sign", "sign:none", "onebit", "terngrad", "terngrad:pack=base3", "qsgd:3",
-              "qsgd:3,code=elias", "qsgd:3,bucket=4", "natural", "fp16", "bf16", "int8"]  # fmt: skip
+SPARSIFIERS = [
+    "topk:0.1", "randomk:0.3", "randomk:0.3,shared=true", "block:0.2", "threshold:0.8",
+    "adaptive_threshold", "sampled_topk:0.2", "adacomp:5",
+]  # fmt: skip
+QUANTISERS = [
+    "sign", "sign:none", "onebit", "terngrad", "terngrad:pack=base3", "qsgd:3", "qsgd:3,code=elias",
+    "qsgd:3,bucket=4", "natural", "fp16", "bf16", "int8",
+]  # fmt: skip
 PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTISERS]
 
 
