@@ -17,7 +17,7 @@ from torch.multiprocessing.spawn import (
 )
 
 from .settings import SettingError
-from .transport import RankLost, group
+from .transport import RankLost, group, told_by_all
 
 Put = Callable[[Any], None]
 _PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
@@ -81,8 +81,20 @@ def _enter(
     try:
         with group(backend, _PATIENCE, init_method=meeting, rank=rank, world_size=ranks):
             work(spoken.put, *arguments)
+            _leave(spoken)
     except SettingError as error:
         spoken.put(_Refused(error))
+
+
+def _leave(spoken: Any) -> None:
+    """End this process once all have done their work and all that was put is on its way.
+
+    Nothing is torn down: what one rank closes may abort another that is still closing its own.
+    """
+    spoken.close()
+    spoken.join_thread()
+    told_by_all(None)
+    os._exit(0)
 
 
 def _loopback() -> str:
