@@ -174,41 +174,45 @@ def bench() -> None:
     """Measure how fast things run on this machine."""
 
 
-@bench.command("compressors")
-@click.option("--quick", is_flag=True, help="Small gradients of few workers: a check, no result.")
-@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option(
+_device = click.option(
+    "--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N."
+)
+_json = click.option(
     "--json",
     "file",
     type=click.File("w", encoding="utf-8", lazy=False),
     metavar="FILE",
     help="Also write the rows to a file.",
 )
+
+
+def _reported(measured: dict[str, Any], text: str, file: TextIO | None) -> None:
+    if file is not None:
+        file.write(json.dumps(measured, indent=2) + "\n")
+    click.echo(text)
+
+
+@bench.command("compressors")
+@click.option("--quick", is_flag=True, help="Small gradients of few workers: a check, no result.")
+@_device
+@_json
 def bench_compressors(quick: bool, device: str, file: TextIO | None) -> None:
     """Time every compressor beside one read and one write of the same memory."""
     from .bench.compressors import measure, told
 
     measured = measure(quick, device)
-    if file is not None:
-        file.write(json.dumps(measured, indent=2) + "\n")
-    click.echo(told(measured))
+    _reported(measured, told(measured), file)
 
 
 @bench.command("engines")
 @click.option("--quick", is_flag=True, help="Small models and few workers: a check, no result.")
-@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@_device
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @click.option("--workers", multiple=True, type=int, metavar="W", help="Only this; repeatable.")
 @click.option(
     "--batch", "batches", multiple=True, type=int, metavar="b", help="Only this; repeatable."
 )
-@click.option(
-    "--json",
-    "file",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    metavar="FILE",
-    help="Also write the rows to a file.",
-)
+@_json
 def bench_engines(
     quick: bool,
     device: str,
@@ -221,9 +225,7 @@ def bench_engines(
     from .bench.engines import measure, told
 
     measured = measure(quick, device, models, workers, batches)
-    if file is not None:
-        file.write(json.dumps(measured, indent=2) + "\n")
-    click.echo(told(measured))
+    _reported(measured, told(measured), file)
 
 
 def plot_results_main() -> None:

@@ -18,7 +18,6 @@ from .data import Dataset, epoch_order, worker_batches
 from .data import load as load_data
 from .draw import Draw
 from .gradients.contract import Criterion
-from .method import memory_name
 from .regime import Regime
 from .settings import SettingError, require
 from .simulator import Simulator
@@ -62,7 +61,7 @@ class Experiment:
         )
         epochs = config.epochs or attribute(module, model, "epochs")
         require(epochs is not None, "epochs", None, "is needed: the model has no default")
-        memory = memory_name(simulator.recipe, simulator.regime)
+        memory = simulator.recipe.memory
         experiment = cls(
             config=dataclasses.replace(config, epochs=epochs, memory=memory),
             dataset=_on_device(dataset, config.device),

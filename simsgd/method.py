@@ -31,13 +31,16 @@ class Method:
     kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
 
     @classmethod
-    def at(cls, recipe: Recipe, regime: Regime, epoch: int, step: int) -> "Method":
+    def at(
+        cls, recipe: Recipe, regime: Regime, epoch: int, step: int, memory: Memory | None = None
+    ) -> "Method":
         """Return the method in force at `epoch`, with `step` steps done.
 
-        Raises `SettingError` for settings that do not go together.
+        `memory` is what `memory_of` gave, if it was asked already. Raises `SettingError` for
+        settings that do not go together.
         """
         settings = regime.at(epoch, step)
-        memory = memory_of(recipe, regime)
+        memory = memory or memory_of(recipe, regime)
         flush = recipe.flush_every > 0 and (step + 1) % recipe.flush_every == 0
         optimizer = dict(settings)
         decay, own_decay = float(settings.get("weight_decay", 0.0)), 0.0
@@ -82,9 +85,9 @@ def memory_name(recipe: Recipe, regime: Regime) -> str:
 
     That is dgc for `prune`, residual for another biased compressor, none for an unbiased one.
     """
-    settings = regime.at(0, 0)
     if recipe.memory is not None:
         return recipe.memory
+    settings = regime.at(0, 0)
     if settings.get("prune"):
         return "dgc"
     return "residual" if needs_memory(composed(_spec(settings))) else "none"

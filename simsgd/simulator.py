@@ -87,15 +87,15 @@ class Simulator:
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         self.optimizer = RegimeOptimizer(self.params)
-        memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
+        self.memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
         self.voices = [
-            Voice(segment, one.expand(len(workers), segment.n), memory)
+            Voice(segment, one.expand(len(workers), segment.n), self.memory)
             for segment in self.layout.segments
         ]
         self.steps = 0
         self.epoch: int | None = None
         self.spec = ""
-        self._follow(Method.at(recipe, self.regime, 0, 0))
+        self._follow(Method.at(recipe, self.regime, 0, 0, self.memory))
 
     def step(self, x: Tensor, y: Tensor, epoch: int | None = None) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
@@ -209,7 +209,7 @@ class Simulator:
         known = self.epoch is not None or not self.regime.follows_epochs
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
-        method = Method.at(self.recipe, self.regime, self.epoch or 0, self.steps)
+        method = Method.at(self.recipe, self.regime, self.epoch or 0, self.steps, self.memory)
         self._follow(method)
         return method
 
