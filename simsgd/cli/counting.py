@@ -1,0 +1,68 @@
+"""Commands that count and list, without training."""
+
+import json
+from typing import Any
+
+import click
+
+from ..options import StagedCommand, chosen, given
+from .group import main
+
+
+@main.command("bytes", cls=StagedCommand)
+@chosen(
+    "model",
+    "model_config",
+    "dtype",
+    "workers",
+    "batch_size",
+    "global_batch_size",
+    "accumulate",
+    "prune",
+    "compressor",
+    "granularity",
+    "compress_if",
+    "prune_1d",
+    "value_dtype",
+    "index_dtype",
+    "aggregate",
+    "seed",
+)
+@click.option("--num-classes", type=int, help="Classes of the model; default: its own.")
+@click.option("--input-shape", metavar="CxHxW", help="Of one sample; default: the model's own.")
+@click.option("--samples", type=int, help="Samples of an epoch, to count its bytes too.")
+@click.option("--per-layer", is_flag=True, help="A line for each segment.")
+@click.option("--explain", is_flag=True, help="Also the arithmetic of each segment.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: Any) -> None:
+    """Count the bytes of a step without training, from the shapes of a model alone."""
+    from ..config import Config
+    from ..sizing import model_sizes
+
+    said = given(options)
+    apart = {name: said.pop(name, None) for name in ("samples", "num_classes", "input_shape")}
+    config = Config.of(said)
+    counted = model_sizes(config, **apart)
+    if as_json:
+        click.echo(json.dumps(counted.plain(), indent=2))
+        return
+    from ..bill import bill
+
+    click.echo(bill(counted, config.model or "lenet", per_layer, explain))
+
+
+@main.command("list")
+@click.argument("kind")
+def list_names(kind: str) -> None:
+    """List what can be chosen by name.
+
+    KIND is models, regimes, datasets, compressors, memories or engines.
+    """
+    from ..listing import listing
+
+    entries = listing(kind)
+    width = max(len(name) for name, _ in entries)
+    for name, meaning in entries:
+        for line in meaning.splitlines():
+            click.echo(f"{name:<{width}}  {line}")
+            name = ""

@@ -1,0 +1,57 @@
+"""Commands that train, and that look at what was trained."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import StagedCommand, given, settings
+from .group import main
+
+_OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they differ
+
+
+@main.command(cls=StagedCommand)
+@settings
+def train(**options: Any) -> None:
+    """Train with W simulated workers and record the bytes of every step."""
+    from ..trainer import train as run_training
+    from ..transport import is_first
+
+    run = run_training(**given(options))
+    if not options["quiet"] and is_first():
+        click.echo(run.summary())
+
+
+@main.command(cls=StagedCommand, context_settings={"default_map": _OF_VERIFY})
+@settings
+@click.option("--steps", default=50, show_default=True, help="Steps to compare.")
+def verify(quiet: bool, **options: Any) -> int:
+    """Hold a simulation to real processes: parameters, losses, and bytes on the real sends.
+
+    Exits with 0 if parameters agree and bytes are equal, else with 1.
+    """
+    from ..verify import verify as run_both
+
+    said = given(options)
+    verdict = run_both(say=(lambda text: None) if quiet else click.echo, **said)
+    if not quiet:
+        click.echo(verdict.summary())
+    return 0 if verdict.holds else 1
+
+
+@main.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
+@click.option("--device", help="auto, cpu, cuda or cuda:N.")
+def evaluate(checkpoint: Path, **options: Any) -> None:
+    """Print a checkpoint's loss and errors.
+
+    CHECKPOINT is a file, or a run's folder, which means its last.pt.
+    """
+    from ..evaluation import evaluate_checkpoint
+
+    measured = evaluate_checkpoint(checkpoint, given(options))
+    click.echo(f"validation loss     {measured['loss']:.4f}")
+    click.echo(f"validation error@1  {measured['error1']:.2f} %")
+    click.echo(f"validation error@5  {measured['error5']:.2f} %")

@@ -1,0 +1,50 @@
+"""Data sets by name.
+
+A split is held whole, as one uint8 tensor. Some sets are embedded and need no network; the others
+are read from files.
+"""
+
+from pathlib import Path
+
+from ..settings import unknown
+from .contract import Dataset, Split
+from .downloaded import DOWNLOADED, from_files
+from .embedded import EMBEDDED
+from .folder import image_folder
+from .order import epoch_order, worker_batches
+
+__all__ = ["Dataset", "Split", "about", "epoch_order", "load", "names", "worker_batches"]
+
+
+def names() -> list[str]:
+    """Return the names of all data sets."""
+    return sorted(about())
+
+
+def about() -> dict[str, str]:
+    """Return what each data set is."""
+    return {
+        "mnist5k": "5,000 handwritten digits of MNIST, 1x28x28, 10 classes; embedded",
+        "digits": "1,797 small handwritten digits, 1x8x8, 10 classes; embedded",
+        "cifar10": "60,000 photographs, 3x32x32, 10 classes; from --data-dir",
+        "cifar100": "60,000 photographs, 3x32x32, 100 classes; from --data-dir",
+        "mnist": "70,000 handwritten digits, 1x28x28, 10 classes; from --data-dir",
+        "fashion-mnist": "70,000 pictures of clothes, 1x28x28, 10 classes; from --data-dir",
+        "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
+    }
+
+
+def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:
+    """Return a data set.
+
+    Raises `SettingError` for an unknown name, and for files that are missing or damaged: it says
+    which, and where they must lie.
+    """
+    kind, colon, path = name.partition(":")
+    if kind == "imagefolder":
+        return image_folder(name, path, data_dir)
+    if colon or (name not in EMBEDDED and name not in DOWNLOADED):
+        raise unknown("dataset", name, names())
+    if name in EMBEDDED:
+        return EMBEDDED[name]()
+    return from_files(name, data_dir, download)
