@@ -64,6 +64,12 @@ class Elsewhere(RunFolder):
     def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing."""
 
+    def add_workers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
     def flush_steps(self) -> None:
         """Do nothing."""
 

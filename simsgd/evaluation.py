@@ -3,12 +3,14 @@
 Letters: B samples of a batch.
 """
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .config import Config
 from .experiment import Experiment
@@ -37,6 +39,34 @@ def evaluate(experiment: Experiment, model: nn.Module) -> dict[str, float]:
         missed += wrong(output, labels).cpu()
     error1, error5 = (100 * missed.double() / len(split)).tolist()
     return {"loss": loss / len(split), "error1": error1, "error5": error5}
+
+
+def evaluate_workers(experiment: Experiment) -> list[dict[str, float]]:
+    """Return what `evaluate` says of each worker's own model, with its own statistics."""
+    simulator = experiment.simulator
+    return [
+        evaluate(experiment, simulator.evaluation_model(worker=worker))
+        for worker in range(experiment.config.workers)
+    ]
+
+
+@torch.no_grad()
+def recalibrate_(experiment: Experiment, model: nn.Module, batches: int) -> None:
+    """Estimate a model's BatchNorm statistics anew, as the mean over the first training batches.
+
+    An average of models need not have the average of their statistics.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean
+        norm.train()
+    for x, _ in itertools.islice(experiment.epoch_batches(0), batches):
+        model(x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
 
 
 def evaluate_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, float]:

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .catalog import attribute, build_model, load, parse_config
 from .config import Config
-from .data import Dataset, epoch_order, worker_batches
+from .data import Dataset, epoch_index, epoch_order, parted, worker_batches
 from .data import load as load_data
 from .draw import Draw
 from .gradients.contract import Criterion
@@ -36,6 +37,7 @@ class Experiment:
     criterion: Criterion
     transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
     simulator: Simulator
+    parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
 
     @classmethod
     def of(cls, config: Config, transport: Transport | None = None) -> "Experiment":
@@ -51,12 +53,14 @@ class Experiment:
         _check_batch(config, len(dataset.train))
         module = load("models", config.model)
         model = _model(config, dataset)
+        parts = parted(config.partition, dataset.train.labels, config.workers, config.seed)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
         simulator = Simulator(
             model,
             criterion,
             regime=_regime(config, module, model),
             transport=transport,
+            samples=None if parts is None else torch.tensor([len(part) for part in parts]),
             **_recipe(config),
         )
         epochs = config.epochs or attribute(module, model, "epochs")
@@ -69,7 +73,9 @@ class Experiment:
             criterion=criterion,
             transforms=attribute(module, model, "input_transform") or {},
             simulator=simulator,
+            parts=parts,
         )
+        experiment._check_evaluation()
         experiment._try()
         return experiment._settled()
 
@@ -87,14 +93,35 @@ class Experiment:
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
 
-        They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
+        They depend on the seed, the epoch, B and the partition alone. An incomplete last batch is
+        dropped.
         """
-        order = epoch_order(len(self.dataset.train), self.config.seed, epoch)
-        size = self.batch
+        order = self._order(epoch)  # [batches, B]
         for number in range(start, self.batches):
-            index = order[number * size : (number + 1) * size].to(self.config.device)
+            index = order[number].to(self.config.device)
             images, labels = self.dataset.train.batch(index)
             yield self.prepared(images, "train", index, epoch), labels
+
+    def _order(self, epoch: int) -> Tensor:
+        """Return the samples of each global batch of an epoch, [batches, B]."""
+        seed, own = self.config.seed, self.config.worker_batch
+        if self.parts is None:
+            order = epoch_order(len(self.dataset.train), seed, epoch)
+            return order[: self.batches * self.batch].view(self.batches, self.batch)
+        rows = epoch_index(self.parts, self.batches * own, seed, epoch)  # [W, batches * own]
+        batches: Tensor = rows.unflatten(1, (self.batches, own)).transpose(
+            0, 1
+        )  # [batches, W, own]
+        return batches.flatten(1)
+
+    def _check_evaluation(self) -> None:
+        """Raise `SettingError` for an evaluation that has no effect."""
+        config, apart = self.config, self.simulator.exchange.parameters_per_worker
+        rule = f"has no effect with algorithm {config.algorithm}, whose workers share one model"
+        require(config.evaluate == "average" or apart, "evaluate", config.evaluate, rule)
+        norms = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        rule = "has no effect on a model without BatchNorm"
+        require(norms or not config.recalibrate_bn, "recalibrate_bn", None, rule)
 
     def _try(self) -> None:
         """Raise `SettingError` if the model cannot learn from the data."""

@@ -7,9 +7,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from .algorithm import named
 from .compressors import Compressor, composed
-from .config import Recipe
+from .exchange import ParameterExchange
 from .memory import Memory, Residual
+from .recipe import Recipe
 from .regime import Form, Regime, Settings, prune_warmup
 from .registry import build
 from .settings import SettingError, kept, require
@@ -83,12 +85,16 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
 def memory_name(recipe: Recipe, regime: Regime) -> str:
     """Return the spec of the memory: the recipe's, else the one that suits what is sent at first.
 
-    That is dgc for `prune`, residual for another biased compressor, none for an unbiased one.
+    That is dgc for `prune`, residual for another biased compressor, none for an unbiased one; where
+    workers speak of models it is never dgc, and none for an algorithm that remembers by itself.
     """
     if recipe.memory is not None:
         return recipe.memory
     settings = regime.at(0, 0)
-    if settings.get("prune"):
+    speaks = named(recipe.algorithm)
+    if speaks.remembers:
+        return "none"
+    if settings.get("prune") and not isinstance(speaks, ParameterExchange):
         return "dgc"
     return "residual" if needs_memory(composed(_spec(settings))) else "none"
 
@@ -109,6 +115,10 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
         rule = f"must be none with {spec}, which keeps what it does not send by itself"
         require(not composed(spec).remembers, "memory", name, rule)
     memory: Memory = _single("memory", name)
+    if isinstance(named(recipe.algorithm), ParameterExchange):
+        rule = f"takes over the momentum of gradients, which algorithm {recipe.algorithm} says not"
+        fix = "use residual or none"
+        require(not owns_momentum(memory), "memory", name, rule, fix)
     if recipe.lr_in_memory:
         holds = isinstance(memory, Residual)
         rule = "needs memory residual, which collects lr times the gradient"
@@ -127,6 +137,15 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
     """Return what a user should know of a combination that is allowed and seldom wanted."""
     spec, memory = _spec(regime.at(0, 0)), memory_name(recipe, regime)
     compressor = composed(spec)
+    speaks = named(recipe.algorithm)
+    theory = getattr(speaks, "only_unbiased", "")
+    if theory and compressor.biased:
+        return [
+            f"note: {recipe.algorithm} with {spec}, which is biased, has no theory: {theory} asks "
+            "for an unbiased compressor, and few entries make it diverge; choco takes any"
+        ]
+    if speaks.remembers:
+        return []
     if memory == "none" and needs_memory(compressor):
         return ["note: what is not sent is lost, for memory is none; residual would keep it"]
     if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:

@@ -3,13 +3,17 @@
 Letters: W workers, b samples each, n elements of one segment.
 """
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from .config import Config
+from .exchange import Gossip
 from .experiment import Experiment
 from .gradients.auto import engine_note
 from .method import notes
 from .settings import count, kept
+from .topology import topology
 
 
 def opening(experiment: Experiment) -> str:
@@ -18,6 +22,8 @@ def opening(experiment: Experiment) -> str:
     lines = [_header(experiment)]
     if config.prune or config.compressor:
         lines.append(_compression(experiment))
+    if config.algorithm != "allreduce":
+        lines.append(_algorithm(experiment))
     lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
     lines += notes(simulator.recipe, simulator.regime) + _of_short_runs(config)
     if simulator.steps:
@@ -35,6 +41,20 @@ def _header(experiment: Experiment) -> str:
         f"{config.workers} workers x {config.worker_batch} samples, "
         f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
     )
+
+
+def _algorithm(experiment: Experiment) -> str:
+    """Return how workers talk: the settings of the algorithm, and its graph."""
+    config, exchange = experiment.config, experiment.simulator.exchange
+    own: Any = exchange
+    known = [f"{f.name.replace('_', ' ')} {getattr(own, f.name)}" for f in fields(own)]
+    told = f"algorithm {config.algorithm}: " + ", ".join(known)
+    if isinstance(exchange, Gossip):
+        mixing = topology(exchange.topology, config.workers).at(0)
+        least, most = int(mixing.degree.min()), int(mixing.degree.max())
+        told += f" ({least if least == most else f'{least} to {most}'} neighbours"
+        told += f", spectral gap {mixing.spectral_gap:.4f})"
+    return told
 
 
 def _compression(experiment: Experiment) -> str:

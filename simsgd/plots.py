@@ -43,6 +43,7 @@ LABELS = {
     "relative_error": "relative compression error",
     "memory_norm": "norm of the memory",
     "ratio": "dense bytes / bytes sent",
+    "consensus_distance": "consensus distance",
     "seconds": "time (s)",
 }
 _colours = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9"]
@@ -98,7 +99,7 @@ def plot_results(
     with mpl.rc_context(_style):
         figure = _draw(panels, x, shown)
         if path is not None:
-            _save(figure, Path(path))
+            save(figure, Path(path))
     return figure
 
 
@@ -112,8 +113,7 @@ def _check(runs: Sequence[Any], x: str, shown: list[str], path: Path | str | Non
         if column not in columns:
             raise unknown("y", column, columns)
     if path is not None:
-        known = Path(path).suffix.lower() in (".png", ".svg", ".pdf")
-        require(known, "output", str(path), "must end in .png, .svg or .pdf")
+        check_output(path)
 
 
 def _curves(runs: Sequence[Run], x: str, column: str) -> list[Curve]:
@@ -205,7 +205,15 @@ def _across(axes: "Axes", curves: list[Curve], x: str) -> None:
     set_ticks(axes.xaxis, values, in_bytes=x == "bytes", whole=x != "bytes")
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def check_output(path: Path | str) -> None:
+    """Raise `SettingError` unless a figure can have this name."""
+    known = Path(path).suffix.lower() in (".png", ".svg", ".pdf")
+    require(known, "output", str(path), "must end in .png, .svg or .pdf")
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure. Raises `SettingError` for another suffix or a place that cannot be."""
+    check_output(path)
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     try:
         figure.savefig(path, dpi=200, metadata=metadata)

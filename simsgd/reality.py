@@ -31,6 +31,7 @@ class RealStep:
     sent: Tensor  # bytes of the buffers that each handed to the network, [W] int64
     weighed: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
     heard: list[Message]  # what was gathered on rank 0, in order, [W, ...] each
+    parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
 
 
 class Worker(ABC):
@@ -62,7 +63,8 @@ class OwnWorker(Worker):
         sent = self.transport.rows(self.transport.sent)
         self.transport.sent.zero_()
         heard, self.transport.heard = self.transport.heard or [], []
-        return RealStep(record.losses, sent, record.bytes.payload, heard)
+        ended = self.experiment.simulator.parameters()
+        return RealStep(record.losses, sent, record.bytes.payload, heard, ended)
 
 
 class TorchWorker(Worker):
@@ -101,7 +103,8 @@ class TorchWorker(Worker):
         sent = torch.tensor([sum(self.bytes)])
         self.bytes.clear()
         rows = self.transport.rows
-        return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [])
+        ended = {name: p.detach() for name, p in self.parallel.module.named_parameters()}
+        return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [], ended)
 
     def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
         """Return the optimizer with the settings that the regime has now."""
@@ -135,7 +138,9 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
     recipe, regime, batches = simulator.recipe, simulator.regime, experiment.batches
     methods = (Method.at(recipe, regime, step // batches, step) for step in range(steps))
     return (
-        config.memory == "none"
+        config.algorithm == "allreduce"
+        and not config.downlink
+        and config.memory == "none"
         and config.clip is None
         and config.accumulate == 1
         and config.weight_decay_at == "global"

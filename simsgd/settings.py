@@ -63,6 +63,15 @@ def kept(prune: float) -> float:
     return float(1 - Decimal(str(prune)))
 
 
+def names_file(spec: str) -> bool:
+    """Return whether a spec is the path of a file of numbers.
+
+    >>> names_file("ring.txt"), names_file("./mine.csv"), names_file("erdos-renyi:0.3")
+    (True, True, False)
+    """
+    return "/" in spec or spec.endswith((".txt", ".csv", ".edges"))
+
+
 def fits(value: object, kinds: Iterable[type]) -> bool:
     """Return whether a value is of one of the types; a whole number is a float, True no number."""
     known = {*kinds}

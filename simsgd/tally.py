@@ -62,11 +62,12 @@ class Tally:
         }
 
     def epoch_row(
-        self, epoch: int, step: int, workers: int, measured: dict[str, float]
+        self, epoch: int, step: int, workers: int, measured: dict[str, float], spread: float
     ) -> dict[str, Any]:
         """Return the row of epochs.csv for an epoch that ended with `step` steps done.
 
-        `measured` holds loss, error1 and error5 of the validation split.
+        `measured` holds loss, error1 and error5 of the validation split, and `spread` is the
+        consensus distance.
         """
         return {
             "epoch": epoch,
@@ -80,6 +81,7 @@ class Tally:
             "payload_bytes": round(self.payload_bytes / workers),
             "dense_bytes": self.dense_bytes,
             "network_bytes": round(self.network_bytes / workers),
+            "consensus_distance": spread,
             "seconds": self.seconds,
         }
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .config import Config
+from .data.partition import by_class, told
 from .elsewhere import Elsewhere, together
 from .environment import environment
-from .evaluation import evaluate, wrong
+from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment
 from .interrupt import Request, requests
 from .opening import opening
@@ -90,9 +91,25 @@ class Trainer:
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
         with self.progress:
             self.progress.say(opening(self.experiment))
+            self._tell_partition()
             for epoch in range(self.epoch, config.epochs):
                 self._train_epoch(epoch)
                 self._end_epoch()
+
+    def _tell_partition(self) -> None:
+        """Say and write how many samples of each class each worker has, where these are fixed."""
+        parts, dataset = self.experiment.parts, self.experiment.dataset
+        if parts is None or self.experiment.simulator.steps:
+            return
+        table = by_class(parts, dataset.train.labels, dataset.num_classes)
+        self.progress.say(told(table))
+        self.folder.add_partition(
+            [
+                {"worker": worker, "class": label, "samples": samples}
+                for worker, row in enumerate(table.tolist())
+                for label, samples in enumerate(row)
+            ]
+        )
 
     def _train_epoch(self, epoch: int) -> None:
         for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
@@ -132,11 +149,11 @@ class Trainer:
     def _end_epoch(self) -> None:
         experiment, tally = self.experiment, self.tally
         began = time.perf_counter()
-        model = experiment.simulator.evaluation_model(experiment.config.evaluate_buffers)
-        measured = evaluate(experiment, model)
+        measured = self._evaluated()
         tally.seconds += time.perf_counter() - began
         steps, workers = experiment.simulator.steps, experiment.config.workers
-        row = tally.epoch_row(self.epoch, steps, workers, measured)
+        spread = experiment.simulator.consensus_distance()
+        row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
         self.folder.add_epoch(row)
         self.progress.say(_line(row))
         is_best = measured["error1"] < self.best
@@ -144,6 +161,28 @@ class Trainer:
         tally.next_epoch()
         self.epoch, self.batch = self.epoch + 1, 0
         self._save(is_best)
+
+    def _evaluated(self) -> dict[str, float]:
+        """Return the measures of the averaged model, or the mean of those of all workers' own."""
+        experiment, whose = self.experiment, self.experiment.config.evaluate
+        if whose == "average":
+            return evaluate(experiment, self._averaged())
+        each = evaluate_workers(experiment)
+        rows = [
+            {"epoch": self.epoch, "worker": worker, **{f"val_{k}": v for k, v in one.items()}}
+            for worker, one in enumerate(each)
+        ]
+        self.folder.add_workers(rows)
+        if whose == "both":
+            return evaluate(experiment, self._averaged())
+        return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
+
+    def _averaged(self) -> nn.Module:
+        config = self.experiment.config
+        model = self.experiment.simulator.evaluation_model(config.evaluate_buffers)
+        if config.recalibrate_bn:
+            recalibrate_(self.experiment, model, config.recalibrate_bn)
+        return model
 
     def _write_steps(self) -> None:
         """Read the pending records, which waits for the device, and write their rows."""
@@ -180,7 +219,7 @@ class Trainer:
         simulator, config = self.experiment.simulator, self.experiment.config
         state = {
             "config": config.plain(),
-            "model": simulator.evaluation_model(config.evaluate_buffers).state_dict(),
+            "model": self._averaged().state_dict(),
             "simulator": simulator.state_dict(),
             "epoch": self.epoch,
             "batch": self.batch,

@@ -92,6 +92,12 @@ SETTINGS = [
     {"compressor": "threshold:0.01", "lr": 0.1},
     {"compressor": "powersgd:1", "memory": "residual", "lr": 0.1},
     {"compressor": "topk:0.3", "memory": "ef21", "lr": 0.1},
+    {"algorithm": "dpsgd", "topology": "exponential", "lr": 0.1, "momentum": 0.9},
+    {"algorithm": "choco", "compressor": "topk:0.2", "lr": 0.1, "consensus_stepsize": 0.2},
+    {"algorithm": "dcd", "compressor": "threshold:0.001", "topology": "star", "lr": 0.1},
+    {"algorithm": "local", "compressor": "topk:0.2", "local_steps": 4, "lr": 0.1},
+    {"algorithm": "fedavg", "local_steps": 2, "lr": 0.1, "optimizer": "Adam"},
+    {"algorithm": "diloco", "local_steps": 5, "lr": 0.01, "optimizer": "AdamW"},
 ]
 
 
@@ -121,7 +127,7 @@ def assert_same_state(state, wanted):
 
 
 @pytest.mark.parametrize("partial_sums", [True, False])
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.get("compressor", "prune"))
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_two_ranks_of_four_workers_are_one_process_of_eight(two, settings, partial_sums):
     simulator, record = alone(8, **settings)
     own, state = two(shared_out, 8, settings, partial_sums)
@@ -129,7 +135,7 @@ def test_two_ranks_of_four_workers_are_one_process_of_eight(two, settings, parti
     assert_same_state(state, simulator.state_dict())
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s.get("compressor", "prune"))
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_what_one_process_began_two_go_on_with(two, settings):
     simulator, _ = alone(8, **settings)
     begun = simulator.state_dict()

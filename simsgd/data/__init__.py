@@ -12,8 +12,19 @@ from .downloaded import DOWNLOADED, from_files
 from .embedded import EMBEDDED
 from .folder import image_folder
 from .order import epoch_order, worker_batches
+from .partition import epoch_index, parted
 
-__all__ = ["Dataset", "Split", "about", "epoch_order", "load", "names", "worker_batches"]
+__all__ = [
+    "Dataset",
+    "Split",
+    "about",
+    "epoch_index",
+    "epoch_order",
+    "load",
+    "names",
+    "parted",
+    "worker_batches",
+]
 
 
 def names() -> list[str]:

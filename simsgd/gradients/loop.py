@@ -25,11 +25,18 @@ class Loop(GradientEngine):
         losses, outputs = [], []
         for w in range(workers):
             own = {name: buffer[w] for name, buffer in after.items()}  # views, updated in place
+            read = self._read(params, w)
             with KeyedDropout(keys[w]):
-                loss, output = self.loss(params, own, x[w], y[w])
-            grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+                loss, output = self.loss(read, own, x[w], y[w])
+            grads = torch.autograd.grad(loss, list(read.values()), materialize_grads=True)
             for row, grad in zip(values.values(), grads, strict=True):
                 row[w].copy_(grad)
             losses.append(loss.detach())
             outputs.append(output)
         return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
+
+    def _read(self, params: Tensors, worker: int) -> Tensors:
+        """Return the parameters at which a worker takes its gradient."""
+        if not self.per_worker:
+            return params
+        return {name: p[worker].detach().requires_grad_() for name, p in params.items()}

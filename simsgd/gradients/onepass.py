@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..registry import register
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .agreement import Batch, compare, judged
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
 from .folded import Folded
@@ -37,9 +37,15 @@ class OnePass(GradientEngine):
     """
 
     def __init__(
-        self, model: torch.nn.Module, criterion: Criterion, chunk: int | str = "auto"
+        self,
+        model: torch.nn.Module,
+        criterion: Criterion,
+        chunk: int | str = "auto",
+        per_worker: bool = False,
     ) -> None:
-        super().__init__(model, criterion, chunk)
+        super().__init__(model, criterion, chunk, per_worker)
+        rule = "needs parameters that all workers share, and here each has its own"
+        require(not per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
         self._largest: dict[Any, int] = {}  # of one worker, by the shape of its batch
 
     def __call__(
