@@ -96,7 +96,7 @@ class Tuning:
         left.plot(self.best, self.contraction[at], "o", color="#D55E00", markersize=8)
         left.set(xscale="log", xlabel="consensus step size", ylabel="contraction per round")
         low = min(self.contraction)
-        left.set_ylim(low - 0.1 * (1.02 - low), 1.02 + 0.1 * (1.02 - low))
+        left.set_ylim(low - 0.15 * (1 - low) - 1e-4, 1 + 0.6 * (1 - low) + 1e-4)
         near = sorted({max(0, at - 4), at, min(len(self.stepsizes) - 1, at + 2)})
         for place, look in zip(near, ("--", "-", "-."), strict=False):
             label = f"{self.stepsizes[place]:g}" + (" (best)" if place == at else "")
