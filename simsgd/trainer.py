@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .config import Config
 from .data.partition import by_class, told
-from .elsewhere import Elsewhere, together
+from .elsewhere import Elsewhere, restarted, together
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment
@@ -30,7 +30,7 @@ from .tally import Tally, layer_rows
 from .transport import RankLost, is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
-    "resume", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
+    "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
 }  # fmt: skip
 
 
@@ -254,6 +254,10 @@ def _due(step: int, every: int) -> bool:
 
 def _config(given: Mapping[str, Any]) -> Config:
     asked = Config.of(given)
+    again = restarted(asked)
+    if again is not None and asked.resume is None:
+        asked = dataclasses.replace(asked, resume=again, overwrite=False)
+        given = {**given, "overwrite": False}
     if asked.resume is None:
         return asked
     folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume

@@ -1,4 +1,5 @@
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -265,6 +266,46 @@ def test_when_a_process_is_killed_the_other_ends_and_the_run_can_go_on(tmp_path,
     losses = run.steps["loss"].tolist()
     assert len(losses) >= len(whole.steps)
     assert losses[: len(whole.steps)] == pytest.approx(whole.steps["loss"].tolist(), rel=1e-9)
+
+
+def children(process):
+    """Return the processes that a process started and that still live."""
+    tasks = Path(f"/proc/{process.pid}/task")
+    return [int(p) for task in tasks.iterdir() for p in (task / "children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_run_anew_where_its_checkpoint_is(tmp_path):
+    words = ["--model", "mlp", "--model-config", "hidden=16", "--dataset", "digits", "--device"]
+    words += ["cpu", "--workers", "4", "--compressor", "randomk:0.1", "--epochs", "12"]
+    words += ["--dtype", "float64", "--checkpoint-every", "10", "--quiet", "--name", "elastic"]
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "--max-restarts", "1", "-m", "simsgd", "train", *words, "--runs-dir", str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=Path(__file__).parents[1],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    wait_for(tmp_path / "elastic/last.pt", agent)
+    os.kill(children(agent)[-1], signal.SIGKILL)
+    _, said = agent.communicate(timeout=120)
+    assert agent.returncode == 0, said
+    run = simsgd.Run(tmp_path / "elastic")
+    assert "resumed after step" in run.log
+    settings = {**TINY, "batch_size": None, "prune": None, "compressor": "randomk:0.1"}
+    whole = simsgd.train(**{**settings, "runs_dir": tmp_path, "epochs": 12, "name": "whole"})
+    assert run.steps["step"].tolist() == whole.steps["step"].tolist()
+    assert run.steps["loss"].tolist() == pytest.approx(whole.steps["loss"].tolist(), rel=1e-9)
+    assert run.steps["payload_bytes"].tolist() == whole.steps["payload_bytes"].tolist()
+
+
+def test_a_run_that_may_be_started_anew_needs_a_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    with pytest.raises(SettingError, match="name is needed with torchrun --max-restarts"):
+        simsgd.train(**TINY, runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 HOOKS = [
