@@ -8,6 +8,7 @@ Letters: W workers, b samples each, B = W * b, T tokens of a sample, V words of 
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,13 +61,14 @@ def _copied(model: nn.Module, samples: int) -> nn.Module:
 
 def _torchs(model: nn.Module) -> nn.Module | None:
     """Return the same language model made of torch.nn.LSTM; None for any other model."""
-    sizes = [m.weight.shape for m in model.modules() if isinstance(m, nn.Embedding)]
-    layers = getattr(model, "layers", None)
-    if not sizes or not hasattr(model, "carried") or layers is None:
+    layers: Any = getattr(model, "layers", None)
+    tables = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+    if not tables or not hasattr(model, "carried") or layers is None:
         return None
+    words, inputs = tables[0].weight.shape
     last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
-    tied = last.weight is next(m.weight for m in model.modules() if isinstance(m, nn.Embedding))
-    return _TorchsLSTM(*sizes[0], last.in_features, len(layers), tied)
+    tied = last.weight is tables[0].weight
+    return _TorchsLSTM(words, inputs, last.in_features, len(layers), tied)
 
 
 class _TorchsLSTM(nn.Module):

@@ -44,12 +44,17 @@ def rows_of(
         {
             **known,
             key: name,
-            "ratio": statistics.median(s / f for s, f in zip(spent, floor, strict=True)),
+            "ratio": ratio(spent, floor),
             **milliseconds(spent),
             "rounds": len(spent),
         }
         for name, spent in seconds.items()
     ]
+
+
+def ratio(spent: Sequence[float], floor: Sequence[float]) -> float:
+    """Return the median over rounds of the seconds spent over those of the floor."""
+    return statistics.median(s / f for s, f in zip(spent, floor, strict=True))
 
 
 def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
