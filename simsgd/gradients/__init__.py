@@ -3,7 +3,7 @@
 Importing this package registers all of them.
 """
 
-from . import auto, loop, onepass, vmap
+from . import auto, loop, onepass, threads, vmap
 from .contract import GradientEngine, Gradients
 
-__all__ = ["GradientEngine", "Gradients", "auto", "loop", "onepass", "vmap"]
+__all__ = ["GradientEngine", "Gradients", "auto", "loop", "onepass", "threads", "vmap"]
