@@ -41,7 +41,8 @@ class Recipe:
         "auto",
         "workers",
         "How per-worker gradients are computed: onepass, vmap, loop, threads, or the fastest that "
-        "can take the model; all give the same numbers.",
+        "can take the model, by a rule (auto) or by measuring on the first batch (tune); compiled "
+        "is vmap through torch.compile. All give the same numbers.",
     )
     worker_chunk: str | int = setting(
         "auto",

@@ -16,14 +16,14 @@ from ..bill import columns
 from ..draw import Draw
 from ..environment import environment
 from ..experiment import device_of
-from ..gradients.auto import Auto
-from ..registry import find, names
+from ..registry import find
 from ..settings import SettingError
 from .cases import CASES, QUICK, Task, selected, task_of
 from .floors import PARTS, PLAIN, floors
 from .turns import Work, rows_of, taking_turns
 
 FLOORS = (PLAIN, PARTS)  # of a language model also torch.nn.LSTM
+TIMED = ("auto", "onepass", "vmap", "loop", "threads")  # tune is one of them, compiled takes long
 _WORKERS = (4, 16, 64)
 _ROUNDS, _ENOUGH = 21, 15.0  # rounds at most, and seconds after which they are enough
 
@@ -80,7 +80,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _engines(task: Task, notes: list[str]) -> dict[str, Work]:
     """Return the engines that take the task; the reasons of those that decline go to `notes`."""
     works = {}
-    for name in _names():
+    for name in TIMED:
         work = _engine(name, task)
         try:
             work()
@@ -89,11 +89,6 @@ def _engines(task: Task, notes: list[str]) -> dict[str, Work]:
             continue
         works[name] = work
     return works
-
-
-def _names() -> list[str]:
-    """Return the engines by name, what is chosen by itself first."""
-    return sorted(names("engine"), key=lambda name: (find("engine", name) is not Auto, name))
 
 
 def _engine(name: str, task: Task) -> Work:
