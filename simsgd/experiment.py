@@ -18,6 +18,7 @@ from .config import Config
 from .data import Dataset, epoch_index, epoch_order, parted, worker_batches
 from .data import load as load_data
 from .draw import Draw
+from .gradients.auto import Auto
 from .gradients.contract import Criterion
 from .regime import Regime
 from .settings import SettingError, require
@@ -142,7 +143,7 @@ class Experiment:
 
         A resumed run has it in its config.json, and so makes no other choice.
         """
-        if self.config.engine != "auto":
+        if not isinstance(self.simulator.engine, Auto):
             return self
         engine = self.simulator.engine_for(*next(self.epoch_batches(0)))
         return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))

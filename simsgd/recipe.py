@@ -41,8 +41,9 @@ class Recipe:
     engine: str = setting(
         "auto",
         "workers",
-        "How per-worker gradients are computed: onepass, vmap, loop, or the fastest that can take "
-        "the model; all give the same numbers.",
+        "How per-worker gradients are computed: onepass, vmap, loop, threads, or the fastest that "
+        "can take the model, by a rule (auto) or by measuring on the first batch (tune); compiled "
+        "is vmap through torch.compile. All give the same numbers.",
     )
     worker_chunk: str | int = setting(
         "auto",
@@ -248,9 +249,9 @@ class Recipe:
             object.__setattr__(self, "worker_chunk", chunk := int(chunk))
         good = chunk == "auto" or (isinstance(chunk, int) and chunk >= 1)
         require(good, "worker_chunk", chunk, "must be a number of at least 1, or auto")
-        idle = self.engine == "loop" and chunk != "auto"
+        idle = self.engine in ("loop", "threads") and chunk != "auto"
         fix = "leave it out, or use engine onepass or vmap"
-        require(not idle, "worker_chunk", chunk, "has no effect with engine loop", fix)
+        require(not idle, "worker_chunk", chunk, f"has no effect with engine {self.engine}", fix)
 
     def _check_contradictions(self) -> None:
         if self.clip is not None and self.clip == float("inf"):

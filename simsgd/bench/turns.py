@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -26,6 +27,34 @@ def taking_turns(
             if turn > 0:  # the first one allocates memory
                 seconds[name].append(spent)
     return seconds
+
+
+def rows_of(
+    seconds: Mapping[str, Sequence[float]],
+    floors: Sequence[str],
+    known: Mapping[str, Any],
+    key: str,
+) -> list[dict[str, Any]]:
+    """Return a row for each work, its name under `key`, with what is `known` of all.
+
+    `ratio` is the median over rounds of its time over that of the best floor in the same round.
+    """
+    floor = min((seconds[name] for name in floors), key=statistics.median)
+    return [
+        {
+            **known,
+            key: name,
+            "ratio": ratio(spent, floor),
+            **milliseconds(spent),
+            "rounds": len(spent),
+        }
+        for name, spent in seconds.items()
+    ]
+
+
+def ratio(spent: Sequence[float], floor: Sequence[float]) -> float:
+    """Return the median over rounds of the seconds spent over those of the floor."""
+    return statistics.median(s / f for s, f in zip(spent, floor, strict=True))
 
 
 def milliseconds(seconds: Sequence[float]) -> dict[str, float]:

@@ -59,6 +59,26 @@ _json = click.option(
 )
 
 
+_plot = click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also draw the rows: .png, .svg or .pdf.",
+)
+_model = click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="Only this; repeatable."
+)
+_workers = click.option(
+    "--workers", multiple=True, type=int, metavar="W", help="Only this; repeatable."
+)
+_batch = click.option(
+    "--batch", "batches", multiple=True, type=int, metavar="b", help="Only this; repeatable."
+)
+_quick = click.option(
+    "--quick", is_flag=True, help="Small models and few workers: a check, no result."
+)
+
+
 def _reported(measured: dict[str, Any], text: str, file: TextIO | None) -> None:
     if file is not None:
         file.write(json.dumps(measured, indent=2) + "\n")
@@ -78,13 +98,11 @@ def bench_compressors(quick: bool, device: str, file: TextIO | None) -> None:
 
 
 @bench.command("engines")
-@click.option("--quick", is_flag=True, help="Small models and few workers: a check, no result.")
+@_quick
 @_device
-@click.option("--model", "models", multiple=True, metavar="NAME", help="Only this; repeatable.")
-@click.option("--workers", multiple=True, type=int, metavar="W", help="Only this; repeatable.")
-@click.option(
-    "--batch", "batches", multiple=True, type=int, metavar="b", help="Only this; repeatable."
-)
+@_model
+@_workers
+@_batch
 @_json
 def bench_engines(
     quick: bool,
@@ -99,3 +117,53 @@ def bench_engines(
 
     measured = measure(quick, device, models, workers, batches)
     _reported(measured, told(measured), file)
+
+
+@bench.command("step")
+@_quick
+@_device
+@_model
+@_workers
+@_batch
+@click.option("--processes/--no-processes", default=True, help="Real processes too, up to 16.")
+@_plot
+@_json
+def bench_step(
+    quick: bool,
+    device: str,
+    models: tuple[str, ...],
+    workers: tuple[int, ...],
+    batches: tuple[int, ...],
+    processes: bool,
+    plot: Path | None,
+    file: TextIO | None,
+) -> None:
+    """Time a whole training step beside plain SGD, a loop over workers, and real processes."""
+    from ..bench.figures import check_suffix, draw_steps
+    from ..bench.step import measure, told
+
+    check_suffix(plot)
+    measured = measure(quick, device, models, workers, batches, processes)
+    _reported(measured, told(measured), file)
+    if plot is not None:
+        draw_steps(measured["rows"], plot)
+
+
+@bench.command("scaling")
+@_quick
+@_device
+@_workers
+@_plot
+@_json
+def bench_scaling(
+    quick: bool, device: str, workers: tuple[int, ...], plot: Path | None, file: TextIO | None
+) -> None:
+    """Time a training step over workers at a fixed global batch, and over parameters."""
+    from ..bench.figures import check_suffix, draw_scaling
+    from ..bench.scaling import measure, told
+
+    check_suffix(plot)
+    measured = measure(quick, device, workers)
+    _reported(measured, told(measured), file)
+    if plot is not None:
+        draw_scaling(measured["rows"], plot)

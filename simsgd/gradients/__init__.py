@@ -3,7 +3,17 @@
 Importing this package registers all of them.
 """
 
-from . import auto, loop, onepass, vmap
+from . import auto, compiled, loop, onepass, threads, tune, vmap
 from .contract import GradientEngine, Gradients
 
-__all__ = ["GradientEngine", "Gradients", "auto", "loop", "onepass", "vmap"]
+__all__ = [
+    "GradientEngine",
+    "Gradients",
+    "auto",
+    "compiled",
+    "loop",
+    "onepass",
+    "threads",
+    "tune",
+    "vmap",
+]

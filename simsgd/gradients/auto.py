@@ -17,6 +17,7 @@ from ..settings import SettingError
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
 from .loop import Loop
 from .onepass import OnePass
+from .threads import Threads
 from .vmap import Vmap
 
 _ORDER = {  # engines by device and by what the model is made of, the fastest first
@@ -36,10 +37,11 @@ _ORDER_PER_WORKER = {  # the same, where each worker has parameters of its own
     ("other", "recurrent layers"): ("loop",),
 }
 _TRIED = 2  # workers on which it is tried whether vmap takes a model
-_ENGINES: dict[str, Callable[..., GradientEngine]] = {
+ENGINES: dict[str, Callable[..., GradientEngine]] = {
     "onepass": OnePass,
     "vmap": Vmap,
     "loop": Loop,
+    "threads": Threads,
 }
 
 
@@ -81,9 +83,9 @@ class Auto(GradientEngine):
         """
         why_not = []
         for name in order(self.model, x.device.type, self.per_worker):
-            engine = _ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
+            engine = ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
             try:
-                _try_out(engine, params, buffers, x, y, keys)
+                try_out(engine, params, buffers, x, y, keys)
             except Declined as reason:
                 why_not.append(f"{name} declines: {reason}")
                 continue
@@ -112,9 +114,10 @@ def order(model: nn.Module, device: str, per_worker: bool = False) -> tuple[str,
     return table["cpu" if device == "cpu" else "other", kind]
 
 
-def _try_out(
+def try_out(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
 ) -> None:
+    """Raise `Declined` if the engine cannot take the model."""
     if isinstance(engine, OnePass):
         engine.try_out(params, buffers, x, y, keys)
     elif isinstance(engine, Vmap):

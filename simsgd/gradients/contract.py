@@ -67,8 +67,18 @@ class GradientEngine(ABC):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return one worker's mean loss and output; buffers are updated in place."""
-        output = torch.func.functional_call(self.model, (params, buffers), (x,))
+        output = self.output(params, buffers, x)
         return self.criterion(output, y), output.detach()
+
+    def output(self, params: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
+        """Return the model's output; parameters that are its own already need not be put in."""
+        own = dict(self.model.named_parameters())
+        given = {name: p for name, p in params.items() if own.get(name) is not p} | buffers
+        if not given:
+            plain: Tensor = self.model(x)
+            return plain
+        output: Tensor = torch.func.functional_call(self.model, given, (x,))
+        return output
 
     def space(self, params: Tensors, workers: int) -> Tensors:
         """Return {name: [L, *shape]} to write gradients to; the same memory at every call.

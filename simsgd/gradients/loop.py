@@ -22,18 +22,32 @@ class Loop(GradientEngine):
         workers = len(keys)
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         values = self.space(params, workers)
-        losses, outputs = [], []
-        for w in range(workers):
-            own = {name: buffer[w] for name, buffer in after.items()}  # views, updated in place
-            read = self._read(params, w)
-            with KeyedDropout(keys[w]):
-                loss, output = self.loss(read, own, x[w], y[w])
-            grads = torch.autograd.grad(loss, list(read.values()), materialize_grads=True)
-            for row, grad in zip(values.values(), grads, strict=True):
-                row[w].copy_(grad)
-            losses.append(loss.detach())
-            outputs.append(output)
+        done = [self.one(w, params, after, values, x[w], y[w], keys[w]) for w in range(workers)]
+        losses, outputs = zip(*done, strict=True)
         return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
+
+    def one(
+        self,
+        w: int,
+        params: Tensors,
+        buffers: Tensors,
+        values: Tensors,
+        x: Tensor,
+        y: Tensor,
+        key: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return worker `w`'s loss and output for its `x` [b, ...], `y` [b, ...] and `key`.
+
+        Its row of `values` gets the gradient, and its row of `buffers` what the model leaves there.
+        """
+        own = {name: buffer[w] for name, buffer in buffers.items()}  # views, updated in place
+        read = self._read(params, w)
+        with KeyedDropout(key):
+            loss, output = self.loss(read, own, x, y)
+        grads = torch.autograd.grad(loss, list(read.values()), materialize_grads=True)
+        for row, grad in zip(values.values(), grads, strict=True):
+            row[w].copy_(grad)
+        return loss.detach(), output
 
     def _read(self, params: Tensors, worker: int) -> Tensors:
         """Return the parameters at which a worker takes its gradient."""

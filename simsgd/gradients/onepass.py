@@ -109,7 +109,7 @@ class OnePass(GradientEngine):
         samples = x.flatten(0, 1)  # [L * b, ...]
         folded = Folded(rows, buffers, keys, len(samples))
         with folded:
-            output = self._output(params, folded.shared, samples)
+            output = self.output(params, folded.shared, samples)
         output = output.unflatten(0, (len(keys), -1))
         losses = self._losses(output, y)
         found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
@@ -117,16 +117,6 @@ class OnePass(GradientEngine):
         folded.check_buffers()
         rows.finish()
         return losses.detach(), output.detach(), folded.largest
-
-    def _output(self, params: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
-        """Return the model's output; parameters that are its own already need not be put in."""
-        own = dict(self.model.named_parameters())
-        given = {name: p for name, p in params.items() if own.get(name) is not p} | buffers
-        if not given:
-            plain: Tensor = self.model(x)
-            return plain
-        output: Tensor = torch.func.functional_call(self.model, given, (x,))
-        return output
 
     def _losses(self, output: Tensor, y: Tensor) -> Tensor:
         """Return each worker's mean loss [L] of `output` [L, b, ...]."""

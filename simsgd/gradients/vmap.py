@@ -49,12 +49,23 @@ class Vmap(GradientEngine):
 
         Raises `SettingError` for a model with a part that does not batch under vmap.
         """
-        shared = {name: parameter.detach() for name, parameter in params.items()}
         try:
-            values, (loss, (output, after)) = self._mapped(shared, buffers, x, y, keys)
+            return self.attempt(params, buffers, x, y, keys)
         except RuntimeError as wrong:
+            shared = {name: parameter.detach() for name, parameter in params.items()}
             raise self._explained(wrong, shared, buffers, x, y, keys) from wrong
+
+    def attempt(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return what a call does, with torch's own errors."""
+        shared = {name: parameter.detach() for name, parameter in params.items()}
+        values, (loss, (output, after)) = self._mapped(shared, buffers, x, y, keys)
         return Gradients(values, loss, output, after)
+
+    def compile_(self) -> None:
+        """Let `torch.compile` translate the call, when it is made."""
+        self._mapped = torch.compile(self._mapped)
 
     def _one_worker(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor

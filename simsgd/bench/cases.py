@@ -1,0 +1,121 @@
+"""What benches run: models, the batch of one worker, and random samples for them.
+
+A model that is not in this installation is left out, and named.
+
+Letters: W workers, b samples each, B = W * b, T tokens of a sample, V words of a vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..catalog import attribute, build_model, load, parse_config
+from ..catalog import names as names_in
+from ..gradients.contract import Criterion
+from ..settings import require, unknown
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and the batch of one worker."""
+
+    model: str
+    config: str
+    input_shape: tuple[int, ...]
+    batch: int  # b
+    workers: int = 4  # W
+    vocabulary: int = 0  # V of a language model, whose samples are T tokens; 0: images
+
+    @property
+    def name(self) -> str:
+        """The model and its settings."""
+        return f"{self.model} {self.config}".strip()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A case made real."""
+
+    model: nn.Module
+    criterion: Criterion
+    x: Tensor  # [W, b, ...]
+    y: Tensor  # [W, b], of a language model [W, b, T]
+
+    @property
+    def whole(self) -> tuple[Tensor, Tensor]:
+        """The global batch, [B, ...] each."""
+        return self.x.flatten(0, 1), self.y.flatten(0, 1)
+
+
+MLP = Case("mlp", "", (1, 28, 28), 32)
+LENET = Case("lenet", "", (1, 28, 28), 8)
+RESNET = Case("resnet", "depth=20", (3, 32, 32), 8)
+CASES = (
+    MLP,
+    LENET,
+    replace(LENET, batch=32),
+    RESNET,
+    replace(RESNET, batch=32),
+    Case("resnet9", "", (3, 32, 32), 4),
+    Case("lstm_lm", "", (32,), 8, vocabulary=1000),
+)
+QUICK = (replace(MLP, batch=4), Case("resnet", "depth=8", (3, 8, 8), 2))
+MODELS = tuple(dict.fromkeys(case.model for case in CASES))
+
+
+def selected(
+    cases: Sequence[Case],
+    workers: Sequence[int],
+    models: Sequence[str] = (),
+    batches: Sequence[int] = (),
+) -> tuple[list[Case], list[str]]:
+    """Return the cases for each number of workers, and a note on models that are not here.
+
+    `models` and `batches`, unless empty, leave out all others. Raises `SettingError` for a model
+    of no case and for a number below 1.
+    """
+    for model in models:
+        if model not in MODELS:
+            raise unknown("model", model, MODELS)
+    require(all(w >= 1 for w in workers), "workers", list(workers), "must be at least 1")
+    require(all(b >= 1 for b in batches), "batch", list(batches), "must be at least 1")
+    chosen = [
+        replace(case, workers=w)
+        for case in cases
+        for w in workers
+        if (not models or case.model in models) and (not batches or case.batch in batches)
+    ]
+    here = set(names_in("models"))
+    missing = dict.fromkeys(case.model for case in chosen if case.model not in here)
+    notes = [
+        f"{model} is left out: this installation has no model of that name" for model in missing
+    ]
+    return [case for case in chosen if case.model in here], notes
+
+
+def task_of(case: Case, device: str) -> Task:
+    """Return the model with its first weights, always the same, and W * b random samples."""
+    classes, shape = case.vocabulary or 10, (case.workers, case.batch)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build_model(case.model, parse_config(case.config), classes, case.input_shape)
+    generator = torch.Generator().manual_seed(0)
+    if case.vocabulary:
+        x, y = torch.randint(classes, (2, *shape, *case.input_shape), generator=generator)
+    else:
+        x = torch.randn(*shape, *case.input_shape, generator=generator)
+        y = torch.randint(classes, shape, generator=generator)
+    criterion = attribute(load("models", case.model), model, "criterion", F.cross_entropy)
+    return Task(begun(model, case.batch).to(device).train(), criterion, x.to(device), y.to(device))
+
+
+def begun(model: nn.Module, samples: int) -> nn.Module:
+    """Return the model; one that carries a state stands before the first of `samples` texts."""
+    begin: Any = getattr(model, "begin", None)
+    if begin is not None:
+        begin(samples)
+    return model

@@ -1,0 +1,101 @@
+"""Figures of benches: how many times plain SGD a step takes, and how that grows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..settings import SettingError, require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+_SUFFIXES = (".png", ".svg", ".pdf")
+_COLOURS = ["#666666", "#bbbbbb", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
+_NAMES = {"workers": "workers W, at one global batch", "parameters": "parameters P"}
+
+
+def check_suffix(path: Path | None) -> None:
+    """Raise `SettingError` for a figure that could not be written, before anything is timed."""
+    known = path is None or path.suffix.lower() in _SUFFIXES
+    require(known, "plot", str(path), "must end in .png, .svg or .pdf")
+    here = path is None or path.parent.is_dir()
+    require(here, "plot", str(path), "names a folder that does not exist")
+
+
+def draw_steps(rows: Sequence[Row], path: Path) -> None:
+    """Draw a panel for each case, a bar for each kind of step: times the best plain step."""
+    cases = list(dict.fromkeys((row["model"], row["workers"], row["batch"]) for row in rows))
+    kinds = list(dict.fromkeys(row["step"] for row in rows))
+    figure, panels = _panels(len(cases), 0.32 * len(kinds) + 0.75)
+    for panel, case in zip(panels, cases, strict=True):
+        shown = [row for row in rows if (row["model"], row["workers"], row["batch"]) == case]
+        _bars(panel, shown, kinds)
+        panel.set_title("{}, W = {}, b = {}".format(*case), loc="left", fontsize=9)
+    panels[-1].set_xlabel("times the best plain SGD step of the same global batch")
+    _save(figure, path)
+
+
+def draw_scaling(rows: Sequence[Row], path: Path) -> None:
+    """Draw the milliseconds of a step over workers and over parameters, with least and most."""
+    over = list(dict.fromkeys(row["over"] for row in rows))
+    figure, panels = _panels(len(over), 2.8)
+    for panel, name in zip(panels, over, strict=True):
+        shown = [row for row in rows if row["over"] == name]
+        x, ms = [row[name] for row in shown], [row["ms"] for row in shown]
+        plain = [row["ms"] / row["ratio"] for row in shown]
+        panel.fill_between(
+            x,
+            [r["ms_min"] for r in shown],
+            [r["ms_max"] for r in shown],
+            color="#0072B2",
+            alpha=0.15,
+        )
+        panel.plot(x, ms, "o-", color="#0072B2", label="simsgd --prune 0.999")
+        panel.plot(x, plain, "s--", color="#666666", label="plain SGD")
+        panel.set(xscale="log", xlabel=_NAMES[name], ylabel="ms a step")
+        panel.set_xticks(x, [f"{value:,}" for value in x])
+        panel.minorticks_off()
+        if name == "parameters":
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
+        else:
+            panel.set_ylim(0, 1.1 * max(row["ms_max"] for row in shown))
+        panel.set_title(_title(shown, name), loc="left", fontsize=9)
+        panel.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def _title(rows: Sequence[Row], over: str) -> str:
+    if over == "workers":
+        return f"{rows[0]['model']}, {rows[0]['workers'] * rows[0]['batch']} samples a step"
+    return f"mlp, W = {rows[0]['workers']}, b = {rows[0]['batch']}"
+
+
+def _panels(count: int, height: float) -> "tuple[Figure, list[Axes]]":
+    from ..figure import NotebookFigure  # here: it imports matplotlib
+
+    figure = NotebookFigure(6.4, height * count)
+    panels = list(figure.subplots(count, 1, squeeze=False)[:, 0])
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+    return figure, panels
+
+
+def _bars(panel: "Axes", rows: Sequence[Row], kinds: Sequence[str]) -> None:
+    for place, row in enumerate(reversed(rows)):
+        colour = _COLOURS[kinds.index(row["step"]) % len(_COLOURS)]
+        panel.barh(place, row["ratio"], color=colour, height=0.72)
+        panel.text(row["ratio"], place, f" {row['ratio']:.2f}", va="center", fontsize=8)
+    panel.axvline(1, color="#222222", linewidth=0.8)
+    panel.set_yticks(range(len(rows)), [row["step"] for row in reversed(rows)])
+    panel.set_xlim(0, 1.12 * max(row["ratio"] for row in rows))
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as wrong:
+        raise SettingError("plot", str(path), f"cannot be written ({wrong.strerror})") from wrong

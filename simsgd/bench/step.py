@@ -1,0 +1,130 @@
+"""How long a whole training step takes, beside those that do the same in other ways.
+
+Set against one plain momentum SGD step of the same global batch, whole and in W parts, are the
+step with deep gradient compression and the step that sends everything; a loop over workers with
+Python compression tensor by tensor, as older codes have it; and W processes of torch's
+DistributedDataParallel over gloo, which send everything, too. All but the processes take turns in
+one process; those run after the others, as they would disturb them.
+
+Letters: W workers, b samples each, B = W * b.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..bill import columns
+from ..environment import environment
+from ..experiment import device_of
+from ..processes import Put, launch
+from ..reality import with_own_buffers
+from ..settings import kept
+from ..simulator import Simulator
+from ..transport import Distributed
+from .cases import CASES, QUICK, Case, Task, selected, task_of
+from .floors import floors
+from .older import OlderStep
+from .turns import Work, rows_of, taking_turns
+
+PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
+OLDER, PROCESSES = "loop, compressed in Python", "W processes, DDP over gloo"
+_PRUNE = 0.999
+_WORKERS = (16,)
+_MOST_PROCESSES = 16
+_ROUNDS, _ENOUGH = 21, 20.0  # rounds at most, and seconds after which they are enough
+
+
+def measure(
+    quick: bool = False,
+    device: str = "cpu",
+    models: Sequence[str] = (),
+    workers: Sequence[int] = (),
+    batches: Sequence[int] = (),
+    processes: bool = True,
+) -> dict[str, Any]:
+    """Return {"machine": ..., "rows": [...]}, one row a model, W, b and kind of step.
+
+    `models`, `workers` W and `batches` b leave out all others; `processes` are those of
+    DistributedDataParallel, on the CPU and for up to 16 workers. A row has the median, least and
+    most of its milliseconds, and the median over rounds of its ratio to the best plain step.
+    """
+    device = device_of(device)
+    some = workers or ((2,) if quick else _WORKERS)
+    cases, notes = selected(QUICK if quick else CASES, some, models, batches)
+    rounds, rows = 3 if quick else _ROUNDS, []
+    for case in cases:
+        lowest = floors(task_of(case, device), step=True)
+        seconds = taking_turns(lowest | _works(case, device), device, rounds, _ENOUGH)
+        if processes and device == "cpu" and case.workers <= _MOST_PROCESSES:
+            done = len(seconds[PRUNED])
+            [seconds[PROCESSES]] = launch(_as_process, case.workers, case, done)
+        known = {"model": case.name, "workers": case.workers, "batch": case.batch}
+        rows += rows_of(seconds, list(lowest), known, "step")
+    return {"machine": environment(device), "rows": rows} | ({"notes": notes} if notes else {})
+
+
+def told(measured: dict[str, Any]) -> str:
+    """Return the rows as a text."""
+    machine = measured["machine"]
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    parts = [f"{machine['machine']}, {threads}, torch {machine['torch']}"]
+    cases = dict.fromkeys((row["model"], row["workers"], row["batch"]) for row in measured["rows"])
+    for case in cases:
+        model, workers, batch = case
+        rows = [r for r in measured["rows"] if (r["model"], r["workers"], r["batch"]) == case]
+        head = f"{model}, W = {workers}, b = {batch}, median of {rows[0]['rounds']} rounds"
+        parts.append(f"{head}\n{_table(rows)}")
+    return "\n\n".join([*parts, *measured.get("notes", [])])
+
+
+def pruned(task: Task) -> Simulator:
+    """Return a simulator of the task with memory dgc and 99.9 % pruned from the first step on."""
+    return simulator(task, prune=_PRUNE, warmup=False)
+
+
+def simulator(task: Task, **settings: Any) -> Simulator:
+    """Return a simulator of the task with momentum SGD."""
+    own = {"workers": len(task.x), "lr": 1e-3, "momentum": 0.9, **settings}
+    return Simulator(task.model, task.criterion, **own)
+
+
+def step_of(task: Task, simulated: Simulator) -> Work:
+    """Return a step on the task's global batch."""
+    x, y = task.whole
+    return lambda: simulated.step(x, y, 0)
+
+
+def _works(case: Case, device: str) -> dict[str, Work]:
+    """Return the steps by name, each with a model of its own."""
+    one, other, third = (task_of(case, device) for _ in range(3))
+    return {
+        PRUNED: step_of(one, pruned(one)),
+        WHOLE: step_of(other, simulator(other)),
+        OLDER: OlderStep(third, kept(_PRUNE)),
+    }
+
+
+def _as_process(put: Put, case: Case, rounds: int) -> None:
+    """Train as one worker of a group; the first puts the seconds of each of its steps."""
+    task = task_of(case, "cpu")
+    own = Distributed(case.workers).rank
+    model = with_own_buffers(task.model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        task.criterion(model(task.x[own]), task.y[own]).backward()
+        optimizer.step()
+
+    seconds = taking_turns({PROCESSES: step}, "cpu", rounds)[PROCESSES]
+    if own == 0:
+        put(seconds)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    cells = [["step", "ms", "least", "most", "times plain"]]
+    for row in rows:
+        times = [f"{row[key]:,.2f}" for key in ("ms", "ms_min", "ms_max", "ratio")]
+        cells.append([row["step"], *times])
+    return columns(cells)
