@@ -188,37 +188,6 @@ def test_a_zero_padded_shortcut_keeps_every_second_pixel_and_adds_zeros() -> Non
     assert torch.equal(out[:, 3:], torch.zeros(2, 2, 3, 3))
 
 
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("lenet", {}),
-        ("mlp", {}),
-        ("resnet", {"depth": 8}),
-        ("resnet", {"depth": 8, "shortcut": "B"}),
-    ],
-)
-def test_gradients_of_all_workers_at_once_equal_one_by_one(
-    name: str, config: dict[str, Any]
-) -> None:
-    torch.manual_seed(0)
-    workers = range(3)
-    networks = [catalog.build_model(name, config, 10, (3, 16, 16)).double() for _ in workers]
-    images, labels = torch.randn(3, 4, 3, 16, 16).double(), torch.randint(10, (3, 4))
-    parameters = {key: value.detach() for key, value in networks[0].named_parameters()}
-    buffers = stack_module_state(networks)[1]
-    single = [{key: value[w].clone() for key, value in buffers.items()} for w in workers]
-
-    def loss(shared: State, own: State, x: torch.Tensor, y: torch.Tensor) -> Any:
-        return cross_entropy(functional_call(networks[0], (shared, own), (x,)), y), own
-
-    gradient = grad(loss, has_aux=True)
-    together = vmap(gradient, in_dims=(None, 0, 0, 0))(parameters, buffers, images, labels)
-    for w in workers:
-        alone = gradient(parameters, single[w], images[w], labels[w])
-        row = tuple({key: value[w] for key, value in part.items()} for part in together)
-        torch.testing.assert_close(row, alone, rtol=1e-9, atol=1e-11)
-
-
 def _file(folder: Path, content: str) -> ModuleType:
     path = folder / "mine.py"
     path.write_text(f"from torch import nn\n{content}")
