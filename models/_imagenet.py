@@ -134,7 +134,9 @@ def is_large(input_shape: tuple[int, ...], form: str) -> bool:
     return form == "imagenet"
 
 
-def of_torchvision(name: str, num_classes: int, input_shape: tuple[int, ...]) -> Any:
+def of_torchvision(
+    name: str, num_classes: int, input_shape: tuple[int, ...], regime: Any = "imagenet_step"
+) -> nn.Module:
     """Return torchvision's network of a name, untrained, with ImageNet's recipe for it.
 
     Raises `ValueError` for images that are not of three channels.
@@ -145,9 +147,10 @@ def of_torchvision(name: str, num_classes: int, input_shape: tuple[int, ...]) ->
         raise ValueError(f"the ImageNet form takes images of 3 channels, not {input_shape[0]}")
     factory: Callable[..., nn.Module] = getattr(models, name)
     network: Any = factory(weights=None, num_classes=num_classes)
-    network.regime, network.epochs = "imagenet_step", 90
+    network.regime, network.epochs, network.batch = regime, 90, 256
     network.input_transform = {
         "train": RandomResizedCrop(224, then=imagenet),
         "eval": CentreCrop(224, then=imagenet),
     }
-    return network
+    made: nn.Module = network
+    return made

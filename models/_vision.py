@@ -9,7 +9,7 @@ channel, and whether a mirrored image is as good as the image.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,7 @@ class Normalize:
     mean: tuple[float, ...]  # one for each channel, or one for all
     std: tuple[float, ...]  # likewise
 
-    def fitted(
-        self, mean: tuple[float, ...], std: tuple[float, ...], mirrors: bool
-    ) -> "Normalize":
+    def fitted(self, mean: tuple[float, ...], std: tuple[float, ...], mirrors: bool) -> "Normalize":
         """Return the transform with a data set's own statistics."""
         return Normalize(mean, std)
 
@@ -87,23 +85,19 @@ class PadCropFlip:
         return _cut_(changed, self.hole, uniform[:, 3:5]) if self.hole else changed
 
 
-Network = TypeVar("Network", bound=nn.Module)
-
-
-def plain_unless_coloured(network: Network, input_shape: tuple[int, ...]) -> Network:
+def plain_unless_coloured(network: Any, input_shape: tuple[int, ...]) -> nn.Module:
     """Return a network that leaves images whole unless they are of three channels."""
     if input_shape[0] != 3:
         network.input_transform = {"train": digits, "eval": digits}
-    return network
+    made: nn.Module = network
+    return made
 
 
 digits = Normalize(mean=(0.1307,), std=(0.3081,))  # of MNIST's 60,000 training images
 cifar = Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))  # of CIFAR-10's
 
 
-def _crop(
-    images: Tensor, padding: int, place: Tensor, mirrored: Tensor | None = None
-) -> Tensor:
+def _crop(images: Tensor, padding: int, place: Tensor, mirrored: Tensor | None = None) -> Tensor:
     """Return each image [C, H, W] cut out of its padded self at `place` [B, 2] in [0, 1).
 
     Then those of `mirrored` [B] are mirrored.

@@ -21,6 +21,11 @@ regime = {
 epochs = 160
 input_transform = {"train": PadCropFlip(padding=4, then=cifar), "eval": cifar}
 
+_OF_IMAGENET = {
+    0: {"optimizer": "SGD", "lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
+    30: {"lr": 0.001},
+    60: {"lr": 0.0001},
+}
 _CHANNELS = (64, 192, 384, 256, 256)
 _POOLED = (0, 1, 4)  # the convolutions that a max pooling follows
 
@@ -40,10 +45,7 @@ def alexnet(
     whose settings are fixed. Raises `ValueError` for a form that does not exist.
     """
     if is_large(input_shape, form):
-        network = of_torchvision("alexnet", num_classes, input_shape)
-        network.regime = {**regime, 30: {"lr": 0.001}, 60: {"lr": 0.0001}}
-        del network.regime[80], network.regime[120]
-        return network
+        return of_torchvision("alexnet", num_classes, input_shape, _OF_IMAGENET)
     layers: list[nn.Module] = []
     before = input_shape[0]
     for place, channels in enumerate(_CHANNELS):

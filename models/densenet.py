@@ -20,6 +20,7 @@ regime = {
     225: {"lr": 0.001},
 }  # fmt: skip
 epochs = 300
+batch = 64
 input_transform = {"train": PadCropFlip(padding=4, then=cifar), "eval": cifar}
 
 _IMAGENET = (121, 161, 169, 201)
@@ -43,8 +44,7 @@ def densenet(
         depth = 121 if depth is None else depth
         if depth not in _IMAGENET:
             raise ValueError(f"depth must be one of {', '.join(map(str, _IMAGENET))}, not {depth}")
-        large: nn.Module = of_torchvision(f"densenet{depth}", num_classes, input_shape)
-        return large
+        return of_torchvision(f"densenet{depth}", num_classes, input_shape)
     depth = 100 if depth is None else depth
     if not isinstance(depth, int) or depth < 10 or depth % 6 != 4:
         raise ValueError(f"depth must be 6n + 4 (40, 100, 190), not {depth}")

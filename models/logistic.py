@@ -7,6 +7,7 @@ Compressed Communication", ICML 2019, section 5, https://arxiv.org/abs/1902.0034
 """
 
 from math import prod
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,16 +31,15 @@ def logistic(
     With two classes the score of class 0 is 0 and that of class 1 is a.x, so that cross-entropy is
     the logistic loss.
     """
-    network = Logistic(prod(input_shape), num_classes, bias)
+    network: Any = Logistic(prod(input_shape), num_classes, bias)
     if len(input_shape) != 3:
-        network.input_transform = {}
-    return network
+        network.input_transform = {}  # no image
+    made: nn.Module = network
+    return made
 
 
 class Logistic(nn.Module):
     """Scores that are linear in the input."""
-
-    input_transform: dict[str, nn.Module]
 
     def __init__(self, features: int, num_classes: int, bias: bool) -> None:
         super().__init__()

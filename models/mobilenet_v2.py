@@ -46,8 +46,7 @@ def mobilenet_v2(
     that are fixed. Raises `ValueError` for a form that does not exist.
     """
     if is_large(input_shape, form):
-        large: nn.Module = of_torchvision("mobilenet_v2", num_classes, input_shape)
-        return large
+        return of_torchvision("mobilenet_v2", num_classes, input_shape)
     from torchvision import models
 
     stages = [[t, c, n if blocks is None else min(n, blocks), s] for t, c, n, s in _STAGES]

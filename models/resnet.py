@@ -94,5 +94,4 @@ def _of_imagenet(
         raise ValueError(f"depth must be one of {', '.join(map(str, _IMAGENET))}, not {depth}")
     if other != (1, "A"):
         raise ValueError("width and shortcut are settings of the CIFAR form")
-    network: nn.Module = of_torchvision(f"resnet{depth}", num_classes, input_shape)
-    return network
+    return of_torchvision(f"resnet{depth}", num_classes, input_shape)

@@ -13,6 +13,7 @@ from ._vision import PadCropFlip, cifar, plain_unless_coloured
 # For a batch of 512.
 regime = "onecycle_resnet9"
 epochs = 24
+batch = 512
 input_transform = {"train": PadCropFlip(padding=4, then=cifar, hole=8), "eval": cifar}
 
 

@@ -21,6 +21,11 @@ regime = {
 epochs = 200
 input_transform = {"train": PadCropFlip(padding=4, then=cifar), "eval": cifar}
 
+_OF_IMAGENET = {
+    0: {"optimizer": "SGD", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4},
+    30: {"lr": 0.001},
+    60: {"lr": 0.0001},
+}
 _STAGES = {  # convolutions of each stage, by depth
     11: (1, 1, 2, 2, 2),
     13: (2, 2, 2, 2, 2),
@@ -45,13 +50,7 @@ def vgg(
     if depth not in _STAGES:
         raise ValueError(f"depth must be one of {', '.join(map(str, _STAGES))}, not {depth}")
     if is_large(input_shape, form):
-        large: nn.Module = of_torchvision(f"vgg{depth}_bn", num_classes, input_shape)
-        large.regime = {  # type: ignore[assignment]
-            0: {"optimizer": "SGD", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4},
-            30: {"lr": 0.001},
-            60: {"lr": 0.0001},
-        }
-        return large
+        return of_torchvision(f"vgg{depth}_bn", num_classes, input_shape, _OF_IMAGENET)
     network = Vgg(num_classes, input_shape[0], _STAGES[depth], width)
     return plain_unless_coloured(network, input_shape)
 

@@ -18,7 +18,7 @@ from .data import Dataset, epoch_order, worker_batches
 from .data import load as load_data
 from .draw import Draw
 from .gradients.contract import Criterion
-from .regime import Regime
+from .schedule import schedule_of
 from .settings import SettingError, require
 from .simulator import Simulator
 from .transport import Transport
@@ -52,18 +52,17 @@ class Experiment:
         module = load("models", config.model)
         model = _model(config, dataset)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
+        schedule = schedule_of(config, module, model, len(dataset.train))
         simulator = Simulator(
             model,
             criterion,
-            regime=_regime(config, module, model),
+            regime=schedule.regime,
             transport=transport,
             **_recipe(config),
         )
-        epochs = config.epochs or attribute(module, model, "epochs")
-        require(epochs is not None, "epochs", None, "is needed: the model has no default")
         memory = simulator.recipe.memory
         experiment = cls(
-            config=dataclasses.replace(config, epochs=epochs, memory=memory),
+            config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
@@ -172,18 +171,6 @@ def _model(config: Config, dataset: Dataset) -> nn.Module:
             input_shape=dataset.input_shape,
         )
     return model.to(config.device, DTYPES[config.dtype])
-
-
-def _regime(config: Config, module: Any, model: nn.Module) -> Regime:
-    whole = Regime()
-    for name in (config.regime or "model").split("+"):
-        if name == "model":
-            form = attribute(module, model, "regime")
-        else:
-            form = getattr(load("regimes", name), "regime", None)
-            require(form is not None, "regime", name, "defines no regime")
-        whole = whole.then(form if isinstance(form, Regime) else Regime(form))
-    return whole
 
 
 def _recipe(config: Config) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from .optimizer import RegimeOptimizer
 from .record import StepRecord
 from .regime import Form, Regime
 from .registry import find
+from .regularizers import Regularized
 from .settings import require
 from .transport import Channel, InProcess, Transport
 from .voice import Voice, memory_shapes
@@ -87,6 +88,7 @@ class Simulator:
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         self.optimizer = RegimeOptimizer(self.params)
+        self.regularized = Regularized(model, self.params)
         self.memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
         self.voices = [
             Voice(segment, one.expand(len(workers), segment.n), self.memory)
@@ -94,6 +96,7 @@ class Simulator:
         ]
         self.steps = 0
         self.epoch: int | None = None
+        self.results: list[dict[str, float]] = []  # of the epochs that ended, for the regime
         self.spec = ""
         self._follow(Method.at(recipe, self.regime, 0, 0, self.memory))
 
@@ -177,6 +180,7 @@ class Simulator:
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
             "epoch": self.epoch,
+            "results": list(self.results),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -203,13 +207,16 @@ class Simulator:
             voice.load_state_dict(state["voices"][voice.segment.name], hosted)
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps, self.epoch = state["steps"], state["epoch"]
+        self.results = list(state["results"])
 
     def _method(self, epoch: int | None) -> Method:
         self.epoch = self.epoch if epoch is None else epoch
         known = self.epoch is not None or not self.regime.follows_epochs
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
-        method = Method.at(self.recipe, self.regime, self.epoch or 0, self.steps, self.memory)
+        method = Method.at(
+            self.recipe, self.regime, self.epoch or 0, self.steps, self.memory, self.results
+        )
         self._follow(method)
         return method
 
@@ -254,12 +261,19 @@ class Simulator:
             shared = {name: p.detach().unsqueeze(0) for name, p in self.params.items()}
             for piece, weights in zip(pieces, self.layout.split(shared), strict=True):
                 piece.add_(weights, alpha=method.local_decay)
+        if method.locally and method.regularizers:
+            pulls = {name: torch.zeros_like(p).unsqueeze(0) for name, p in self.params.items()}
+            found = self.regularized.pulls(method.regularizers)
+            pulls |= {name: pull.unsqueeze(0) for name, pull in found.items()}
+            for piece, pull in zip(pieces, self.layout.split(pulls), strict=True):
+                piece.add_(pull)
         return pieces
 
     def _update(self, heard: Tensors, method: Method) -> None:
-        if method.own_decay:
-            memory: Any = method.memory
-            self.optimizer.decay(heard, method.own_decay, memory.momentum, memory.nesterov)
+        self.regularized.clip_(heard, method.regularizers)
+        chosen = () if method.locally else method.regularizers
+        pulls = self.regularized.pulls(chosen, method.own_decay)
+        self.optimizer.pull(heard, pulls, *method.inertia)
         self.optimizer.step(heard)
 
     def _record(

@@ -10,8 +10,10 @@ import pytest
 HOUSE = Path(__file__).parents[1] / "simsgd"
 ROOMS = [
     "settings", "registry", "draw", "layout", "wire", "elias", "messages", "compressors",
-    "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
+    "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures",
+    "regularizers", "regime",
     "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
+    "schedule",
     "files", "units", "tables", "run", "runlog", "experiment", "evaluation", "tally",
     "environment", "interrupt", "progress", "elsewhere", "opening", "trainer", "processes",
     "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots", "details",
