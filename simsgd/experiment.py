@@ -52,7 +52,7 @@ class Experiment:
         module = load("models", config.model)
         model = _model(config, dataset)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
-        schedule = schedule_of(config, module, model, len(dataset.train))
+        schedule = schedule_of(config, module, model, _batches(config, dataset))
         simulator = Simulator(
             model,
             criterion,
@@ -66,7 +66,7 @@ class Experiment:
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=attribute(module, model, "input_transform") or {},
+            transforms=_fitted(attribute(module, model, "input_transform") or {}, dataset),
             simulator=simulator,
         )
         experiment._try()
@@ -80,8 +80,7 @@ class Experiment:
     @property
     def batches(self) -> int:
         """Global batches in an epoch."""
-        config = self.config
-        return worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
+        return _batches(self.config, self.dataset)
 
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
@@ -89,10 +88,10 @@ class Experiment:
         They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
         """
         order = epoch_order(len(self.dataset.train), self.config.seed, epoch)
-        size = self.batch
-        for number in range(start, self.batches):
-            index = order[number * size : (number + 1) * size].to(self.config.device)
-            images, labels = self.dataset.train.batch(index)
+        order = order[: self.batches * self.batch].to(self.config.device)
+        indices = order.split(self.batch)[start:]
+        drawn = self.dataset.train.batches(indices, lambda index: self._draw(index, epoch, 4))
+        for index, (images, labels) in zip(indices, drawn, strict=True):
             yield self.prepared(images, "train", index, epoch), labels
 
     def _try(self) -> None:
@@ -130,11 +129,28 @@ class Experiment:
         draws = getattr(transform, "draws", 0)
         if draws:
             assert index is not None
-            place = Draw(self.config.seed, index).at("augment", epoch)
-            images = transform(images, place.uniform(draws))
+            images = transform(images, self._draw(index, epoch, draws))
         elif transform is not None:
             images = transform(images)
         return images.to(DTYPES[self.config.dtype])
+
+    def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
+        """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
+        return Draw(self.config.seed, index).at("augment", epoch).uniform(n)
+
+
+def _batches(config: Config, dataset: Dataset) -> int:
+    return worker_batches(len(dataset.train), config.workers, config.worker_batch)
+
+
+def _fitted(transforms: Any, dataset: Dataset) -> dict[str, Callable[..., Tensor]]:
+    """Return the transforms that suit a data set's statistics and what it does itself."""
+    fitted = dict(transforms)
+    for part, transform in fitted.items():
+        if dataset.mean and hasattr(transform, "fitted"):
+            transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
+        fitted[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
+    return fitted
 
 
 def _check_batch(config: Config, samples: int) -> None:

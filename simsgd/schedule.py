@@ -14,7 +14,6 @@ from torch import nn
 
 from .catalog import attribute, load
 from .config import Config, default
-from .data import worker_batches
 from .regime import Regime
 from .settings import require
 
@@ -31,8 +30,8 @@ class Schedule:
     epochs: int
 
 
-def schedule_of(config: Config, module: ModuleType, model: nn.Module, samples: int) -> Schedule:
-    """Return the schedule of a run on `samples` training samples.
+def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: int) -> Schedule:
+    """Return the schedule of a run whose epochs have `batches` steps.
 
     Of files joined by +, later ones win. Raises `SettingError` for a file without a regime, and
     where nobody says how many epochs there are.
@@ -46,7 +45,6 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, samples: i
     stretch = told["scale_epochs"] if config.scale_epochs is None else config.scale_epochs
     times = ratio if stretch else Fraction(1)
     epochs = config.epochs or _epochs(_last("epochs", [own, *parts]), times)
-    batches = worker_batches(samples, config.workers, config.worker_batch)
     whole = Regime()
     for part in parts:
         whole = whole.then(_regime(part, epochs, batches, times))

@@ -159,7 +159,7 @@ def test_every_model_carries_transforms_that_fit_its_input(name: str, channels: 
 def test_every_model_drops_its_rate_before_its_last_epoch(name: str) -> None:
     module = catalog.load("models", name)
     network = catalog.build_model(module, {}, 10, (3, 32, 32))
-    schedule = schedule_of(Config(), module, network, samples=12_800)  # a hundred steps an epoch
+    schedule = schedule_of(Config(), module, network, batches=100)
     last = schedule.epochs - 1
     rates = [schedule.regime.at(epoch, 100 * epoch)["lr"] for epoch in range(schedule.epochs)]
     assert rates[last] <= max(rates) / 10

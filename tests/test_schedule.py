@@ -26,7 +26,7 @@ def of_file(name: str, epochs: int | None = None, **settings: Any) -> Schedule:
     size = settings.pop("size", getattr(file, "batch", 128))
     epochs = epochs or (None if hasattr(file, "epochs") else 10)
     config = Config(workers=1, batch_size=size, regime=name, epochs=epochs, **settings)
-    return schedule_of(config, SimpleNamespace(), nn.Linear(1, 1), BATCHES * size)
+    return schedule_of(config, SimpleNamespace(), nn.Linear(1, 1), BATCHES)
 
 
 def rows() -> list[tuple[str, float, list[float], dict[str, float]]]:
@@ -132,7 +132,7 @@ def test_a_stretched_regime_lets_every_epoch_last_longer() -> None:
 def test_a_model_may_name_its_regime() -> None:
     module = catalog.load("models", "resnet9")
     network = catalog.build_model(module, {"width": 2}, 10, (3, 32, 32))
-    schedule = schedule_of(Config(workers=4, batch_size=128), module, network, 51_200)
+    schedule = schedule_of(Config(workers=4, batch_size=128), module, network, BATCHES)
     assert schedule.epochs == 24
     assert schedule.regime.at(5, 500)["lr"] == pytest.approx(0.4)
 
@@ -141,7 +141,7 @@ def test_a_file_without_a_regime_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("lr = 3\n")
     with pytest.raises(SettingError, match="defines no regime"):
-        schedule_of(Config(regime=str(file)), SimpleNamespace(), nn.Linear(1, 1), 1000)
+        schedule_of(Config(regime=str(file)), SimpleNamespace(), nn.Linear(1, 1), BATCHES)
 
 
 PLATEAU = """
