@@ -69,6 +69,12 @@ class Config(Recipe):
         "Before evaluating, estimate the BatchNorm statistics of the average anew on N batches.",
         unit="N",
     )
+    scale_lr: str | None = setting(
+        None, "optimizer", "lr times sqrt(B / 128), times B / 128, or not; 128 is the batch of a "
+        "regime that names no other. Default: as the regime says.", ("sqrt", "linear", "none"),
+    )  # fmt: skip
+    scale_warmup_epochs: int = setting(5, "optimizer", "Epochs to reach a larger --scale-lr.")
+    scale_epochs: bool | None = setting(None, "optimizer", "B / 128 times the regime's epochs.")
     evaluate_buffers: str = setting(
         "mean",
         "run",
@@ -98,8 +104,8 @@ class Config(Recipe):
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
-        require(self.recalibrate_bn >= 0, "recalibrate_bn", self.recalibrate_bn, "is below 0")
-        require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, "is below 0")
+        for name in ("checkpoint_every", "scale_warmup_epochs", "recalibrate_bn"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "is below 0")
         require(self.name != "", "name", self.name, "must not be empty")
         both = self.resume is not None and self.overwrite
         require(not both, "overwrite", None, "and resume were both given", "give one")

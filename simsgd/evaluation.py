@@ -5,6 +5,7 @@ Letters: B samples of a batch.
 
 import itertools
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from .experiment import Experiment
 from .runlog import load_checkpoint
 from .settings import SettingError
 
-_CHUNK = 1000  # samples at a time; the mean does not depend on it
+_CHUNK = 1000  # samples at a time, the mean does not depend on it,
+_PIXELS = 1 << 23  # or as many as have so many numbers
 
 
 def wrong(output: Tensor, target: Tensor) -> Tensor:
@@ -32,10 +34,10 @@ def evaluate(experiment: Experiment, model: nn.Module) -> dict[str, float]:
     """Return loss, error1 and error5 (in percent) over the whole validation split."""
     split = experiment.dataset.val
     loss, missed = 0.0, torch.zeros(2)
-    for index in torch.arange(len(split)).split(_CHUNK):
-        images, labels = split.batch(index)
+    chunk = max(1, min(_CHUNK, _PIXELS // prod(experiment.dataset.input_shape)))
+    for images, labels in split.batches(torch.arange(len(split)).split(chunk)):
         output = model(experiment.prepared(images, "eval"))
-        loss += float(experiment.criterion(output, labels)) * len(index)
+        loss += float(experiment.criterion(output, labels)) * len(labels)
         missed += wrong(output, labels).cpu()
     error1, error5 = (100 * missed.double() / len(split)).tolist()
     return {"loss": loss / len(split), "error1": error1, "error5": error5}

@@ -20,7 +20,7 @@ from .data import load as load_data
 from .draw import Draw
 from .gradients.auto import Auto
 from .gradients.contract import Criterion
-from .regime import Regime
+from .schedule import schedule_of
 from .settings import SettingError, require
 from .simulator import Simulator
 from .transport import Transport
@@ -56,23 +56,22 @@ class Experiment:
         model = _model(config, dataset)
         parts = parted(config.partition, dataset.train.labels, config.workers, config.seed)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
+        schedule = schedule_of(config, module, model, _batches(config, dataset))
         simulator = Simulator(
             model,
             criterion,
-            regime=_regime(config, module, model),
+            regime=schedule.regime,
             transport=transport,
             samples=None if parts is None else torch.tensor([len(part) for part in parts]),
             **_recipe(config),
         )
-        epochs = config.epochs or attribute(module, model, "epochs")
-        require(epochs is not None, "epochs", None, "is needed: the model has no default")
         memory = simulator.recipe.memory
         experiment = cls(
-            config=dataclasses.replace(config, epochs=epochs, memory=memory),
+            config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=attribute(module, model, "input_transform") or {},
+            transforms=_fitted(attribute(module, model, "input_transform") or {}, dataset),
             simulator=simulator,
             parts=parts,
         )
@@ -88,8 +87,7 @@ class Experiment:
     @property
     def batches(self) -> int:
         """Global batches in an epoch."""
-        config = self.config
-        return worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
+        return _batches(self.config, self.dataset)
 
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
@@ -97,10 +95,9 @@ class Experiment:
         They depend on the seed, the epoch, B and the partition alone. An incomplete last batch is
         dropped.
         """
-        order = self._order(epoch)  # [batches, B]
-        for number in range(start, self.batches):
-            index = order[number].to(self.config.device)
-            images, labels = self.dataset.train.batch(index)
+        indices = self._order(epoch).to(self.config.device)[start:].unbind()  # [B] each
+        drawn = self.dataset.train.batches(indices, lambda index: self._draw(index, epoch, 4))
+        for index, (images, labels) in zip(indices, drawn, strict=True):
             yield self.prepared(images, "train", index, epoch), labels
 
     def _order(self, epoch: int) -> Tensor:
@@ -159,11 +156,28 @@ class Experiment:
         draws = getattr(transform, "draws", 0)
         if draws:
             assert index is not None
-            place = Draw(self.config.seed, index).at("augment", epoch)
-            images = transform(images, place.uniform(draws))
+            images = transform(images, self._draw(index, epoch, draws))
         elif transform is not None:
             images = transform(images)
         return images.to(DTYPES[self.config.dtype])
+
+    def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
+        """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
+        return Draw(self.config.seed, index).at("augment", epoch).uniform(n)
+
+
+def _batches(config: Config, dataset: Dataset) -> int:
+    return worker_batches(len(dataset.train), config.workers, config.worker_batch)
+
+
+def _fitted(transforms: Any, dataset: Dataset) -> dict[str, Callable[..., Tensor]]:
+    """Return the transforms that suit a data set's statistics and what it does itself."""
+    fitted = dict(transforms)
+    for part, transform in fitted.items():
+        if dataset.mean and hasattr(transform, "fitted"):
+            transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
+        fitted[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
+    return fitted
 
 
 def _check_batch(config: Config, samples: int) -> None:
@@ -200,18 +214,6 @@ def _model(config: Config, dataset: Dataset) -> nn.Module:
             input_shape=dataset.input_shape,
         )
     return model.to(config.device, DTYPES[config.dtype])
-
-
-def _regime(config: Config, module: Any, model: nn.Module) -> Regime:
-    whole = Regime()
-    for name in (config.regime or "model").split("+"):
-        if name == "model":
-            form = attribute(module, model, "regime")
-        else:
-            form = getattr(load("regimes", name), "regime", None)
-            require(form is not None, "regime", name, "defines no regime")
-        whole = whole.then(form if isinstance(form, Regime) else Regime(form))
-    return whole
 
 
 def _recipe(config: Config) -> dict[str, Any]:

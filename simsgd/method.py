@@ -12,8 +12,9 @@ from .compressors import Compressor, composed
 from .exchange import ParameterExchange
 from .memory import Memory, Residual
 from .recipe import Recipe
-from .regime import Form, Regime, Settings, prune_warmup
+from .regime import Form, Regime, Results, Settings, prune_warmup
 from .registry import build
+from .regularizers import Regularizer, regularizers
 from .settings import SettingError, kept, require
 
 _OF_RECIPE = ("optimizer", "lr", "momentum", "nesterov", "weight_decay")
@@ -30,18 +31,26 @@ class Method:
     lr: float  # the regime's; 0 if it sets none
     local_decay: float  # weight decay in each worker's gradient, before the memory
     own_decay: float  # weight decay on the averaged gradient, with the memory's momentum
+    regularizers: tuple[Regularizer, ...]  # act where weight decay does
+    locally: bool  # whether that is in each worker's gradient
     kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
 
     @classmethod
     def at(
-        cls, recipe: Recipe, regime: Regime, epoch: int, step: int, memory: Memory | None = None
+        cls,
+        recipe: Recipe,
+        regime: Regime,
+        epoch: int,
+        step: int,
+        memory: Memory | None = None,
+        results: Results = (),
     ) -> "Method":
         """Return the method in force at `epoch`, with `step` steps done.
 
-        `memory` is what `memory_of` gave, if it was asked already. Raises `SettingError` for
-        settings that do not go together.
+        `memory` is what `memory_of` gave, if it was asked already; `results` are those of the
+        epochs that ended. Raises `SettingError` for settings that do not go together.
         """
-        settings = regime.at(epoch, step)
+        settings = regime.at(epoch, step, results)
         memory = memory or memory_of(recipe, regime)
         flush = recipe.flush_every > 0 and (step + 1) % recipe.flush_every == 0
         optimizer = dict(settings)
@@ -53,6 +62,9 @@ class Method:
         lr = float(settings.get("lr", 0.0))
         if isinstance(memory, Residual) and memory.lr:
             _check_plain(settings)
+            rule = "has no place beside a memory that collects lr times the gradient"
+            fix = "use memory residual, or weight_decay"
+            require(not settings.get("regularizer"), "regularizer", None, rule, fix)
             memory = memory.at_rate(lr)
             optimizer.update(lr=1.0, weight_decay=decay * lr)
         if recipe.weight_decay_at == "local":
@@ -66,8 +78,19 @@ class Method:
             lr=lr,
             local_decay=decay if recipe.weight_decay_at == "local" else 0.0,
             own_decay=own_decay,
+            regularizers=regularizers(settings.get("regularizer")),
+            locally=recipe.weight_decay_at == "local",
             kept=1.0 if flush else _nominally_kept(settings),
         )
+
+    @property
+    def inertia(self) -> tuple[float, bool]:
+        """Momentum, and whether it is Nesterov's, of what is added to the averaged gradient.
+
+        It is the memory's if that owns the momentum, else 0, as the optimizer has it.
+        """
+        own: Any = self.memory
+        return (own.momentum, own.nesterov) if owns_momentum(own) else (0.0, False)
 
 
 def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:

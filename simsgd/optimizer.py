@@ -49,12 +49,24 @@ class RegimeOptimizer:
     ) -> None:
         """Add weight decay, with a momentum of its own, to the averaged gradient in place.
 
-        d = weight_decay * p, buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is
-        added. Where a memory owns the gradient's momentum, this makes the decay what it is in
-        momentum SGD; it never passes the compressor.
+        As `pull` of weight_decay * p. Where a memory owns the gradient's momentum, this makes the
+        decay what it is in momentum SGD; it never passes the compressor.
         """
-        for name, parameter in self.params.items():
-            pull = parameter.detach() * weight_decay
+        pulls = {name: p.detach() * weight_decay for name, p in self.params.items()}
+        self.pull(heard, pulls, momentum, nesterov)
+
+    def pull(
+        self, heard: dict[str, Tensor], pulls: dict[str, Tensor], momentum: float, nesterov: bool
+    ) -> None:
+        """Add `pulls` d {name: [*shape]}, with a momentum of their own, to `heard` in place.
+
+        buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is added; without momentum
+        that is d.
+        """
+        for name, pull in pulls.items():
+            if not momentum:
+                heard[name].add_(pull)
+                continue
             buffer = self.decayed.setdefault(name, torch.zeros_like(pull))
             buffer.mul_(momentum).add_(pull)
             heard[name].add_(pull.add_(buffer, alpha=momentum) if nesterov else buffer)

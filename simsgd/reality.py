@@ -145,5 +145,5 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
         and config.accumulate == 1
         and config.weight_decay_at == "global"
         and config.value_dtype in (None, config.dtype)
-        and all(method.compressor == "none" for method in methods)
+        and all(m.compressor == "none" and not m.regularizers for m in methods)
     )

@@ -34,6 +34,7 @@ from .recipe import Recipe
 from .record import StepRecord
 from .regime import Form, Regime
 from .registry import find
+from .regularizers import Regularized
 from .settings import require
 from .speaking import Round
 from .transport import Channel, InProcess, Transport
@@ -99,10 +100,12 @@ class Simulator:
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         self.optimizer = RegimeOptimizer(self.held.trained)
+        self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
         self.voices = [self._voice(place) for place in range(len(self.layout.segments))]
         self.steps = 0
         self.epoch: int | None = None
+        self.results: list[dict[str, float]] = []  # of the epochs that ended, for the regime
         self.spec = ""
         self._follow(Method.at(recipe, self.regime, 0, 0, self.memory))
 
@@ -197,6 +200,7 @@ class Simulator:
             "optimizer": self.optimizer.state_dict(self._of_optimizer(self.transport.rows)),
             "steps": self.steps,
             "epoch": self.epoch,
+            "results": list(self.results),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -224,6 +228,7 @@ class Simulator:
         rows = self._of_optimizer(lambda all: all[self.hosted])
         self.optimizer.load_state_dict(state["optimizer"], rows)
         self.steps, self.epoch = state["steps"], state["epoch"]
+        self.results = list(state["results"])
 
     def _of_optimizer(self, rows: Rows) -> Rows:
         """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""
@@ -234,7 +239,9 @@ class Simulator:
         known = self.epoch is not None or not self.regime.follows_epochs
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
-        method = Method.at(self.recipe, self.regime, self.epoch or 0, self.steps, self.memory)
+        method = Method.at(
+            self.recipe, self.regime, self.epoch or 0, self.steps, self.memory, self.results
+        )
         self._follow(method)
         return method
 
@@ -293,18 +300,22 @@ class Simulator:
             averaged = isinstance(self.exchange, GradientExchange)
             workers = self.recipe.workers if averaged else 1
             clip_(pieces, self.recipe.clip, workers, self.recipe.clip_by)
-        if method.local_decay:
-            read = {name: p.detach() for name, p in self.held.read().items()}
+        if method.locally and (method.local_decay or method.regularizers):
+            read = self.held.read()
+            found = self.regularized.pulls(method.regularizers, method.local_decay, read)
+            pulls = {name: found.get(name, torch.zeros_like(p)) for name, p in read.items()}
             if not self.held.per_worker:
-                read = {name: p.unsqueeze(0) for name, p in read.items()}
-            for piece, weights in zip(pieces, self.layout.split(read), strict=True):
-                piece.add_(weights, alpha=method.local_decay)
+                pulls = {name: pull.unsqueeze(0) for name, pull in pulls.items()}
+            for piece, pull in zip(pieces, self.layout.split(pulls), strict=True):
+                piece.add_(pull)
         return pieces
 
     def _update(self, heard: Tensors, method: Method) -> None:
-        if method.own_decay:
-            memory: Any = method.memory
-            self.optimizer.decay(heard, method.own_decay, memory.momentum, memory.nesterov)
+        rows = self.held.per_worker
+        self.regularized.clip_(heard, method.regularizers, rows)
+        chosen = () if method.locally else method.regularizers
+        pulls = self.regularized.pulls(chosen, method.own_decay)
+        self.optimizer.pull(heard, pulls, *method.inertia)
         if isinstance(self.exchange, Asynchronous):
             self.optimizer.push(heard)
         else:

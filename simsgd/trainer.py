@@ -154,6 +154,7 @@ class Trainer:
         steps, workers = experiment.simulator.steps, experiment.config.workers
         spread = experiment.simulator.consensus_distance()
         row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
+        experiment.simulator.results.append(told_by_first(_results(row)))
         self.folder.add_epoch(row)
         self.progress.say(_line(row))
         is_best = measured["error1"] < self.best
@@ -237,6 +238,11 @@ class Trainer:
             self.epoch, self.batch, self.best = state["epoch"], state["batch"], state["best"]
             self.tally = Tally(**state["tally"])
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
+
+
+def _results(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a regime may ask of an epoch."""
+    return {key: float(value) for key, value in row.items() if key.startswith(("train_", "val_"))}
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -10,8 +10,10 @@ import pytest
 HOUSE = Path(__file__).parents[1] / "simsgd"
 ORDER = """
     settings registry draw layout wire elias messages compressors adapters memory topology
-    ledger transport measures exchange gradients regime recipe config algorithm method voice
-    holding speaking optimizer record simulator consensus ddp data catalog files units tables
+    ledger transport measures exchange gradients regularizers
+    regime recipe config algorithm method voice
+    holding speaking optimizer record simulator consensus ddp data catalog
+    schedule files units tables
     run runlog experiment evaluation tally environment interrupt progress elsewhere opening
     trainer processes flips reality verdict verify labels ticks figure plots details listing
     shapes sizing bill bench options cli __main__

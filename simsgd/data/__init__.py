@@ -1,21 +1,24 @@
 """Data sets by name.
 
-A split is held whole, as one uint8 tensor. Some sets are embedded and need no network; the others
-are read from files.
+A split of images is held whole, as one uint8 tensor, but for ImageNet's, which is streamed. Some
+sets are embedded and need no network; the others are read from files.
 """
 
 from pathlib import Path
 
 from ..settings import unknown
-from .contract import Dataset, Split
+from .contract import Dataset, Samples, Split
 from .downloaded import DOWNLOADED, from_files
 from .embedded import EMBEDDED
 from .folder import image_folder
+from .imagenet import imagenet
 from .order import epoch_order, worker_batches
 from .partition import epoch_index, parted
+from .svmlight import libsvm
 
 __all__ = [
     "Dataset",
+    "Samples",
     "Split",
     "about",
     "epoch_index",
@@ -41,6 +44,10 @@ def about() -> dict[str, str]:
         "cifar100": "60,000 photographs, 3x32x32, 100 classes; from --data-dir",
         "mnist": "70,000 handwritten digits, 1x28x28, 10 classes; from --data-dir",
         "fashion-mnist": "70,000 pictures of clothes, 1x28x28, 10 classes; from --data-dir",
+        "svhn": "99,289 house numbers, 3x32x32, 10 classes; from --data-dir",
+        "stl10": "13,000 labelled photographs, 3x96x96, 10 classes; from --data-dir",
+        "imagenet": "1,331,167 photographs, cut to 3x224x224, 1,000 classes; from --data-dir",
+        "libsvm:PATH": "features in LIBSVM's format in PATH, and in PATH.t for validation",
         "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
     }
 
@@ -54,6 +61,10 @@ def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Da
     kind, colon, path = name.partition(":")
     if kind == "imagefolder":
         return image_folder(name, path, data_dir)
+    if kind == "libsvm":
+        return libsvm(name, path, data_dir)
+    if name == "imagenet":
+        return imagenet(name, data_dir)
     if colon or (name not in EMBEDDED and name not in DOWNLOADED):
         raise unknown("dataset", name, names())
     if name in EMBEDDED:
