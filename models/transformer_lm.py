@@ -66,9 +66,9 @@ class TransformerLanguageModel(nn.Module):
         self.norm = nn.LayerNorm(emb)
         self.decoder = nn.Linear(emb, vocabulary, bias=False)
         self.apply(_initialise)
-        for block in self.blocks:  # what is added to the residual stream: GPT-2's scaling
-            for last in (block.attention.out, block.feed[-1]):
-                nn.init.normal_(last.weight, std=0.02 * (2 * layers) ** -0.5)
+        for name, weight in self.named_parameters():
+            if name.endswith(("out.weight", "feed.2.weight")):  # added to x: scaled as in GPT-2
+                nn.init.normal_(weight, std=0.02 * (2 * layers) ** -0.5)
         if tie:
             self.decoder.weight = self.embedding.weight
 

@@ -4,11 +4,12 @@ Letters: W workers, b samples each, B = W * b.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from .language import Reading
 from .settings import (
     AGGREGATES,
     CLIPS,
@@ -17,19 +18,12 @@ from .settings import (
     SettingError,
     fits,
     require,
+    setting,
     told_kinds,
     unknown,
 )
 
 _Settings = TypeVar("_Settings", bound="Recipe")
-
-
-def setting(
-    default: Any, group: str, help: str, choices: Iterable[str] = (), unit: str = ""
-) -> Any:
-    """Return a dataclass field with what the command line's help says of it."""
-    metadata = {"group": group, "help": help, "choices": tuple(choices), "unit": unit}
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,11 +206,14 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Recipe):
+class Config(Recipe, Reading):
     """A whole run: a recipe, and the model, the data and the folder it is used on."""
 
     model: str | None = setting(
-        None, "model and data", "Name, or a path to a .py file; default: lenet.", unit="NAME|PATH"
+        None,
+        "model and data",
+        "Name, or a path to a .py file; default: lenet, or lstm_lm on text.",
+        unit="NAME|PATH",
     )
     model_config: str = setting(
         "", "model and data", 'Arguments of the model, as "depth=20, width=1".', unit="TEXT"
@@ -270,6 +267,7 @@ class Config(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_reading()
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from .catalog import attribute, build_model, load, parse_config
 from .config import Config
-from .data import Dataset, epoch_order, worker_batches
+from .data import Dataset, Streams, Text, epoch_order, is_text, load_text, worker_batches
 from .data import load as load_data
 from .draw import Draw
-from .gradients.contract import Criterion
+from .gradients.contract import Criterion, carried
+from .language import BPTT, TOKENS, refuse_reading
 from .regime import Regime
 from .settings import SettingError, require
 from .simulator import Simulator
@@ -31,7 +32,7 @@ class Experiment:
     """Everything that one run needs, short of its folder."""
 
     config: Config  # resolved: model, epochs and device have values
-    dataset: Dataset
+    dataset: Dataset | Text
     model: nn.Module
     criterion: Criterion
     transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
@@ -43,12 +44,9 @@ class Experiment:
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
-        config = dataclasses.replace(
-            config, model=config.model or "lenet", device=device_of(config.device)
-        )
+        config = _resolved(config)
         assert config.model is not None
-        dataset = load_data(config.dataset, config.data_dir, config.download)
-        _check_batch(config, len(dataset.train))
+        dataset = _dataset(config)
         module = load("models", config.model)
         model = _model(config, dataset)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
@@ -82,13 +80,19 @@ class Experiment:
     def batches(self) -> int:
         """Global batches in an epoch."""
         config = self.config
+        if isinstance(self.dataset, Text):
+            return Streams.of(self.dataset.train, config).batches
         return worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
 
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
+        """Return the global batches of an epoch from number `start` on: x and y, [B, ...] each.
 
-        They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
+        They depend on the seed, the epoch and B alone, those of text also on how many passes share
+        a stream. An incomplete last batch is dropped.
         """
+        if isinstance(self.dataset, Text):
+            yield from Streams.of(self.dataset.train, self.config).epoch(epoch, start)
+            return
         order = epoch_order(len(self.dataset.train), self.config.seed, epoch)
         size = self.batch
         for number in range(start, self.batches):
@@ -100,15 +104,17 @@ class Experiment:
         """Raise `SettingError` if the model cannot learn from the data."""
         name = str(self.config.model)
         try:
-            output = self.simulator.tried(*next(self.epoch_batches(0)))
+            x, y = next(self.epoch_batches(0))
+            output = self.simulator.tried(x, y)
         except Exception as wrong:  # whatever the user's own model raises
             told = f"{type(wrong).__name__}: {' '.join(str(wrong).split())}"
             rule = f"cannot learn from {self.config.dataset}: {told}"
             raise SettingError("model", name, rule) from wrong
         classes = self.dataset.num_classes
-        enough = output.dim() == 2 and output.shape[1] >= classes
+        enough = output.shape[1:-1] == y.shape[1:] and output.shape[-1] >= classes
         rule = f"gives an output of shape {tuple(output.shape)} for {classes} classes"
-        require(enough, "model", name, rule, f"it must be [samples, {classes}]")
+        wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
+        require(enough and output.dim() > 1, "model", name, rule, f"it must be [{wanted}]")
 
     def _settled(self) -> "Experiment":
         """Return the experiment with the name of its engine, chosen on the first batch if need be.
@@ -138,6 +144,34 @@ class Experiment:
         return images.to(DTYPES[self.config.dtype])
 
 
+def _resolved(config: Config) -> Config:
+    """Return the settings with those of the data filled in, and the names of model and device."""
+    device = device_of(config.device)
+    if not is_text(config.dataset):
+        refuse_reading(config, config.dataset)
+        return dataclasses.replace(config, model=config.model or "lenet", device=device)
+    fix = "put the files there yourself"
+    require(not config.download, "download", None, f"does not know {config.dataset}", fix)
+    return dataclasses.replace(
+        config,
+        model=config.model or "lstm_lm",
+        device=device,
+        tokens=config.tokens or TOKENS[0],
+        bptt=config.bptt or BPTT,
+    )
+
+
+def _dataset(config: Config) -> Dataset | Text:
+    """Return the data set, of which a batch can be made."""
+    if config.tokens is None:
+        dataset = load_data(config.dataset, config.data_dir, config.download)
+        _check_batch(config, len(dataset.train))
+        return dataset
+    text = load_text(config.dataset, config.data_dir, config.tokens, config.min_count)
+    Streams.of(text.train, config)  # raises if it has too few tokens
+    return text
+
+
 def _check_batch(config: Config, samples: int) -> None:
     if config.global_batch_size is None:
         worker_batches(samples, config.workers, config.worker_batch)
@@ -161,17 +195,25 @@ def device_of(name: str) -> str:
     return name
 
 
-def _model(config: Config, dataset: Dataset) -> nn.Module:
+def _model(config: Config, dataset: Dataset | Text) -> nn.Module:
     assert config.model is not None
+    if isinstance(dataset, Text):
+        shape: tuple[int, ...] = (Streams.of(dataset.train, config).longest,)
+    else:
+        shape = dataset.input_shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: nn.Module = build_model(
             config.model,
             parse_config(config.model_config),
             num_classes=dataset.num_classes,
-            input_shape=dataset.input_shape,
+            input_shape=shape,
         )
-    return model.to(config.device, DTYPES[config.dtype])
+    model = model.to(config.device, DTYPES[config.dtype])
+    if carried(model):
+        begin: Any = model
+        begin.begin(config.worker_batch // config.accumulate)
+    return model
 
 
 def _regime(config: Config, module: Any, model: nn.Module) -> Regime:
@@ -191,6 +233,8 @@ def _recipe(config: Config) -> dict[str, Any]:
     return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
 
 
-def _on_device(dataset: Dataset, device: str) -> Dataset:
+def _on_device(dataset: Dataset | Text, device: str) -> Dataset | Text:
+    if isinstance(dataset, Text):
+        return dataset.to(device)
     train, val = dataset.train.to(device), dataset.val.to(device)
     return dataclasses.replace(dataset, train=train, val=val)

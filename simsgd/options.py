@@ -13,7 +13,7 @@ from .config import Config
 from .settings import SettingError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_STAGES = ("model and data", "workers", "compression", "memory", "optimizer", "run")
+_STAGES = ("model and data", "text", "workers", "compression", "memory", "optimizer", "run")
 
 
 class StagedOption(click.Option):

@@ -20,7 +20,7 @@ from .gradients import GradientEngine, Gradients
 from .gradients.accumulation import accumulated
 from .gradients.auto import Auto
 from .gradients.clipping import clip_
-from .gradients.contract import Criterion, Tensors
+from .gradients.contract import Criterion, Tensors, carried
 from .gradients.randomness import KeyedDropout
 from .gradients.squares import sample_squares
 from .layout import Layout
@@ -52,6 +52,9 @@ class Simulator:
     own; `evaluation_model()` puts their mean into the model. Settings are those of `Recipe`, by
     the same names as the command line's options. Raises `SettingError` for any that is wrong.
 
+    A model with an attribute `carried` keeps a state of each sample in the buffers [b, ...] that it
+    names: each worker's is its own, goes on from step to step, and begins anew with each epoch.
+
     With a `transport` between processes, each hosts W / ranks of the workers and is given the same
     global batches; records and states are those of all W.
     """
@@ -77,6 +80,7 @@ class Simulator:
         self.alone = isinstance(self.transport, InProcess)  # hosts all workers
         workers = torch.arange(recipe.workers, device=like.device)[self.hosted]  # ids, [L]
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
+        self._fresh = {name: self.buffers[name].clone() for name in carried(model)}
         self.draw = Draw(recipe.seed, workers)
         self.engine: GradientEngine = find("engine", recipe.engine)(
             model, criterion, recipe.worker_chunk
@@ -127,6 +131,10 @@ class Simulator:
         self.steps += 1
         return self._record(gradients, method, measures)
 
+    def begin(self) -> None:
+        """Put back the states that the model carries from step to step, as at the start."""
+        self.buffers.update({name: state.clone() for name, state in self._fresh.items()})
+
     def engine_for(self, x: Tensor, y: Tensor) -> str:
         """Return the name of the engine that a step on such a batch uses.
 
@@ -155,10 +163,13 @@ class Simulator:
     def evaluation_model(self, buffers: str = "mean") -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
 
+        States that it carries are those of no worker: it has to begin a text of its own.
         `buffers` is "mean", the mean over workers, or "rank0", worker 0's. Training goes on as if
         this had not been called.
         """
         for name, buffer in self.model.named_buffers():
+            if name in self._fresh:
+                continue
             own = self.transport.rows(self.buffers[name])  # [W, ...]
             averaged = buffers == "mean" and own.is_floating_point()
             buffer.copy_(own.mean(0) if averaged else own[0])
@@ -205,7 +216,9 @@ class Simulator:
         self.steps, self.epoch = state["steps"], state["epoch"]
 
     def _method(self, epoch: int | None) -> Method:
-        self.epoch = self.epoch if epoch is None else epoch
+        if epoch is not None and epoch != self.epoch:
+            self.epoch = epoch
+            self.begin()
         known = self.epoch is not None or not self.regime.follows_epochs
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
@@ -222,6 +235,13 @@ class Simulator:
             compressor, self.spec = composed(spec), spec
             for voice in self.voices:
                 voice.speak(compressor)
+
+    def own_part(self, batch: Tensor) -> Tensor:
+        """Return the samples [L * M * b, ...] of a batch [B, ...] that go to workers hosted here.
+
+        Raises `SettingError` if B is no multiple of W * M.
+        """
+        return self._shard(batch).flatten(0, 2)
 
     def _shard(self, batch: Tensor) -> Tensor:
         workers, passes = self.recipe.workers, self.recipe.accumulate
@@ -273,7 +293,7 @@ class Simulator:
             lr=method.lr,
             nominal=method.kept,
             losses=rows(gradients.loss),
-            output=rows(gradients.output).flatten(0, 1),
+            output=gradients.output.flatten(0, 1),
             bytes=self.channel.ledger.close(dense, rows),
             segments=measures if self.alone else of_all_workers(measures, rows),
         )

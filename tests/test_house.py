@@ -11,8 +11,8 @@ HOUSE = Path(__file__).parents[1] / "simsgd"
 ROOMS = [
     "settings", "registry", "draw", "layout", "wire", "elias", "messages", "compressors",
     "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
-    "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
-    "files", "units", "tables", "run", "runlog", "experiment", "evaluation", "tally",
+    "language", "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data",
+    "catalog", "files", "units", "tables", "run", "runlog", "experiment", "evaluation", "tally",
     "environment", "interrupt", "progress", "elsewhere", "opening", "trainer", "processes",
     "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots", "details",
     "listing", "shapes", "sizing", "bill", "bench", "options", "cli", "__main__",

@@ -1,7 +1,7 @@
 """Data sets by name.
 
-A split is held whole, as one uint8 tensor. Some sets are embedded and need no network; the others
-are read from files.
+A split of images is held whole, as one uint8 tensor, and a text as one stream of numbers. Some sets
+are embedded and need no network; the others are read from files.
 """
 
 from pathlib import Path
@@ -12,8 +12,23 @@ from .downloaded import DOWNLOADED, from_files
 from .embedded import EMBEDDED
 from .folder import image_folder
 from .order import epoch_order, worker_batches
+from .streams import Streams, in_order
+from .text import ABOUT, Text, is_text, load_text
 
-__all__ = ["Dataset", "Split", "about", "epoch_order", "load", "names", "worker_batches"]
+__all__ = [
+    "Dataset",
+    "Split",
+    "Streams",
+    "Text",
+    "about",
+    "epoch_order",
+    "in_order",
+    "is_text",
+    "load",
+    "load_text",
+    "names",
+    "worker_batches",
+]
 
 
 def names() -> list[str]:
@@ -31,11 +46,12 @@ def about() -> dict[str, str]:
         "mnist": "70,000 handwritten digits, 1x28x28, 10 classes; from --data-dir",
         "fashion-mnist": "70,000 pictures of clothes, 1x28x28, 10 classes; from --data-dir",
         "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
+        **ABOUT,
     }
 
 
 def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:
-    """Return a data set.
+    """Return a data set of images; `load_text` returns those of text.
 
     Raises `SettingError` for an unknown name, and for files that are missing or damaged: it says
     which, and where they must lie.
