@@ -13,19 +13,19 @@ from torch.nn import functional
 
 from ._language import require_dropout, require_sizes, require_text, token_loss
 
-# For 128 streams of the help texts of Python (`pydoc`).
+# For 128 streams of Python's help topics (`pydoc`).
 regime = {
-    0: {"optimizer": "AdamW", "lr": 2e-3, "weight_decay": 0.01},
-    15: {"lr": 5e-4},
+    0: {"optimizer": "AdamW", "lr": 3e-3, "weight_decay": 0.01},
+    9: {"lr": 6e-4},
 }
-epochs = 20
+epochs = 12
 criterion = token_loss
 
 
 def transformer_lm(
     num_classes: int = 10_000,
     input_shape: tuple[int, ...] = (35,),
-    emb: int = 128,
+    emb: int = 64,
     layers: int = 2,
     heads: int = 4,
     dropout: float = 0.0,

@@ -11,7 +11,8 @@ names them. A model file may also define
     criterion        a callable (output, target) -> mean loss, by default cross-entropy
     epochs           how many epochs to train unless told otherwise
 
-each of which the factory may override by setting an attribute of that name on the network.
+each of which the factory may override by setting an attribute of that name on the network. One
+that carries a state from batch to batch names it in `carried`, see docs/language.md.
 Models know torch, never simsgd.
 """
 

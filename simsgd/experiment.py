@@ -150,8 +150,6 @@ def _resolved(config: Config) -> Config:
     if not is_text(config.dataset):
         refuse_reading(config, config.dataset)
         return dataclasses.replace(config, model=config.model or "lenet", device=device)
-    fix = "put the files there yourself"
-    require(not config.download, "download", None, f"does not know {config.dataset}", fix)
     return dataclasses.replace(
         config,
         model=config.model or "lstm_lm",

@@ -52,6 +52,9 @@ class Reading:
         for name in ("min_count", "bptt"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
+        idle = self.min_count is not None and self.tokens == "byte"
+        rule = "has no effect with tokens byte, which are all known"
+        require(not idle, "min_count", self.min_count, rule, "leave it out")
 
 
 def refuse_reading(config: Reading, dataset: str) -> None:

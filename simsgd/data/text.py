@@ -83,7 +83,7 @@ class Text:
 
 def is_text(name: str) -> bool:
     """Return whether a name is one of a text."""
-    return name.partition(":")[0] in {known.partition(":")[0] for known in ABOUT}
+    return name.startswith("text:") or (name in ABOUT and ":" not in name)
 
 
 def load_text(name: str, data_dir: Path, tokens: str, min_count: int | None = None) -> Text:
@@ -94,8 +94,7 @@ def load_text(name: str, data_dir: Path, tokens: str, min_count: int | None = No
     for files that are missing, empty or no UTF-8: it says which, and where they must lie.
     """
     kind, _, path = name.partition(":")
-    known = kind in _PUBLISHED if kind != "text" else path != ""
-    require(known or name == "pydoc", "dataset", name, "names no text", "write text:PATH")
+    assert is_text(name)
     if min_count is None:
         min_count = _RARE if tokens == "word" and kind not in _PUBLISHED else 1
     if kind == "pydoc":
@@ -117,13 +116,14 @@ def _published(name: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
     wanted = _PUBLISHED[name]
     paths = [data_dir / file for file in wanted.names]
     missing = [str(path) for path in paths if not path.is_file()]
-    fix = f"put them there from {wanted.source}"
+    fix = f"put them there from {wanted.source}; --download cannot"
     require(not missing, "dataset", name, f"lacks {', '.join(missing)}", fix)
     train, val, test = (_read(name, path, tokens) for path in paths)
     return train, val, test
 
 
 def _own(name: str, path: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
+    require(path != "", "dataset", name, "names no file or folder", "write text:PATH")
     root = Path(path).expanduser()
     root = root if root.exists() else data_dir / path
     if root.is_file():
