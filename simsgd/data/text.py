@@ -98,18 +98,24 @@ def load_text(name: str, data_dir: Path, tokens: str, min_count: int | None = No
     if min_count is None:
         min_count = _RARE if tokens == "word" and kind not in _PUBLISHED else 1
     if kind == "pydoc":
-        parts = help_topics(as_words=tokens == "word")
+        parts = _embedded(tokens)
     elif kind == "text":
         parts = _own(name, path, data_dir, tokens)
     else:
         parts = _published(name, data_dir, tokens)
-    if tokens == "byte" and kind == "pydoc":
-        parts = tuple(part.encode().decode("latin-1") for part in parts)  # type: ignore[assignment]
     for part, text in zip(("training", "validation", "test"), parts, strict=True):
         require(bool(text.strip()), "dataset", name, f"has no {part} text")
     vocabulary = Vocabulary.of(parts[0], tokens, min_count)
     train, val, test = map(vocabulary.encode, parts)
     return Text(name, train, val, test, vocabulary)
+
+
+def _embedded(tokens: str) -> tuple[str, str, str]:
+    parts = help_topics(as_words=tokens == "word")
+    if tokens != "byte":
+        return parts
+    train, val, test = (part.encode().decode("latin-1") for part in parts)
+    return train, val, test
 
 
 def _published(name: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
