@@ -16,8 +16,9 @@ names them. A model file may also define
     scale_lr         sqrt or linear: how lr follows the batch unless told otherwise
     scale_epochs     whether the epochs do
 
-each of which the factory may override by setting an attribute of that name on the network. A regime
-file defines `regime` or `schedule`, and may define the last four.
+each of which the factory may override by setting an attribute of that name on the network. One
+that carries a state from batch to batch names it in `carried`, see docs/language.md. A regime file
+defines `regime` or `schedule`, and may define the last four.
 Models know torch, never simsgd.
 """
 

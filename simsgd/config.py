@@ -9,16 +9,20 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from .recipe import Recipe, setting
-from .settings import require
+from .language import Reading
+from .recipe import Recipe
+from .settings import require, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Recipe):
+class Config(Recipe, Reading):
     """A whole run: a recipe, and the model, the data and the folder it is used on."""
 
     model: str | None = setting(
-        None, "model and data", "Name, or a path to a .py file; default: lenet.", unit="NAME|PATH"
+        None,
+        "model and data",
+        "Name, or a path to a .py file; default: lenet, or lstm_lm on text.",
+        unit="NAME|PATH",
     )
     model_config: str = setting(
         "", "model and data", 'Arguments of the model, as "depth=20, width=1".', unit="TEXT"
@@ -99,6 +103,7 @@ class Config(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_reading()
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):

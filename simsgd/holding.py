@@ -24,10 +24,16 @@ class Holding(ABC):
 
     trained: dict[str, nn.Parameter]
     per_worker: bool  # what `read` returns has a row a worker
+    workers: int  # that are hosted here, L
 
     @abstractmethod
     def read(self) -> Tensors:
         """Return the parameters to take gradients at: {name: [*shape]}, or [L, *shape] each."""
+
+    def rows(self, layout: Layout) -> list[Tensor]:
+        """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
+        one = next(iter(self.trained.values())).detach().new_empty(1)
+        return [one.expand(self.workers, segment.n) for segment in layout.segments]
 
     def stepped(self) -> None:  # noqa: B027 - most have nothing to note
         """Take note that a step ended."""
@@ -63,7 +69,7 @@ def holding(
         return LateModel(params, exchange.delays(draw.seed, len(draw.workers)))
     if exchange.parameters_per_worker:
         return OwnModels(params, layout, len(draw.workers))
-    return OneModel(params)
+    return OneModel(params, len(draw.workers))
 
 
 class OneModel(Holding):
@@ -71,8 +77,9 @@ class OneModel(Holding):
 
     per_worker = False
 
-    def __init__(self, params: dict[str, nn.Parameter]) -> None:
+    def __init__(self, params: dict[str, nn.Parameter], workers: int) -> None:
         self.trained = params
+        self.workers = workers
 
     def read(self) -> Tensors:
         """Return the model's parameters."""
@@ -89,7 +96,7 @@ class LateModel(OneModel):
     per_worker = True
 
     def __init__(self, params: dict[str, nn.Parameter], late: Tensor) -> None:
-        super().__init__(params)
+        super().__init__(params, len(late))
         self.late = late  # steps, [L] int64
         depth = int(late.max()) + 1
         self.past = {  # the newest first, [depth, *shape]
@@ -99,6 +106,11 @@ class LateModel(OneModel):
     def read(self) -> Tensors:
         """Return the model as each worker knows it, {name: [L, *shape]}."""
         return {name: past[self.late.to(past.device)] for name, past in self.past.items()}
+
+    def rows(self, layout: Layout) -> list[Tensor]:
+        """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
+        one = next(iter(self.trained.values())).detach().new_empty(1)
+        return [one.expand(self.workers, segment.n) for segment in layout.segments]
 
     def stepped(self) -> None:
         """Remember the model as it is now."""
@@ -129,6 +141,7 @@ class OwnModels(Holding):
 
     def __init__(self, params: dict[str, nn.Parameter], layout: Layout, workers: int) -> None:
         begun = {name: p.detach().unsqueeze(0) for name, p in params.items()}
+        self.workers = workers
         self.pieces = [piece.repeat(workers, 1) for piece in layout.split(begun)]  # [L, n] each
         self.trained = {}
         for segment, piece in zip(layout.segments, self.pieces, strict=True):
@@ -137,6 +150,10 @@ class OwnModels(Holding):
             for name, shape, part in zip(segment.parameters, segment.shapes, parts, strict=True):
                 self.trained[name] = nn.Parameter(part.view(workers, *shape))
         self.trained = {name: self.trained[name] for name in params}
+
+    def rows(self, layout: Layout) -> list[Tensor]:
+        """Return the workers' parameters, [L, n] for each segment."""
+        return self.pieces
 
     def read(self) -> Tensors:
         """Return the workers' parameters, {name: [L, *shape]}."""

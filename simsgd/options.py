@@ -14,7 +14,7 @@ from .settings import SettingError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _STAGES = (
-    "model and data", "workers", "compression", "memory", "algorithm", "optimizer", "run",
+    "model and data", "text", "workers", "compression", "memory", "algorithm", "optimizer", "run",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .config import Config
 from .draw import Draw
 from .experiment import Experiment
+from .gradients.contract import carried
 from .gradients.randomness import KeyedDropout
 from .messages import Message
 from .method import Method
@@ -86,11 +87,13 @@ class TorchWorker(Worker):
         self.bytes = listen(self.parallel)
         self.optimizer: torch.optim.Optimizer | None = None
         self.steps = 0
+        self.epoch = 0
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
         rank, ranks = self.transport.rank, self.transport.ranks
         x, y = (part.unflatten(0, (ranks, -1))[rank] for part in (x, y))  # [b, ...]
+        self._begin(epoch, len(x))
         optimizer = self._optimizer(epoch)
         optimizer.zero_grad()
         worker = torch.tensor([rank], device=x.device)
@@ -105,6 +108,13 @@ class TorchWorker(Worker):
         rows = self.transport.rows
         ended = {name: p.detach() for name, p in self.parallel.module.named_parameters()}
         return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [], ended)
+
+    def _begin(self, epoch: int, streams: int) -> None:
+        """Stand before the text again where an epoch begins, if the model carries a state."""
+        model: Any = self.experiment.model
+        if epoch != self.epoch and carried(model):
+            model.begin(streams)
+        self.epoch = epoch
 
     def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
         """Return the optimizer with the settings that the regime has now."""

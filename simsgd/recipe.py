@@ -4,8 +4,8 @@ Letters: W workers, b samples each.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -18,19 +18,12 @@ from .settings import (
     fits,
     names_file,
     require,
+    setting,
     told_kinds,
     unknown,
 )
 
 _Settings = TypeVar("_Settings", bound="Recipe")
-
-
-def setting(
-    default: Any, group: str, help: str, choices: Iterable[str] = (), unit: str = ""
-) -> Any:
-    """Return a dataclass field with what the command line's help says of it."""
-    metadata = {"group": group, "help": help, "choices": tuple(choices), "unit": unit}
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,6 +164,18 @@ class Regularized:
                     found[name] = found[name] + pull if name in found else pull
         return found
 
+    def rows(
+        self,
+        chosen: tuple[Regularizer, ...],
+        weight_decay: float,
+        params: Mapping[str, Tensor],
+        per_worker: bool,
+    ) -> dict[str, Tensor]:
+        """Return what `pulls` does, of all parameters, with a row a worker or one for all."""
+        found = self.pulls(chosen, weight_decay, params)
+        every = {name: found.get(name, torch.zeros_like(p)) for name, p in params.items()}
+        return every if per_worker else {name: pull.unsqueeze(0) for name, pull in every.items()}
+
     def clip_(
         self, heard: dict[str, Tensor], chosen: tuple[Regularizer, ...], rows: bool = False
     ) -> None:

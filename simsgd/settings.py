@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Iterable
+from dataclasses import field
 from decimal import Decimal
 from typing import Any
 
@@ -26,6 +27,14 @@ class SettingError(ValueError):
         """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
         got = "" if self.value is None else f", got {_shown(self.value)}"
         return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
+
+
+def setting(
+    default: Any, group: str, help: str, choices: Iterable[str] = (), unit: str = ""
+) -> Any:
+    """Return a dataclass field with what the command line's help says of it."""
+    metadata = {"group": group, "help": help, "choices": tuple(choices), "unit": unit}
+    return field(default=default, metadata=metadata)
 
 
 def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> None:

@@ -21,7 +21,7 @@ from .gradients import GradientEngine, Gradients
 from .gradients.accumulation import accumulated
 from .gradients.auto import Auto
 from .gradients.clipping import clip_
-from .gradients.contract import Criterion, Tensors
+from .gradients.contract import Criterion, Tensors, carried
 from .gradients.randomness import KeyedDropout
 from .gradients.squares import sample_squares
 from .holding import OwnModels, holding
@@ -58,6 +58,9 @@ class Simulator:
     own, of which `evaluation_model()` takes the mean too. Settings are those of `Recipe`, by
     the same names as the command line's options. Raises `SettingError` for any that is wrong.
 
+    A model with an attribute `carried` keeps a state of each sample in the buffers [b, ...] that it
+    names: each worker's is its own, goes on from step to step, and begins anew with each epoch.
+
     With a `transport` between processes, each hosts W / ranks of the workers and is given the same
     global batches; records and states are those of all W. `samples` [W] are how many each worker
     holds, if not as many as the others.
@@ -85,6 +88,7 @@ class Simulator:
         self.alone = isinstance(self.transport, InProcess)  # hosts all workers
         workers = torch.arange(recipe.workers, device=like.device)[self.hosted]  # ids, [L]
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
+        self._fresh = {name: self.buffers[name].clone() for name in carried(model)}
         self.draw = Draw(recipe.seed, workers)
         self.layout = Layout.of(
             _shapes(self.params), recipe.granularity, recipe.rule, like.element_size()
@@ -102,7 +106,10 @@ class Simulator:
         self.optimizer = RegimeOptimizer(self.held.trained)
         self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
-        self.voices = [self._voice(place) for place in range(len(self.layout.segments))]
+        self.voices = [
+            Voice(segment, like, self.memory, self.exchange)
+            for segment, like in zip(self.layout.segments, self.held.rows(self.layout), strict=True)
+        ]
         self.steps = 0
         self.epoch: int | None = None
         self.results: list[dict[str, float]] = []  # of the epochs that ended, for the regime
@@ -119,7 +126,8 @@ class Simulator:
         method, draw = self._method(epoch), self.draw.at(self.steps)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
         pieces = self._prepared(gradients, method)
-        talk = self._round(method, draw)
+        now = self.steps, self.epoch or 0
+        talk = Round(self.exchange, self.channel, method, draw, *now, self.samples)
         if isinstance(self.held, OwnModels) and isinstance(self.exchange, ParameterExchange):
             self._update(self.layout.join(pieces), method)
             spoke, measures = talk.of_parameters(self.voices, self.held.pieces)
@@ -131,6 +139,10 @@ class Simulator:
         self.held.stepped()
         self.steps += 1
         return self._record(gradients, method, measures)
+
+    def begin(self) -> None:
+        """Put back the states that the model carries from step to step, as at the start."""
+        self.buffers.update({name: state.clone() for name, state in self._fresh.items()})
 
     def engine_for(self, x: Tensor, y: Tensor) -> str:
         """Return the name of the engine that a step on such a batch uses.
@@ -162,14 +174,17 @@ class Simulator:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
 
         Where workers have models of their own it is their mean, or that of one `worker`, with that
-        worker's statistics. `buffers` is "mean", the mean over workers, or "rank0", worker 0's.
-        Training goes on as if this had not been called.
+        worker's statistics. States that it carries are those of no worker: it has to begin a text
+        of its own. `buffers` is "mean", the mean over workers, or "rank0", worker 0's. Training
+        goes on as if this had not been called.
         """
         rows = self.transport.rows
         average = self.held.average if worker is None else partial(self.held.of_worker, worker)
         for name, value in average(rows).items():
             self.params[name].copy_(value)
         for name, buffer in self.model.named_buffers():
+            if name in self._fresh:
+                continue
             own = rows(self.buffers[name])  # [W, ...]
             averaged = buffers == "mean" and own.is_floating_point() and worker is None
             buffer.copy_(own.mean(0) if averaged else own[worker or 0])
@@ -235,7 +250,9 @@ class Simulator:
         return rows if isinstance(self.held, OwnModels) else lambda own: own
 
     def _method(self, epoch: int | None) -> Method:
-        self.epoch = self.epoch if epoch is None else epoch
+        if epoch is not None and epoch != self.epoch:
+            self.epoch = epoch
+            self.begin()
         known = self.epoch is not None or not self.regime.follows_epochs
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
@@ -244,21 +261,6 @@ class Simulator:
         )
         self._follow(method)
         return method
-
-    def _voice(self, place: int) -> Voice:
-        """Return the voice for a segment; its state is like that of the workers' parameters."""
-        segment = self.layout.segments[place]
-        if isinstance(self.held, OwnModels):
-            like = self.held.pieces[place]
-        else:
-            one = next(iter(self.params.values())).detach().new_empty(1)
-            like = one.expand(len(self.draw.workers), segment.n)
-        return Voice(segment, like, self.memory, self.exchange)
-
-    def _round(self, method: Method, draw: Draw) -> Round:
-        return Round(
-            self.exchange, self.channel, method, draw, self.steps, self.epoch or 0, self.samples
-        )
 
     def _follow(self, method: Method) -> None:
         check_optimizer(self.exchange, method.optimizer.get("optimizer", "SGD"))
@@ -270,6 +272,13 @@ class Simulator:
             compressor, self.spec = composed(spec), spec
             for voice in self.voices:
                 voice.speak(compressor)
+
+    def own_part(self, batch: Tensor) -> Tensor:
+        """Return the samples [L * M * b, ...] of a batch [B, ...] that go to workers hosted here.
+
+        Raises `SettingError` if B is no multiple of W * M.
+        """
+        return self._shard(batch).flatten(0, 2)
 
     def _shard(self, batch: Tensor) -> Tensor:
         workers, passes = self.recipe.workers, self.recipe.accumulate
@@ -301,11 +310,8 @@ class Simulator:
             workers = self.recipe.workers if averaged else 1
             clip_(pieces, self.recipe.clip, workers, self.recipe.clip_by)
         if method.locally and (method.local_decay or method.regularizers):
-            read = self.held.read()
-            found = self.regularized.pulls(method.regularizers, method.local_decay, read)
-            pulls = {name: found.get(name, torch.zeros_like(p)) for name, p in read.items()}
-            if not self.held.per_worker:
-                pulls = {name: pull.unsqueeze(0) for name, pull in pulls.items()}
+            read, rows = self.held.read(), self.held.per_worker
+            pulls = self.regularized.rows(method.regularizers, method.local_decay, read, rows)
             for piece, pull in zip(pieces, self.layout.split(pulls), strict=True):
                 piece.add_(pull)
         return pieces
@@ -332,7 +338,7 @@ class Simulator:
             lr=method.lr,
             nominal=method.kept,
             losses=rows(gradients.loss),
-            output=rows(gradients.output).flatten(0, 1),
+            output=gradients.output.flatten(0, 1),
             bytes=self.channel.ledger.close(dense, rows),
             segments=measures if self.alone else of_all_workers(measures, rows),
         )

@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import Config
-from .data.partition import by_class, told
+from .data import Text
+from .data.partition import by_class, table_of_classes
 from .elsewhere import Elsewhere, restarted, together
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment
 from .interrupt import Request, requests
+from .language import told
 from .opening import opening
 from .progress import Progress
 from .record import StepRecord
@@ -79,8 +82,8 @@ class Trainer:
     tally: Tally = field(default_factory=Tally)
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
-    best: float = math.inf  # least validation error@1, in percent
-    pending: list[tuple[StepRecord, Tensor, float]] = field(default_factory=list)
+    best: float = math.inf  # least validation error@1, in percent; of text, least loss
+    pending: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
 
     def run(self) -> None:
         """Train from where the folder stands to the last epoch."""
@@ -99,10 +102,10 @@ class Trainer:
     def _tell_partition(self) -> None:
         """Say and write how many samples of each class each worker has, where these are fixed."""
         parts, dataset = self.experiment.parts, self.experiment.dataset
-        if parts is None or self.experiment.simulator.steps:
+        if parts is None or isinstance(dataset, Text) or self.experiment.simulator.steps:
             return
         table = by_class(parts, dataset.train.labels, dataset.num_classes)
-        self.progress.say(told(table))
+        self.progress.say(table_of_classes(table))
         self.folder.add_partition(
             [
                 {"worker": worker, "class": label, "samples": samples}
@@ -114,11 +117,22 @@ class Trainer:
     def _train_epoch(self, epoch: int) -> None:
         for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
             record = self.experiment.simulator.step(x, y, epoch)
-            self.pending.append((record, wrong(record.output, y), time.perf_counter() - self.began))
+            missed = self._missed(record, y)
+            seconds = time.perf_counter() - self.began
+            self.pending.append((record.without_output(), missed, y.numel(), seconds))
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
         self._write_steps()
+
+    def _missed(self, record: StepRecord, y: Tensor) -> Tensor:
+        """Return how many of all processes' targets are missed, [2] as `wrong` does."""
+        simulator = self.experiment.simulator
+        own = wrong(record.output, simulator.own_part(y))
+        if simulator.alone:
+            return own
+        hosted = len(simulator.draw.workers)  # rows [L, 2], of which one has the count
+        return simulator.transport.rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
 
     def _timed(self, batches: Any) -> Any:
         """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
@@ -156,9 +170,10 @@ class Trainer:
         row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
         experiment.simulator.results.append(told_by_first(_results(row)))
         self.folder.add_epoch(row)
-        self.progress.say(_line(row))
-        is_best = measured["error1"] < self.best
-        self.best = min(self.best, measured["error1"])
+        self.progress.say(_line(row, self.experiment.config.tokens))
+        score = measured["error1" if self.experiment.config.tokens is None else "loss"]
+        is_best = score < self.best
+        self.best = min(self.best, score)
         tally.next_epoch()
         self.epoch, self.batch = self.epoch + 1, 0
         self._save(is_best)
@@ -187,18 +202,22 @@ class Trainer:
 
     def _write_steps(self) -> None:
         """Read the pending records, which waits for the device, and write their rows."""
-        for record, missed, seconds in self.pending:
+        for record, missed, guessed, seconds in self.pending:
             if not record.losses.isfinite().all():
                 raise self._diverged(record, "loss", record.losses)
             for m in record.segments:
                 if not m.said.isfinite().all():
                     raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
-            self.folder.add_step(self.tally.add(record, missed, seconds))
+            self.folder.add_step(self.tally.add(record, missed, guessed, seconds))
         if self.experiment.config.log_layers:
-            self.folder.add_layers([row for r, _, _ in self.pending for row in layer_rows(r)])
+            self.folder.add_layers([row for r, *_ in self.pending for row in layer_rows(r)])
         if self.pending:
             sent = self.tally.payload_bytes // self.experiment.config.workers
-            self.progress.show(self.pending[-1][0].loss, self.tally.train_error1, sent)
+            loss, tokens = self.pending[-1][0].loss, self.experiment.config.tokens
+            error = (
+                f"error {self.tally.train_error1:.1f} %" if tokens is None else told(loss, tokens)
+            )
+            self.progress.show(loss, error, sent)
         self.pending = []
         self.folder.flush_steps()
 
@@ -245,12 +264,15 @@ def _results(row: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in row.items() if key.startswith(("train_", "val_"))}
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _line(row: Mapping[str, Any], tokens: str | None) -> str:
     ratio = row["dense_bytes"] / row["payload_bytes"]
+    error = (
+        f"error@1 {row['val_error1']:.2f} %" if tokens is None else told(row["val_loss"], tokens)
+    )
     return (
         f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
-        f"val error@1 {row['val_error1']:.2f} %, sent 1/{ratio:.1f} of dense so far"
+        f"val {error}, sent 1/{ratio:.1f} of dense so far"
     )
 
 

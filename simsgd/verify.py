@@ -105,7 +105,9 @@ class Simulation:
         """Simulate the step that `real` was, and return the rows of verify.csv and steps.csv."""
         began = time.perf_counter()
         record = self.experiment.simulator.step(x, y, epoch)
-        logged = self.tally.add(record, wrong(record.output, y), time.perf_counter() - began)
+        logged = self.tally.add(
+            record, wrong(record.output, y), y.numel(), time.perf_counter() - began
+        )
         if self.flip is None and real.weighed is not None:
             self.flip = first_flip(record.step, self.channel.heard, real.heard)
         self.channel.heard.clear()

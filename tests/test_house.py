@@ -11,7 +11,7 @@ HOUSE = Path(__file__).parents[1] / "simsgd"
 ORDER = """
     settings registry draw layout wire elias messages compressors adapters memory topology
     ledger transport measures exchange gradients regularizers
-    regime recipe config algorithm method voice
+    regime recipe language config algorithm method voice
     holding speaking optimizer record simulator consensus ddp data catalog
     schedule files units tables
     run runlog experiment evaluation tally environment interrupt progress elsewhere opening

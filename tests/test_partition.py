@@ -6,7 +6,7 @@ import torch
 
 import simsgd
 from simsgd.config import Config
-from simsgd.data.partition import by_class, epoch_index, parted, told
+from simsgd.data.partition import by_class, epoch_index, parted, table_of_classes
 from simsgd.experiment import Experiment
 from simsgd.runlog import load_checkpoint
 from simsgd.settings import SettingError
@@ -96,7 +96,7 @@ def test_the_table_is_told_and_kept(tmp_path):
 
 
 def test_columns_are_as_wide_as_their_numbers():
-    lines = told(torch.tensor([[3, 12345], [1, 2]])).splitlines()
+    lines = table_of_classes(torch.tensor([[3, 12345], [1, 2]])).splitlines()
     assert {len(line) for line in lines[1:]} == {6 + 3 * 6}
 
 

@@ -1,7 +1,8 @@
 """Data sets by name.
 
-A split of images is held whole, as one uint8 tensor, but for ImageNet's, which is streamed. Some
-sets are embedded and need no network; the others are read from files.
+A split of images is held whole, as one uint8 tensor, but for ImageNet's, which is streamed, and a
+text as one stream of numbers. Some sets are embedded and need no network; the others are read from
+files.
 """
 
 from pathlib import Path
@@ -14,16 +15,23 @@ from .folder import image_folder
 from .imagenet import imagenet
 from .order import epoch_order, worker_batches
 from .partition import epoch_index, parted
+from .streams import Streams, in_order
 from .svmlight import libsvm
+from .text import ABOUT, Text, is_text, load_text
 
 __all__ = [
     "Dataset",
     "Samples",
     "Split",
+    "Streams",
+    "Text",
     "about",
     "epoch_index",
     "epoch_order",
+    "in_order",
+    "is_text",
     "load",
+    "load_text",
     "names",
     "parted",
     "worker_batches",
@@ -49,11 +57,12 @@ def about() -> dict[str, str]:
         "imagenet": "1,331,167 photographs, cut to 3x224x224, 1,000 classes; from --data-dir",
         "libsvm:PATH": "features in LIBSVM's format in PATH, and in PATH.t for validation",
         "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
+        **ABOUT,
     }
 
 
 def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:
-    """Return a data set.
+    """Return a data set of images; `load_text` returns those of text.
 
     Raises `SettingError` for an unknown name, and for files that are missing or damaged: it says
     which, and where they must lie.

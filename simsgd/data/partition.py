@@ -56,10 +56,10 @@ def by_class(parts: list[Tensor], labels: Tensor, classes: int) -> Tensor:
     return torch.stack([labels[part].bincount(minlength=classes) for part in parts])
 
 
-def told(table: Tensor) -> str:
+def table_of_classes(table: Tensor) -> str:
     """Return the table of classes by workers as text.
 
-    >>> print(told(torch.tensor([[3, 0], [1, 2]])))
+    >>> print(table_of_classes(torch.tensor([[3, 0], [1, 2]])))
     samples by worker and class
     worker    0    1  all
          0    3    0    3

@@ -14,6 +14,14 @@ Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss,
 Tensors = dict[str, Tensor]
 
 
+def carried(model: nn.Module) -> tuple[str, ...]:
+    """Return the buffers in which a model keeps a state of each sample for the next batch.
+
+    They are [b, ...] each, and the model says so in its attribute `carried`.
+    """
+    return tuple(getattr(model, "carried", ()))
+
+
 class Declined(Exception):
     """What an engine raises rather than return a wrong gradient; its text is the reason."""
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..settings import SettingError
-from .contract import Criterion, Tensors
+from .contract import Criterion, Tensors, carried
 from .randomness import SampleDropout
 
 _NUMBERS = 1 << 22  # of per-sample gradients, held at once for each worker, if a sample's are fewer
@@ -57,11 +57,13 @@ def sample_squares(
 
 def _squares_of_samples(model: nn.Module, criterion: Criterion) -> Callable[..., Tensors]:
     """Return the function that sums the squared gradients of some samples of one worker."""
+    states = carried(model)  # of each sample, whose own it begins with
 
     def loss(
         params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor, z: Tensor
     ) -> Tensor:
         own = {name: buffer.clone() for name, buffer in buffers.items()}  # changes are dropped
+        own |= {name: buffers[name].index_select(0, z.reshape(1)) for name in states}
         with SampleDropout(key, z):
             output = torch.func.functional_call(model, (params, own), (x.unsqueeze(0),))
         return criterion(output, y.unsqueeze(0))
