@@ -66,7 +66,7 @@ class Experiment:
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=_fitted(attribute(module, model, "input_transform") or {}, dataset),
+            transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
             simulator=simulator,
         )
         experiment._try()
@@ -143,14 +143,14 @@ def _batches(config: Config, dataset: Dataset) -> int:
     return worker_batches(len(dataset.train), config.workers, config.worker_batch)
 
 
-def _fitted(transforms: Any, dataset: Dataset) -> dict[str, Callable[..., Tensor]]:
+def fitted(transforms: Any, dataset: Dataset) -> dict[str, Callable[..., Tensor]]:
     """Return the transforms that suit a data set's statistics and what it does itself."""
-    fitted = dict(transforms)
-    for part, transform in fitted.items():
+    suited = dict(transforms)
+    for part, transform in suited.items():
         if dataset.mean and hasattr(transform, "fitted"):
             transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
-        fitted[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
-    return fitted
+        suited[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
+    return suited
 
 
 def _check_batch(config: Config, samples: int) -> None:

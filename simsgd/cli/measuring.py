@@ -65,3 +65,15 @@ def bench_engines(
 
     measured = measure(quick, device, models, workers, batches)
     _reported(measured, told(measured), file)
+
+
+@bench.command("data")
+@click.option("--quick", is_flag=True, help="A small model and few images: a check, no result.")
+@_device
+@_json
+def bench_data(quick: bool, device: str, file: TextIO | None) -> None:
+    """Time the data of a batch beside its training step."""
+    from ..bench.data import measure, told
+
+    measured = measure(quick, device)
+    _reported(measured, told(measured), file)
