@@ -78,7 +78,7 @@ class Config(Recipe, Reading):
         "regime that names no other. Default: as the regime says.", ("sqrt", "linear", "none"),
     )  # fmt: skip
     scale_warmup_epochs: int = setting(5, "optimizer", "Epochs to reach a larger --scale-lr.")
-    scale_epochs: bool | None = setting(None, "optimizer", "B / 128 times the regime's epochs.")
+    scale_epochs: bool | None = setting(None, "optimizer", "Have B / 128 times the epochs.")
     evaluate_buffers: str = setting(
         "mean",
         "run",

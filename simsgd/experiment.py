@@ -79,7 +79,7 @@ class Experiment:
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=_fitted(attribute(module, model, "input_transform") or {}, dataset),
+            transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
             simulator=simulator,
             parts=parts,
         )
@@ -193,16 +193,16 @@ def _batches(config: Config, dataset: Dataset | Text) -> int:
     return worker_batches(len(dataset.train), config.workers, config.worker_batch)
 
 
-def _fitted(transforms: Any, dataset: Dataset | Text) -> dict[str, Callable[..., Tensor]]:
+def fitted(transforms: Any, dataset: Dataset | Text) -> dict[str, Callable[..., Tensor]]:
     """Return the transforms that suit a data set's statistics and what it does itself."""
-    fitted = dict(transforms)
+    suited = dict(transforms)
     if isinstance(dataset, Text):
-        return fitted
-    for part, transform in fitted.items():
+        return suited
+    for part, transform in suited.items():
         if dataset.mean and hasattr(transform, "fitted"):
             transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
-        fitted[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
-    return fitted
+        suited[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
+    return suited
 
 
 def _resolved(config: Config) -> Config:

@@ -167,3 +167,15 @@ def bench_scaling(
     _reported(measured, told(measured), file)
     if plot is not None:
         draw_scaling(measured["rows"], plot)
+
+
+@bench.command("data")
+@_quick
+@_device
+@_json
+def bench_data(quick: bool, device: str, file: TextIO | None) -> None:
+    """Time the data of a batch beside its training step."""
+    from ..bench.data import measure, told
+
+    measured = measure(quick, device)
+    _reported(measured, told(measured), file)
