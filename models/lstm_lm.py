@@ -1,4 +1,4 @@
-"""A language model of LSTM layers, whose state is carried from one stretch of text to the next.
+"""A language model of LSTM layers, whose state is carried along the text.
 
 Zaremba, Sutskever, Vinyals, "Recurrent Neural Network Regularization", 2014,
 https://arxiv.org/abs/1409.2329 (dropout on all but the recurrent connections); Press, Wolf, "Using
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ._language import require_dropout, require_sizes, require_text, token_loss
 
-# For 128 streams of Python's help topics (`pydoc`), about a minute on one core; larger texts take a
+# For 128 streams of Python's help topics (`pydoc`), a minute or so on one core; larger texts take a
 # larger network, and clipping.
 regime = {
     0: {"optimizer": "SGD", "lr": 3.0, "momentum": 0.9},
