@@ -17,9 +17,10 @@ from .config import Config
 from .elsewhere import Elsewhere, together
 from .environment import environment
 from .evaluation import evaluate, wrong
-from .experiment import Experiment
+from .experiment import Experiment, device_of
 from .interrupt import Request, requests
 from .opening import opening
+from .peak import Peak
 from .progress import Progress
 from .record import StepRecord
 from .run import Run
@@ -55,11 +56,13 @@ def train(**settings: Any) -> Run:
     with together(config) as transport:
         if not is_first():
             config = dataclasses.replace(config, quiet=True)
+        peak = Peak(device_of(config.device))
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
         try:
             with requests() as request:
                 Trainer(experiment, folder, request).run()
+            folder.log(peak.told())
         except RankLost as lost:
             go_on = f"go on from its last checkpoint with: simsgd train --resume {folder.folder}"
             raise RankLost(f"{lost}; {go_on}") from lost

@@ -13,9 +13,10 @@ ROOMS = [
     "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
     "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
     "files", "units", "tables", "run", "runlog", "experiment", "evaluation", "tally",
-    "environment", "interrupt", "progress", "elsewhere", "opening", "trainer", "processes",
+    "environment", "interrupt", "peak", "progress", "elsewhere", "opening", "trainer", "processes",
     "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots", "details",
-    "listing", "shapes", "sizing", "bill", "bench", "options", "cli", "__main__",
+    "listing", "shapes", "sizing", "bill", "allocations", "footprint", "bench", "options",
+    "cli", "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

@@ -50,6 +50,10 @@ class Auto(GradientEngine):
         self.note = ""
         self._engine: GradientEngine | None = None
 
+    def at_once(self, workers: int) -> int:
+        """Return what the chosen engine says."""
+        return 1 if self._engine is None else self._engine.at_once(workers)
+
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:

@@ -44,6 +44,10 @@ class GradientEngine(ABC):
         self.chunk = chunk
         self._values: Tensors = {}
 
+    def at_once(self, workers: int) -> int:
+        """Return how many of `workers` workers go through the model at a time, once one did."""
+        return 1
+
     @abstractmethod
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor

@@ -32,6 +32,10 @@ class Threads(GradientEngine):
         self._loops: list[Loop] = []  # one for each thread, on models that share their parameters
         self._free: queue.SimpleQueue[Loop] = queue.SimpleQueue()
 
+    def at_once(self, workers: int) -> int:
+        """Return the number of threads."""
+        return min(workers, torch.get_num_threads())
+
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:

@@ -31,11 +31,12 @@ class Vmap(GradientEngine):
         super().__init__(model, criterion, chunk)
         convolves = any(isinstance(module, _ConvNd) for module in model.modules())
         by_itself = _CONVOLVED if convolves else None
+        self._size = by_itself if isinstance(chunk, str) else chunk
         self._mapped = torch.func.vmap(
             torch.func.grad_and_value(self._one_worker, has_aux=True),
             in_dims=(None, 0, 0, 0, 0),
             randomness="error",
-            chunk_size=by_itself if isinstance(chunk, str) else chunk,
+            chunk_size=self._size,
         )
 
     def __call__(
@@ -58,6 +59,10 @@ class Vmap(GradientEngine):
         shared = {name: parameter.detach() for name, parameter in params.items()}
         values, (loss, (output, after)) = self._mapped(shared, buffers, x, y, keys)
         return Gradients(values, loss, output, after)
+
+    def at_once(self, workers: int) -> int:
+        """Return the chunk, all workers if there is none."""
+        return workers if self._size is None else min(workers, self._size)
 
     def compile_(self) -> None:
         """Let `torch.compile` translate the call, when it is made."""
