@@ -55,8 +55,8 @@ class Allocations(TorchDispatchMode):
 
 
 def _identity(tensor: Tensor) -> int:
-    key: int = tensor.untyped_storage()._cdata
-    return key
+    storage: Any = tensor.untyped_storage()
+    return int(storage._cdata)
 
 
 def _tensors(values: Any) -> list[Tensor]:

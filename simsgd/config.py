@@ -11,10 +11,13 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from .settings import (
     AGGREGATES,
+    AMPS,
     CLIPS,
     INDEX_CODINGS,
+    STATE_DTYPES,
     VALUE_DTYPES,
     SettingError,
+    check_prune,
     fits,
     require,
     told_kinds,
@@ -49,6 +52,9 @@ class Recipe:
         "workers",
         "Workers that go through the model at a time, with engine onepass or vmap.",
         unit="C|auto",
+    )
+    amp: str | None = setting(
+        None, "workers", "Mixed precision in forward and backward.", choices=AMPS
     )
     prune: float | None = setting(
         None,
@@ -100,6 +106,13 @@ class Recipe:
         "with --prune, residual with another biased compressor, else none.",
         unit="SPEC",
     )
+    state_dtype: str | None = setting(
+        None,
+        "memory",
+        "Dtype of what memories keep between steps; bfloat16 halves their size and loses what is "
+        "small beside what they hold; default: the model's.",
+        choices=STATE_DTYPES,
+    )
     lr_in_memory: bool = setting(
         False, "memory", "With memory residual: collect lr times the gradient, as EF-SignSGD does."
     )
@@ -143,7 +156,7 @@ class Recipe:
     def __post_init__(self) -> None:
         self._check_kinds()
         require(self.workers >= 1, "workers", self.workers, "must be at least 1")
-        _check_prune(self.prune)
+        check_prune(self.prune)
         self._check_chunk()
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "must be at least 0")
         for name in ("clip", "lr"):
@@ -331,12 +344,3 @@ def _anywhere(names: str | None) -> str | None:
         for n in names.split("+")
     ]
     return "+".join(parts)
-
-
-def _check_prune(prune: float | None) -> None:
-    if prune is None:
-        return
-    fix = "for 99.9 % use 0.999"
-    if prune == 1:
-        fix = "at 1 nothing would be sent; " + fix
-    require(0 <= prune < 1, "prune", prune, "must lie in [0, 1)", fix)

@@ -131,20 +131,23 @@ def _compression(experiment: Experiment) -> int:
     generator = torch.Generator().manual_seed(0)
     like = next(iter(simulator.params.values()))
     grad = torch.randn(few, segment.n, generator=generator).to(like.device, like.dtype)
-    voice = Voice(segment, grad[:, :1].expand(few, segment.n), simulator.memory)
-    voice.speak(next(v.compressor for v in simulator.voices if v.segment is segment))
+    own = next(voice for voice in simulator.voices if voice.segment is segment)
+    voice = Voice(segment, grad[:, :1].expand(few, segment.n), simulator.memory, own.dtype)
+    voice.speak(own.compressor)
     channel = Channel(InProcess(), Ledger(few), Wire(recipe.value_dtype, recipe.index_dtype))
     draw = Draw(recipe.seed, ids).at(0, segment.name)
 
     def speak() -> object:
-        said = method.memory.compensate(grad, voice.remembered)
+        said = method.memory.compensate(grad, voice.recall())
         norms = squared_norms(said)
         state = voice.told(grad, _ones(segment, grad))
         message, answer = simulator.exchange.gradients(
             said, voice.compressor, state, draw, segment, channel
         )
         method.memory.keep(said, message, voice.remembered)
-        return answer, measured(segment, said, norms, message, voice.remembered)
+        measures = measured(segment, said, norms, message, voice.remembered)
+        voice.store()
+        return answer, measures
 
     speak()
     return round(peak_of(speak) * workers / few)

@@ -138,6 +138,7 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
         config.memory == "none"
         and config.clip is None
         and config.accumulate == 1
+        and config.amp is None
         and config.weight_decay_at == "global"
         and config.value_dtype in (None, config.dtype)
         and all(method.compressor == "none" for method in methods)

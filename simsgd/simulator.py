@@ -26,7 +26,7 @@ from .gradients.squares import sample_squares
 from .layout import Layout
 from .ledger import Ledger
 from .measures import SegmentMeasures, measured, of_all_workers, squared_norms
-from .method import Method, memory_name, memory_of, regime_of
+from .method import Method, amp_dtype, memory_name, memory_of, regime_of, stored_dtype
 from .optimizer import RegimeOptimizer
 from .record import StepRecord
 from .regime import Form, Regime
@@ -81,15 +81,17 @@ class Simulator:
         self.engine: GradientEngine = find("engine", recipe.engine)(
             model, criterion, recipe.worker_chunk
         )
+        self.engine.amp = amp_dtype(recipe, like.dtype)
         shapes = {name: p.shape for name, p in self.params.items()}
         self.layout = Layout.of(shapes, recipe.granularity, recipe.rule, like.element_size())
         self.exchange = AllReduce(recipe.aggregate)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         self.optimizer = RegimeOptimizer(self.params)
+        stored = stored_dtype(recipe)
         self.memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
         self.voices = [
-            Voice(segment, one.expand(len(workers), segment.n), self.memory)
+            Voice(segment, one.expand(len(workers), segment.n), self.memory, stored)
             for segment in self.layout.segments
         ]
         self.steps = 0
@@ -109,7 +111,7 @@ class Simulator:
         pieces = self._prepared(gradients, method)
         heard, measures = [], []
         for voice, grad in zip(self.voices, pieces, strict=True):
-            said = method.memory.compensate(grad, voice.remembered)
+            said = method.memory.compensate(grad, voice.recall())
             norms = squared_norms(said)
             message, answer = self.exchange.gradients(
                 said,
@@ -123,6 +125,7 @@ class Simulator:
             voice.forget()
             heard.append(method.memory.hear(answer, voice.remembered))
             measures.append(measured(voice.segment, said, norms, message, voice.remembered))
+            voice.store()
         self._update(self.layout.join(heard), method)
         self.steps += 1
         return self._record(gradients, method, measures)

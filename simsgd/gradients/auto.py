@@ -73,7 +73,7 @@ class Auto(GradientEngine):
         """
         why_not = []
         for name in order(self.model, x.device.type):
-            engine = ENGINES[name](self.model, self.criterion, self.chunk)
+            engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
             except Declined as reason:
@@ -85,6 +85,12 @@ class Auto(GradientEngine):
             self.chosen, self.note, self._engine = name, "; ".join(why_not), engine
             return name
         raise AssertionError("a loop takes every model")
+
+    def made(self, name: str) -> GradientEngine:
+        """Return another engine for the same model, with the same settings."""
+        engine = ENGINES[name](self.model, self.criterion, self.chunk)
+        engine.amp = self.amp
+        return engine
 
 
 def engine_note(engine: GradientEngine) -> str:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss, a scalar
 Tensors = dict[str, Tensor]
 
+_SCALE = 1024.0  # of losses in float16, whose smallest number is 6e-8
+
 
 class Declined(Exception):
     """What an engine raises rather than return a wrong gradient; its text is the reason."""
@@ -35,8 +37,12 @@ class Gradients:
 class GradientEngine(ABC):
     """Computes the gradient of each worker's mean loss at shared parameters.
 
-    `chunk` is how many workers go through the model at a time, a number or "auto".
+    `chunk` is how many workers go through the model at a time, a number or "auto". `amp`, to be set
+    before the first call, is the dtype that `torch.autocast` computes in where it can; gradients
+    have the parameters' dtype.
     """
+
+    amp: torch.dtype | None = None
 
     def __init__(self, model: nn.Module, criterion: Criterion, chunk: int | str = "auto") -> None:
         self.model = model
@@ -62,8 +68,15 @@ class GradientEngine(ABC):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return one worker's mean loss and output; buffers are updated in place."""
-        output = self.output(params, buffers, x)
-        return self.criterion(output, y), output.detach()
+        with torch.autocast(x.device.type, self.amp, enabled=self.amp is not None):
+            output = self.output(params, buffers, x)
+            loss = self.criterion(output, y)
+        return loss, output.detach().to(loss.dtype)
+
+    @property
+    def scale(self) -> float:
+        """What a loss is multiplied by before its backward, so that float16 loses nothing small."""
+        return _SCALE if self.amp == torch.float16 else 1.0
 
     def output(self, params: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
         """Return the model's output; parameters that are its own already need not be put in."""

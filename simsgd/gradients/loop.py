@@ -43,7 +43,10 @@ class Loop(GradientEngine):
         own = {name: buffer[w] for name, buffer in buffers.items()}  # views, updated in place
         with KeyedDropout(key):
             loss, output = self.loss(params, own, x, y)
-        grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+        scaled = loss if self.scale == 1 else loss * self.scale
+        grads = torch.autograd.grad(scaled, list(params.values()), materialize_grads=True)
         for row, grad in zip(values.values(), grads, strict=True):
             row[w].copy_(grad)
+            if self.scale != 1:
+                row[w].div_(self.scale)
         return loss.detach(), output

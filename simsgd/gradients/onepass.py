@@ -82,6 +82,8 @@ class OnePass(GradientEngine):
         The first batch of each shape is compared with a loop. Raises `Declined` for a model that
         this engine declines.
         """
+        if self.amp is not None:
+            raise Declined("its products for each worker are of one dtype, not of mixed ones")
         like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
         if like not in self._largest:
             self._largest[like] = self._tried(params, buffers, x, y, keys)

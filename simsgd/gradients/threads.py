@@ -80,6 +80,7 @@ class Threads(GradientEngine):
             for _ in range(threads):
                 replica = copy.deepcopy(self.model, dict(shared))
                 self._loops.append(Loop(replica, self.criterion))
+                self._loops[-1].amp = self.amp
                 self._free.put(self._loops[-1])
         return self._pool
 

@@ -57,7 +57,9 @@ class Vmap(GradientEngine):
     ) -> Gradients:
         """Return what a call does, with torch's own errors."""
         shared = {name: parameter.detach() for name, parameter in params.items()}
-        values, (loss, (output, after)) = self._mapped(shared, buffers, x, y, keys)
+        values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
+        if self.scale != 1:
+            values = {name: value.div_(self.scale) for name, value in values.items()}
         return Gradients(values, loss, output, after)
 
     def at_once(self, workers: int) -> int:
@@ -70,11 +72,11 @@ class Vmap(GradientEngine):
 
     def _one_worker(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensors]]:
         own = {name: buffer.clone() for name, buffer in buffers.items()}  # else the caller's change
         with KeyedDropout(key):
             loss, output = self.loss(params, own, x, y)
-        return loss, (output, own)
+        return loss if self.scale == 1 else loss * self.scale, (loss.detach(), output, own)
 
     def _explained(self, wrong: RuntimeError, *arguments: Any) -> Exception:
         """Return the error that names the module which failed, or the error itself.
