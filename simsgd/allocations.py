@@ -71,7 +71,8 @@ def _tensors(values: Any) -> list[Tensor]:
 
 def peak_of(work: Callable[[], object]) -> int:
     """Return the most bytes that tensors made by `work` take at a time, its result included."""
-    with Allocations() as counted:
+    counted = Allocations()
+    with counted:
         result = work()
     del result
     return counted.peak
