@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Allocations(TorchDispatchMode):
     """Within it, counts the bytes of tensors that come into being, until they are gone.
 
+    >>> import torch
     >>> with Allocations() as counted:
     ...     x = torch.zeros(1000)
     ...     y = (x + 1).sum()

@@ -79,9 +79,10 @@ class Rows:
 
     def finish(self) -> None:
         """Add what was put off, and put zeros where a parameter was not used."""
-        for name, factors in self._later.items():
-            lefts, rights = zip(*factors, strict=True)
-            self._contract(name, torch.cat(lefts, 2), torch.cat(rights, 1))
+        with torch.no_grad():
+            for name, factors in self._later.items():
+                lefts, rights = zip(*factors, strict=True)
+                self._contract(name, torch.cat(lefts, 2), torch.cat(rights, 1))
         self._later.clear()
         for name in self.values.keys() - self._written:
             self.values[name].zero_()
