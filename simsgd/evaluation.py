@@ -43,7 +43,7 @@ def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> dic
     Of a text these are means over tokens, and `part` may be "test" too.
     """
     loss, missed, counted = 0.0, torch.zeros(2), 0
-    for x, y in _batches(experiment, model, part):
+    for x, y in batches_of(experiment, model, part):
         output = model(x)
         loss += float(experiment.criterion(output, y)) * y.numel()
         missed += wrong(output, y).cpu()
@@ -52,7 +52,8 @@ def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> dic
     return {"loss": loss / counted, "error1": error1, "error5": error5}
 
 
-def _batches(experiment: Experiment, model: Any, part: str) -> Iterator[tuple[Tensor, Tensor]]:
+def batches_of(experiment: Experiment, model: Any, part: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return what a model in evaluation mode gets of a part of the data, and what is right."""
     dataset = experiment.dataset
     if isinstance(dataset, Text):
         assert experiment.config.bptt is not None

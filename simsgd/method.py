@@ -7,6 +7,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .algorithm import named
 from .compressors import Compressor, composed
 from .exchange import ParameterExchange
@@ -148,6 +150,30 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
         require(holds, "lr_in_memory", None, rule, "set memory=residual")
         memory = dataclasses.replace(memory, lr=True)  # type: ignore[type-var]
     return memory
+
+
+def amp_dtype(recipe: Recipe, own: torch.dtype) -> torch.dtype | None:
+    """Return the dtype of mixed precision for parameters of an `own` dtype; None: theirs alone."""
+    if recipe.amp is None:
+        return None
+    rule, fix = f"mixes nothing with parameters of {own}", "leave it out, or set dtype=float32"
+    require(own == torch.float32, "amp", recipe.amp, rule, fix)
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}[recipe.amp]
+
+
+def stored_dtype(recipe: Recipe) -> torch.dtype | None:
+    """Return what the memory, which the recipe names, is kept in between steps; None: as it is.
+
+    Raises `SettingError` for a memory that keeps nothing, and for one whose parts must agree.
+    """
+    if recipe.state_dtype is None:
+        return None
+    kind = (recipe.memory or "none").partition(":")[0]
+    require(kind != "none", "state_dtype", recipe.state_dtype, "has no effect with memory none")
+    rule = "cannot be with memory ef21: a mean of rounded estimates is not the rounded mean"
+    require(kind != "ef21", "state_dtype", recipe.state_dtype, rule, "leave it out")
+    dtype: torch.dtype = getattr(torch, recipe.state_dtype)
+    return dtype
 
 
 def owns_momentum(memory: Memory) -> bool:

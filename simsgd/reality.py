@@ -153,6 +153,7 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
         and config.memory == "none"
         and config.clip is None
         and config.accumulate == 1
+        and config.amp is None
         and config.weight_decay_at == "global"
         and config.value_dtype in (None, config.dtype)
         and all(m.compressor == "none" and not m.regularizers for m in methods)

@@ -11,10 +11,13 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from .settings import (
     AGGREGATES,
+    AMPS,
     CLIPS,
     INDEX_CODINGS,
+    STATE_DTYPES,
     VALUE_DTYPES,
     SettingError,
+    check_prune,
     fits,
     names_file,
     require,
@@ -43,6 +46,9 @@ class Recipe:
         "workers",
         "Workers that go through the model at a time, with engine onepass or vmap.",
         unit="C|auto",
+    )
+    amp: str | None = setting(
+        None, "workers", "Mixed precision in forward and backward.", choices=AMPS
     )
     prune: float | None = setting(
         None,
@@ -93,6 +99,13 @@ class Recipe:
         "What becomes of entries not sent: none, residual, dgc, ef21 or momentum; default: dgc "
         "with --prune, residual with another biased compressor, else none.",
         unit="SPEC",
+    )
+    state_dtype: str | None = setting(
+        None,
+        "memory",
+        "Dtype of what memories keep between steps; bfloat16 halves their size and loses what is "
+        "small beside what they hold; default: the model's.",
+        choices=STATE_DTYPES,
     )
     lr_in_memory: bool = setting(
         False, "memory", "With memory residual: collect lr times the gradient, as EF-SignSGD does."
@@ -188,7 +201,7 @@ class Recipe:
     def __post_init__(self) -> None:
         self._check_kinds()
         require(self.workers >= 1, "workers", self.workers, "must be at least 1")
-        _check_prune(self.prune)
+        check_prune(self.prune)
         self._check_chunk()
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "must be at least 0")
         for name in ("clip", "lr"):
@@ -258,12 +271,3 @@ class Recipe:
         require(not idle, "clip_by", self.clip_by, "has no effect without clip", "set clip too")
         both = self.prune_1d and self.compress_if != "dim>1"
         require(not both, "prune_1d", None, "and compress_if were both given", "give one")
-
-
-def _check_prune(prune: float | None) -> None:
-    if prune is None:
-        return
-    fix = "for 99.9 % use 0.999"
-    if prune == 1:
-        fix = "at 1 nothing would be sent; " + fix
-    require(0 <= prune < 1, "prune", prune, "must lie in [0, 1)", fix)

@@ -8,6 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
+AMPS = ("bf16", "fp16")
+STATE_DTYPES = ("float32", "bfloat16", "float16")
 CLIPS = ("global-norm", "per-tensor", "value")
 AGGREGATES = ("mean", "vote")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
@@ -61,6 +63,16 @@ def count(fraction: float, n: int) -> int:
     (1, 1, 7)
     """
     return max(1, math.ceil(Decimal(str(fraction)) * n))
+
+
+def check_prune(prune: float | None) -> None:
+    """Raise `SettingError` for a fraction that cannot be pruned."""
+    if prune is None:
+        return
+    fix = "for 99.9 % use 0.999"
+    if prune == 1:
+        fix = "at 1 nothing would be sent; " + fix
+    require(0 <= prune < 1, "prune", prune, "must lie in [0, 1)", fix)
 
 
 def kept(prune: float) -> float:

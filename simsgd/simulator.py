@@ -28,7 +28,7 @@ from .holding import OwnModels, holding
 from .layout import Layout
 from .ledger import Ledger
 from .measures import SegmentMeasures, of_all_workers
-from .method import Method, memory_name, memory_of, regime_of
+from .method import Method, amp_dtype, memory_name, memory_of, regime_of, stored_dtype
 from .optimizer import RegimeOptimizer, Rows
 from .recipe import Recipe
 from .record import StepRecord
@@ -101,13 +101,15 @@ class Simulator:
         self.engine: GradientEngine = find("engine", recipe.engine)(
             model, criterion, recipe.worker_chunk, self.held.per_worker
         )
+        self.engine.amp = amp_dtype(recipe, like.dtype)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         self.optimizer = RegimeOptimizer(self.held.trained)
         self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
+        stored = stored_dtype(recipe)
         self.voices = [
-            Voice(segment, like, self.memory, self.exchange)
+            Voice(segment, like, self.memory, self.exchange, stored)
             for segment, like in zip(self.layout.segments, self.held.rows(self.layout), strict=True)
         ]
         self.steps = 0

@@ -41,7 +41,7 @@ class Round:
         assert isinstance(self.exchange, GradientExchange)
         memory, heard, measures = self.method.memory, [], []
         for voice, grad in zip(voices, pieces, strict=True):
-            said = memory.compensate(grad, voice.remembered)
+            said = memory.compensate(grad, voice.recall())
             norms = squared_norms(said)
             voice.tell(grad, squares)
             message, answer = self.exchange.gradients(said, self._speech(voice), voice.exchanged)
@@ -49,6 +49,7 @@ class Round:
             voice.forget()
             heard.append(memory.hear(answer, voice.remembered))
             measures.append(measured(voice.segment, said, norms, message, voice.remembered))
+            voice.store()
         return heard, measures
 
     @torch.no_grad()
@@ -62,13 +63,16 @@ class Round:
         assert isinstance(self.exchange, ParameterExchange)
         measures, anything = [], False
         for voice, x in zip(voices, pieces, strict=True):
+            voice.recall()
             spoken = self.exchange.parameters(x, voice.exchanged, self._speech(voice))
             anything = anything or spoken is not None
-            measures.append(
-                SegmentMeasures.silent(voice.segment, len(x), x.device)
-                if spoken is None
-                else measured(voice.segment, spoken.said, spoken.norms, spoken.message, spoken.left)
-            )
+            if spoken is None:
+                own = SegmentMeasures.silent(voice.segment, len(x), x.device)
+            else:
+                about = spoken.said, spoken.norms, spoken.message, spoken.left
+                own = measured(voice.segment, *about)
+            measures.append(own)
+            voice.store()
         return anything, measures
 
     def _speech(self, voice: Voice) -> Speech:

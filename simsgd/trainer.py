@@ -20,10 +20,11 @@ from .data.partition import by_class, table_of_classes
 from .elsewhere import Elsewhere, restarted, together
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
-from .experiment import Experiment
+from .experiment import Experiment, device_of
 from .interrupt import Request, requests
 from .language import told
 from .opening import opening
+from .peak import Peak
 from .progress import Progress
 from .record import StepRecord
 from .run import Run
@@ -59,11 +60,13 @@ def train(**settings: Any) -> Run:
     with together(config) as transport:
         if not is_first():
             config = dataclasses.replace(config, quiet=True)
+        peak = Peak(device_of(config.device))
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
         try:
             with requests() as request:
                 Trainer(experiment, folder, request).run()
+            folder.log(peak.told())
         except RankLost as lost:
             go_on = f"go on from its last checkpoint with: simsgd train --resume {folder.folder}"
             raise RankLost(f"{lost}; {go_on}") from lost

@@ -22,10 +22,18 @@ _ANSWERS = ("gradient", "squares", "shared")  # of one step, told to a compresso
 
 
 class Voice:
-    """One segment's compressor and state; the memory's settings are the method's."""
+    """One segment's compressor and state; the memory's settings are the method's.
+
+    With a `dtype`, what the memory holds is rounded to it between `store` and `recall`.
+    """
 
     def __init__(
-        self, segment: Segment, like: Tensor, memory: Memory, exchange: Exchange | None = None
+        self,
+        segment: Segment,
+        like: Tensor,
+        memory: Memory,
+        exchange: Exchange | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.segment = segment
         self.like = like  # [L, n]; the parameters, where workers have their own
@@ -35,6 +43,21 @@ class Voice:
         self.remembered: State = memory.init(like, segment.dense)
         self.compressor: Compressor = NoCompression()
         self.state: State = {}
+        self.dtype = dtype
+        self.store()
+
+    def recall(self) -> State:
+        """Return what the memory holds, in the dtype that it computes in, until `store`."""
+        if self.dtype is not None:
+            wide = self.like.dtype
+            self.remembered = {name: held.to(wide) for name, held in self.remembered.items()}
+        return self.remembered
+
+    def store(self) -> None:
+        """Round what the memory holds to the dtype that it is kept in."""
+        if self.dtype is not None:
+            narrow = {name: held.to(self.dtype) for name, held in self.remembered.items()}
+            self.remembered = narrow
 
     def speak(self, compressor: Compressor) -> None:
         """Compress by this method from now on, with a new state; what is exempt stays whole."""

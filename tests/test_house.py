@@ -14,9 +14,9 @@ ORDER = """
     regime recipe language config algorithm method voice
     holding speaking optimizer record simulator consensus ddp data catalog
     schedule files units tables
-    run runlog experiment evaluation tally environment interrupt progress elsewhere opening
+    run runlog experiment evaluation tally environment interrupt peak progress elsewhere opening
     trainer processes flips reality verdict verify labels ticks figure plots details listing
-    shapes sizing bill bench options cli __main__
+    shapes sizing bill allocations footprint bench options cli __main__
 """  # imports go from right to left
 ROOMS = ORDER.split()
 APART = {"__init__"}  # names its rooms lazily

@@ -113,6 +113,25 @@ class Sentence(nn.Module):
         return self.out(x).mean(1)
 
 
+class Cell(nn.Module):
+    """An LSTM of linear layers on time steps, whose embedding classifies too."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 16)
+        self.ih, self.hh = nn.Linear(16, 64), nn.Linear(16, 64)
+        self.out = nn.Linear(16, 11)
+        self.out.weight = self.words.weight
+
+    def forward(self, x):
+        h = c = self.words.weight.new_zeros(len(x), 16)
+        for inputs in self.ih(self.words(x)).unbind(1):
+            i, f, g, o = (inputs + self.hh(h)).chunk(4, dim=1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        return self.out(h)
+
+
 class Partly(nn.Module):
     """Frozen weights with a trained bias, a trained weight with a frozen bias, and one unused."""
 
@@ -141,6 +160,7 @@ CASES = {
     "batch norms": (batch_norms, images),
     "dropouts": (dropouts, images),
     "tied and reused": (Sentence, words),
+    "a cell used at every time": (Cell, words),
     "frozen and unused": (Partly, vectors),
 }
 
@@ -172,6 +192,24 @@ def test_workers_a_few_at_a_time_are_the_same_workers(engine, name, chunk):
     model, x, y = case(name)
     got = gradients(engine, model, x, y, chunk=chunk)
     assert_same(got, gradients("loop", model, x, y))
+
+
+def test_a_weight_of_a_cell_is_written_once_for_all_times(monkeypatch):
+    written = []
+    contract = Rows._contract
+
+    def noted(self, name, left, right):
+        written.append((name, left.shape[2]))
+        contract(self, name, left, right)
+
+    monkeypatch.setattr(Rows, "_contract", noted)
+    model, x, y = case("a cell used at every time")
+    engine = OnePass(model, F.cross_entropy)
+    params, keys = dict(model.named_parameters()), Draw(0, torch.arange(W)).keys()
+    engine(params, {}, x, y, keys)
+    written.clear()
+    engine(params, {}, x, y, keys)
+    assert [vectors for name, vectors in written if name == "hh.weight"] == [5 * B]
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet"])

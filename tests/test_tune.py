@@ -7,7 +7,7 @@ from torch import nn
 
 import simsgd
 from simsgd.draw import Draw
-from simsgd.gradients import compiled, tune
+from simsgd.gradients import auto, compiled, tune
 from simsgd.gradients.vmap import Vmap
 from simsgd.registry import find
 from simsgd.settings import SettingError
@@ -49,7 +49,7 @@ def clock(monkeypatch, slow):
     """Let time stand still but for engines in `slow`, {class name: seconds}."""
     now = [0.0]
     for name in ("OnePass", "Vmap", "Loop"):
-        kind = next(k for k in tune.ENGINES.values() if k.__name__ == name)
+        kind = next(k for k in auto.ENGINES.values() if k.__name__ == name)
         plain = kind.__call__
 
         def timed(self, *arguments, plain=plain, name=name):

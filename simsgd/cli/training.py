@@ -13,8 +13,14 @@ _OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they diff
 
 @main.command(cls=StagedCommand)
 @settings
-def train(**options: Any) -> None:
+@click.option("--dry-run", is_flag=True, help="Print the memory that it would take, and end.")
+def train(dry_run: bool, **options: Any) -> None:
     """Train with W simulated workers and record the bytes of every step."""
+    if dry_run:
+        from ..footprint import footprint
+
+        click.echo(footprint(**given(options)).told())
+        return
     from ..trainer import train as run_training
     from ..transport import is_first
 

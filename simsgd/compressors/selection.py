@@ -31,20 +31,17 @@ def largest(x: Tensor, k: int) -> Tensor:
 def _above_a_bar(x: Tensor, k: int) -> Tensor | None:
     """Return the places [L, k], None if a row has fewer than k entries that reach its bar."""
     workers, n = x.shape
-    bar = _bar(x, k).numpy()  # [L, 1]
-    values = x.numpy()
-    flat = np.flatnonzero((values >= bar) | (values <= -bar))
-    counts = np.bincount(flat // n, minlength=workers)  # [L]
-    if counts.min() < k:
-        return None
-    row = np.repeat(np.arange(workers), counts)
-    column = np.arange(len(flat)) - np.repeat(counts.cumsum() - counts, counts)
-    place = np.zeros((workers, counts.max()), dtype=np.int64)
-    size = np.full(place.shape, -1.0, dtype=values.dtype)  # padding ranks behind all
-    place[row, column] = flat % n
-    size[row, column] = np.abs(values.reshape(-1)[flat])
-    order = torch.from_numpy(size).sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return torch.from_numpy(place).gather(1, order).sort(dim=1).values
+    bars, values = _bar(x, k).numpy(), x.numpy()  # [L, 1], [L, n]
+    size, reaches = np.empty(n, values.dtype), np.empty(n, bool)  # of one row, which stay in cache
+    index = np.empty((workers, k), np.int64)
+    for row, bar, chosen in zip(values, bars, index, strict=True):
+        np.greater_equal(np.abs(row, out=size), bar, out=reaches)
+        place = np.flatnonzero(reaches)
+        if len(place) < k:
+            return None
+        order = np.argsort(-size[place], kind="stable")[:k]
+        chosen[:] = np.sort(place[order])
+    return torch.from_numpy(index)
 
 
 def _bar(x: Tensor, k: int) -> Tensor:
@@ -54,7 +51,7 @@ def _bar(x: Tensor, k: int) -> Tensor:
     m lies four standard deviations above that.
     """
     n = x.shape[1]
-    stride = max(1, n // (64 * math.isqrt(n)))
+    stride = max(1, n // (16 * math.isqrt(n)))
     sample = x[:, ::stride].abs()  # [L, s]
     expected = k * sample.shape[1] / n
     m = min(sample.shape[1], math.ceil(expected + 4 * math.sqrt(expected) + 4))

@@ -64,6 +64,10 @@ class Auto(GradientEngine):
         self.note = ""
         self._engine: GradientEngine | None = None
 
+    def at_once(self, workers: int) -> int:
+        """Return what the chosen engine says."""
+        return 1 if self._engine is None else self._engine.at_once(workers)
+
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:
@@ -83,7 +87,7 @@ class Auto(GradientEngine):
         """
         why_not = []
         for name in order(self.model, x.device.type, self.per_worker):
-            engine = ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
+            engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
             except Declined as reason:
@@ -95,6 +99,12 @@ class Auto(GradientEngine):
             self.chosen, self.note, self._engine = name, "; ".join(why_not), engine
             return name
         raise AssertionError("a loop takes every model")
+
+    def made(self, name: str) -> GradientEngine:
+        """Return another engine for the same model, with the same settings."""
+        engine = ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
+        engine.amp = self.amp
+        return engine
 
 
 def engine_note(engine: GradientEngine) -> str:

@@ -26,9 +26,9 @@ class Compiled(Auto):
 
         Raises `SettingError` for a model that vmap cannot take either.
         """
-        plain = Vmap(self.model, self.criterion, self.chunk, self.per_worker)
+        plain, engine = self.made("vmap"), self.made("vmap")
+        assert isinstance(engine, Vmap)
         wanted = plain(params, buffers, x, y, keys)
-        engine = Vmap(self.model, self.criterion, self.chunk, self.per_worker)
         engine.compile_()
         try:
             compare(engine.attempt(params, buffers, x, y, keys), wanted)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss, a scalar
 Tensors = dict[str, Tensor]
 
+_SCALE = 1024.0  # of losses in float16, whose smallest number is 6e-8
+
 
 def carried(model: nn.Module) -> tuple[str, ...]:
     """Return the buffers in which a model keeps a state of each sample for the next batch.
@@ -44,8 +46,12 @@ class GradientEngine(ABC):
     """Computes the gradient of each worker's mean loss.
 
     `chunk` is how many workers go through the model at a time, a number or "auto". Parameters are
-    shared by all workers, or with `per_worker` have a row for each.
+    shared by all workers, or with `per_worker` have a row for each. `amp`, to be set before the
+    first call, is the dtype that `torch.autocast` computes in where it can; gradients have the
+    parameters' dtype.
     """
+
+    amp: torch.dtype | None = None
 
     def __init__(
         self,
@@ -59,6 +65,10 @@ class GradientEngine(ABC):
         self.chunk = chunk
         self.per_worker = per_worker
         self._values: Tensors = {}
+
+    def at_once(self, workers: int) -> int:
+        """Return how many of `workers` workers go through the model at a time, once one did."""
+        return 1
 
     @abstractmethod
     def __call__(
@@ -75,8 +85,15 @@ class GradientEngine(ABC):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return one worker's mean loss and output; buffers are updated in place."""
-        output = self.output(params, buffers, x)
-        return self.criterion(output, y), output.detach()
+        with torch.autocast(x.device.type, self.amp, enabled=self.amp is not None):
+            output = self.output(params, buffers, x)
+            loss = self.criterion(output, y)
+        return loss, output.detach().to(loss.dtype)
+
+    @property
+    def scale(self) -> float:
+        """What a loss is multiplied by before its backward, so that float16 loses nothing small."""
+        return _SCALE if self.amp == torch.float16 else 1.0
 
     def output(self, params: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
         """Return the model's output; parameters that are its own already need not be put in."""

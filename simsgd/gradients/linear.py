@@ -31,6 +31,7 @@ class Linear(torch.autograd.Function):
         node.save_for_backward(x, weight)
         node.names = rows.name(weight), rows.name(bias)
         node.rows, node.workers = rows, workers
+        rows.use(node.names[0])
         return F.linear(x, weight, bias)
 
     @staticmethod

@@ -44,9 +44,12 @@ class Loop(GradientEngine):
         read = self._read(params, w)
         with KeyedDropout(key):
             loss, output = self.loss(read, own, x, y)
-        grads = torch.autograd.grad(loss, list(read.values()), materialize_grads=True)
+        scaled = loss if self.scale == 1 else loss * self.scale
+        grads = torch.autograd.grad(scaled, list(read.values()), materialize_grads=True)
         for row, grad in zip(values.values(), grads, strict=True):
             row[w].copy_(grad)
+            if self.scale != 1:
+                row[w].div_(self.scale)
         return loss.detach(), output
 
     def _read(self, params: Tensors, worker: int) -> Tensors:

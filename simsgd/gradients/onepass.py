@@ -7,7 +7,6 @@ Letters: L workers hosted here, b samples each, B = L * b of one pass.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -66,10 +65,11 @@ class OnePass(GradientEngine):
     ) -> Gradients:
         """Return what a call does; raise `Declined` for a model that it declines."""
         largest = self.try_out(params, buffers, x, y, keys)
+        size = self._size(len(keys), largest)
         after = _copied(buffers)
         values = self.space(params, len(keys))
         losses, outputs = [], []
-        for some in self._chunks(len(keys), largest):
+        for some in (slice(w, w + size) for w in range(0, len(keys), size)):
             loss, output, _ = self._pass(
                 params,
                 {name: buffer[some] for name, buffer in after.items()},
@@ -88,18 +88,26 @@ class OnePass(GradientEngine):
         The first batch of each shape is compared with a loop. Raises `Declined` for a model that
         this engine declines.
         """
+        if self.amp is not None:
+            raise Declined("its products for each worker are of one dtype, not of mixed ones")
         like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
         if like not in self._largest:
             self._largest[like] = self._tried(params, buffers, x, y, keys)
         return self._largest[like]
 
-    def _chunks(self, workers: int, largest: int) -> Iterator[slice]:
-        """Return parts of about equal size; `largest` is that of a layer's result for a worker."""
-        size = self.chunk
-        if isinstance(size, str):
-            size = max(1, _CACHE // largest) if largest else workers
-            size = math.ceil(workers / math.ceil(workers / size))
-        return (slice(w, min(w + size, workers)) for w in range(0, workers, size))
+    def at_once(self, workers: int) -> int:
+        """Return what the first batch led to."""
+        return self._size(workers, max(self._largest.values(), default=0))
+
+    def _size(self, workers: int, largest: int) -> int:
+        """Return how many go at a time; `largest` is that of a layer's result for a worker.
+
+        Left to itself it takes parts of about equal size.
+        """
+        if not isinstance(self.chunk, str):
+            return min(self.chunk, workers)
+        size = max(1, _CACHE // largest) if largest else workers
+        return math.ceil(workers / math.ceil(workers / size))
 
     def _pass(
         self, params: Tensors, buffers: Tensors, values: Tensors, x: Tensor, y: Tensor, keys: Tensor

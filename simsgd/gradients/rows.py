@@ -1,6 +1,6 @@
 """Where the gradients of one pass over several workers land, and what that pass declines.
 
-Letters: L workers of the pass.
+Letters: L workers of the pass, m vectors of one worker and use, i inputs, o outputs.
 """
 
 from collections.abc import Iterable
@@ -21,10 +21,17 @@ class Rows:
         self.values = values  # {name: [L, *shape]}, whatever was in them
         self.names = {id(parameter): name for name, parameter in params.items()}
         self._written: set[str] = set()
+        self._uses: dict[str, int] = {}  # of each weight in products, in the forward pass
+        self._later: dict[str, list[tuple[Tensor, Tensor]]] = {}  # factors, summed up by `finish`
 
     def name(self, parameter: Tensor | None) -> str | None:
         """Return the name of a parameter whose gradient is wanted, None for any other tensor."""
         return self.names.get(id(parameter))
+
+    def use(self, name: str | None) -> None:
+        """Count a use of a weight in a product, before any gradient of it comes."""
+        if name is not None:
+            self._uses[name] = self._uses.get(name, 0) + 1
 
     def add(self, name: str, gradient: Tensor) -> None:
         """Add each worker's `gradient`, [L, *shape]."""
@@ -53,15 +60,30 @@ class Rows:
             row.add_(terms.sum(1))
 
     def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
-        """Add each worker's matrix product: `left` [L, r, m] times `right` [L, m, s].
+        """Add each worker's matrix product: `left` [L, o, m] times `right` [L, m, i].
 
-        The parameter has r * s elements in that order.
+        The parameter has o * i elements in that order. Where a weight was used several times, for a
+        few vectors each, as in a recurrent cell, writing the product costs more than making it: the
+        factors are laid end to end, and `finish` makes one product of them.
         """
+        o, m, i = *left.shape[1:], right.shape[2]
+        if self._uses.get(name, 0) > 1 and m * (o + i) < o * i:
+            self._row(name)  # which declines a gradient of a gradient
+            self._later.setdefault(name, []).append((left, right))
+            return
+        self._contract(name, left, right)
+
+    def _contract(self, name: str, left: Tensor, right: Tensor) -> None:
         row = self._row(name).view(len(left), left.shape[1], right.shape[2])
         row.baddbmm_(left, right, beta=0 if self._first(name) else 1)
 
     def finish(self) -> None:
-        """Put zeros where a parameter was not used."""
+        """Add what was put off, and put zeros where a parameter was not used."""
+        with torch.no_grad():
+            for name, factors in self._later.items():
+                lefts, rights = zip(*factors, strict=True)
+                self._contract(name, torch.cat(lefts, 2), torch.cat(rights, 1))
+        self._later.clear()
         for name in self.values.keys() - self._written:
             self.values[name].zero_()
 

@@ -38,6 +38,10 @@ class Threads(GradientEngine):
         self._loops: list[Loop] = []  # one for each thread, on models that share their parameters
         self._free: queue.SimpleQueue[Loop] = queue.SimpleQueue()
 
+    def at_once(self, workers: int) -> int:
+        """Return the number of threads."""
+        return min(workers, torch.get_num_threads())
+
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:
@@ -82,6 +86,7 @@ class Threads(GradientEngine):
             for _ in range(threads):
                 replica = copy.deepcopy(self.model, dict(shared))
                 self._loops.append(Loop(replica, self.criterion, per_worker=self.per_worker))
+                self._loops[-1].amp = self.amp
                 self._free.put(self._loops[-1])
         return self._pool
 

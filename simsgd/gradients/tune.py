@@ -12,7 +12,7 @@ from torch import Tensor
 from ..registry import register
 from ..settings import SettingError
 from ..transport import told_by_first
-from .auto import ENGINES, Auto, try_out
+from .auto import Auto, try_out
 from .contract import Declined, GradientEngine, Tensors
 
 _ROUNDS = 3  # after one that allocates memory and is not counted
@@ -36,7 +36,7 @@ class Tune(Auto):
         engines: dict[str, GradientEngine] = {}
         notes = []
         for name in self._candidates(x.device.type):
-            engine = ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
+            engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
             except Declined as reason:

@@ -35,11 +35,12 @@ class Vmap(GradientEngine):
         super().__init__(model, criterion, chunk, per_worker)
         convolves = any(isinstance(module, _ConvNd) for module in model.modules())
         by_itself = _CONVOLVED if convolves else None
+        self._size = by_itself if isinstance(chunk, str) else chunk
         self._mapped = torch.func.vmap(
             torch.func.grad_and_value(self._one_worker, has_aux=True),
             in_dims=(0 if per_worker else None, 0, 0, 0, 0),
             randomness="error",
-            chunk_size=by_itself if isinstance(chunk, str) else chunk,
+            chunk_size=self._size,
         )
 
     def __call__(
@@ -60,8 +61,14 @@ class Vmap(GradientEngine):
     ) -> Gradients:
         """Return what a call does, with torch's own errors."""
         shared = {name: parameter.detach() for name, parameter in params.items()}
-        values, (loss, (output, after)) = self._mapped(shared, buffers, x, y, keys)
+        values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
+        if self.scale != 1:
+            values = {name: value.div_(self.scale) for name, value in values.items()}
         return Gradients(values, loss, output, after)
+
+    def at_once(self, workers: int) -> int:
+        """Return the chunk, all workers if there is none."""
+        return workers if self._size is None else min(workers, self._size)
 
     def compile_(self) -> None:
         """Let `torch.compile` translate the call, when it is made."""
@@ -69,11 +76,11 @@ class Vmap(GradientEngine):
 
     def _one_worker(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensors]]:
         own = {name: buffer.clone() for name, buffer in buffers.items()}  # else the caller's change
         with KeyedDropout(key):
             loss, output = self.loss(params, own, x, y)
-        return loss, (output, own)
+        return loss if self.scale == 1 else loss * self.scale, (loss.detach(), output, own)
 
     def _explained(self, wrong: RuntimeError, *arguments: Any) -> Exception:
         """Return the error that names the module which failed, or the error itself.
