@@ -64,6 +64,9 @@ class Elsewhere(RunFolder):
     def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing."""
 
+    def add_transfers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
     def flush_steps(self) -> None:
         """Do nothing."""
 

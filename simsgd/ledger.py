@@ -3,7 +3,7 @@
 Letters: W simulated workers, L workers hosted here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,8 +16,9 @@ class Transfer:
 
     segment: str
     direction: str  # up: from the workers; down: to them
-    collective: str  # all-reduce, all-gather, gather or broadcast
+    collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
     payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
+    degree: Tensor | None = None  # neighbours that each of all workers sends it to, [W] int64
 
     def on_network(self, workers: int) -> Tensor:
         """Return the bytes that all workers together put on the network, int64.
@@ -25,8 +26,10 @@ class Transfer:
         Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
         "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
         reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
-        other end, so that W - 1 of W equal buffers travel once.
+        other end, so that W - 1 of W equal buffers travel once. Neighbours: one copy for each.
         """
+        if self.degree is not None:
+            return (self.payload * self.degree).sum()
         total = self.payload.sum()
         if self.collective == "all-gather":
             return total * (workers - 1)
@@ -42,6 +45,7 @@ class StepBytes:
     downlink: Tensor  # that each received by itself as an answer, [W] int64
     network: Tensor  # of all workers together, int64
     dense: int  # of one worker's uncompressed gradient
+    transfers: Sequence[Transfer] = ()  # of all W workers
 
 
 class Ledger:
@@ -71,7 +75,7 @@ class Ledger:
         payload = torch.stack(up).sum(0)  # [W]
         network = torch.stack([t.on_network(self.workers) for t in transfers]).sum()
         self.transfers = []
-        return StepBytes(payload, _sum(down, payload), network, dense)
+        return StepBytes(payload, _sum(down, payload), network, dense, transfers)
 
 
 def _sum(parts: list[Tensor], like: Tensor) -> Tensor:

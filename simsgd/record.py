@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .ledger import StepBytes
 from .measures import SegmentMeasures, memory_norm, relative_error
+from .spent import Spent
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,6 +25,7 @@ class StepRecord:
     output: Tensor  # the model's output, [B, ...]
     bytes: StepBytes
     segments: list[SegmentMeasures]
+    spent: Spent
 
     @property
     def kept(self) -> float:

@@ -5,6 +5,7 @@
       log.txt       what happened, with the time
       epochs.csv    one row an epoch; bytes are running totals for one worker
       steps.csv     one row a step; bytes are of that step
+      transfers.csv one row a step and collective: what `simsgd network` prices
       last.pt       where to go on
       best.pt       the least validation error so far
 
@@ -28,6 +29,7 @@ from .tables import (
     EPOCH_COLUMNS,
     LAYER_COLUMNS,
     STEP_COLUMNS,
+    TRANSFER_COLUMNS,
     append_rows,
     ratio,
     read_table,
@@ -101,6 +103,10 @@ class RunFolder:
         """Append rows to layers.csv."""
         append_rows(self.folder / "layers.csv", rows, LAYER_COLUMNS)
 
+    def add_transfers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to transfers.csv."""
+        append_rows(self.folder / "transfers.csv", rows, TRANSFER_COLUMNS)
+
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
@@ -119,12 +125,13 @@ class RunFolder:
 
         Rows of later steps, of `epoch` and of later epochs go, and so does a half-written row.
         """
-        steps = read_table(self.folder / "steps.csv", STEP_COLUMNS)
+        steps = read_table(self.folder / "steps.csv", STEP_COLUMNS).reindex(columns=[*STEP_COLUMNS])
         replace_table(self.folder / "steps.csv", steps[steps["step"] <= step])
-        layers = self.folder / "layers.csv"
-        if layers.exists():
-            table = read_table(layers, LAYER_COLUMNS)
-            replace_table(layers, table[table["step"] <= step])
+        for name, columns in (("layers", LAYER_COLUMNS), ("transfers", TRANSFER_COLUMNS)):
+            path = self.folder / f"{name}.csv"
+            if path.exists():
+                table = read_table(path, columns)
+                replace_table(path, table[table["step"] <= step])
         epochs = read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
         done = (epochs["step"] <= step) & (epochs["epoch"] < epoch)
         replace_table(self.folder / "epochs.csv", epochs[done])

@@ -32,6 +32,7 @@ from .record import StepRecord
 from .regime import Form, Regime
 from .registry import find
 from .settings import require
+from .spent import Spent
 from .transport import Channel, InProcess, Transport
 from .voice import Voice, memory_shapes
 from .wire import Wire
@@ -105,7 +106,9 @@ class Simulator:
         no such multiple, or if the regime follows epochs and none was ever given.
         """
         method, draw = self._method(epoch), self.draw.at(self.steps)
+        spent = Spent(self.draw.workers)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
+        spent.on("compute")
         pieces = self._prepared(gradients, method)
         heard, measures = [], []
         for voice, grad in zip(self.voices, pieces, strict=True):
@@ -123,9 +126,10 @@ class Simulator:
             voice.forget()
             heard.append(method.memory.hear(answer, voice.remembered))
             measures.append(measured(voice.segment, said, norms, message, voice.remembered))
+        spent.on("compression")
         self._update(self.layout.join(heard), method)
         self.steps += 1
-        return self._record(gradients, method, measures)
+        return self._record(gradients, method, measures, spent)
 
     def engine_for(self, x: Tensor, y: Tensor) -> str:
         """Return the name of the engine that a step on such a batch uses.
@@ -263,7 +267,7 @@ class Simulator:
         self.optimizer.step(heard)
 
     def _record(
-        self, gradients: Gradients, method: Method, measures: list[SegmentMeasures]
+        self, gradients: Gradients, method: Method, measures: list[SegmentMeasures], spent: Spent
     ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
         rows = self.transport.rows
@@ -276,6 +280,7 @@ class Simulator:
             output=rows(gradients.output).flatten(0, 1),
             bytes=self.channel.ledger.close(dense, rows),
             segments=measures if self.alone else of_all_workers(measures, rows),
+            spent=spent,
         )
 
 

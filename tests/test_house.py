@@ -9,13 +9,14 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "simsgd"
 ROOMS = [
-    "settings", "registry", "draw", "layout", "wire", "elias", "messages", "compressors",
-    "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
-    "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
-    "files", "units", "tables", "run", "runlog", "experiment", "evaluation", "tally",
-    "environment", "interrupt", "progress", "elsewhere", "opening", "trainer", "processes",
-    "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots", "details",
-    "listing", "shapes", "sizing", "bill", "bench", "options", "cli", "__main__",
+    "settings", "network", "registry", "draw", "layout", "wire", "elias", "messages",
+    "compressors", "adapters", "memory", "ledger", "transport", "exchange", "gradients",
+    "measures", "regime", "config", "method", "voice", "optimizer", "spent", "record",
+    "simulator", "ddp", "data", "catalog", "files", "units", "columns", "tables", "run",
+    "pricing", "runlog", "experiment", "evaluation", "traffic", "tally", "environment",
+    "interrupt", "progress", "elsewhere", "opening", "trainer", "processes", "flips", "reality",
+    "verdict", "verify", "labels", "ticks", "figure", "plots", "details", "listing", "shapes",
+    "sizing", "bill", "bench", "effort", "advice", "options", "cli", "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..bill import columns
 from ..catalog import build_model, parse_config
+from ..columns import columns
 from ..draw import Draw
 from ..environment import environment
 from ..experiment import device_of

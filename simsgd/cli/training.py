@@ -13,14 +13,23 @@ _OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they diff
 
 @main.command(cls=StagedCommand)
 @settings
-def train(**options: Any) -> None:
+@click.option(
+    "--network",
+    "networks",
+    multiple=True,
+    metavar="SPEC",
+    help="Also tell what a step would take on it, such as 10gbe; repeatable.",
+)
+def train(networks: tuple[str, ...], **options: Any) -> None:
     """Train with W simulated workers and record the bytes of every step."""
+    from ..network import networks_of
     from ..trainer import train as run_training
     from ..transport import is_first
 
+    networks_of(networks)  # a wrong one is told before the first step
     run = run_training(**given(options))
     if not options["quiet"] and is_first():
-        click.echo(run.summary())
+        click.echo(run.summary(networks))
 
 
 @main.command(cls=StagedCommand, context_settings={"default_map": _OF_VERIFY})
