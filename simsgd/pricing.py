@@ -126,7 +126,9 @@ def milliseconds(number: float) -> str:
     >>> milliseconds(0.01234), milliseconds(12.34), milliseconds(12345)
     ('0.0123 ms', '12.3 ms', '12,345 ms')
     """
-    return f"{number:,.0f} ms" if number >= 100 else f"{number:.3g} ms"
+    if number == 0:
+        return "0 ms"
+    return f"{number:,.0f} ms" if number >= 99.95 else f"{number:#.3g} ms"
 
 
 def _measured(

@@ -15,8 +15,8 @@ ROOMS = [
     "simulator", "ddp", "data", "catalog", "files", "units", "columns", "tables", "run",
     "pricing", "runlog", "experiment", "evaluation", "traffic", "tally", "environment",
     "interrupt", "progress", "elsewhere", "opening", "trainer", "processes", "flips", "reality",
-    "verdict", "verify", "labels", "ticks", "figure", "plots", "details", "listing", "shapes",
-    "sizing", "bill", "bench", "effort", "advice", "options", "cli", "__main__",
+    "verdict", "verify", "labels", "ticks", "figure", "figures", "plots", "details", "listing",
+    "shapes", "sizing", "bill", "bench", "effort", "advice", "options", "cli", "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

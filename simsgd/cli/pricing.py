@@ -17,17 +17,32 @@ _LINK = f"{', '.join(NETWORKS)}, or bandwidth=10Gbit,latency=50us; repeatable."
 _MS = click.FloatRange(min=0)
 
 
-def _priced(command: _Command) -> _Command:
-    """Add the options of `Pricing`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def priced(*default: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds `--network`, with these by default, and those of `Pricing`."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(_OPTIONS):
+            command = option(command)
+        network = click.option(
+            "--network",
+            "networks",
+            multiple=True,
+            default=list(default),
+            show_default=bool(default),
+            metavar="SPEC",
+            help=_LINK,
+        )
+        return network(command)
+
+    return add
+
+
+def pricing_of(options: dict[str, Any]) -> Pricing:
+    """Return the pricing that options describe."""
+    return Pricing(**{name: options[name] for name in Pricing.__dataclass_fields__})
 
 
 _OPTIONS = [
-    click.option(
-        "--network", "networks", multiple=True, default=["10gbe"], show_default=True, help=_LINK
-    ),
     click.option("--compute-ms", type=_MS, metavar="MS", help="Forward and backward of a worker."),
     click.option("--compress-ms", type=_MS, metavar="MS", help="A worker's compression."),
     click.option(
@@ -44,13 +59,14 @@ _OPTIONS = [
         help="The messages of all segments go together, or each by itself.",
     ),
     click.option("--overlap", is_flag=True, help="Communication goes on during backward."),
-    click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON."),
 ]
+_json = click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 
 
 @main.command("network")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_priced
+@priced("10gbe")
+@_json
 def network_command(
     runs: tuple[Path, ...], networks: tuple[str, ...], as_json: bool, **how: Any
 ) -> None:
@@ -61,7 +77,7 @@ def network_command(
     from ..pricing import prices, told
     from ..run import Run
 
-    rows = prices([Run(run) for run in runs], networks_of(networks), Pricing(**how))
+    rows = prices([Run(run) for run in runs], networks_of(networks), pricing_of(how))
     click.echo(json.dumps(rows, indent=2) if as_json else told(rows))
 
 
@@ -74,7 +90,8 @@ def network_command(
     metavar="SPEC",
     help="Only this; repeatable. Default: every one that is known, with usual settings.",
 )
-@_priced
+@priced("10gbe")
+@_json
 @chosen("granularity", "compress_if", "value_dtype", "index_dtype", "seed")
 @click.option("--num-classes", type=int, help="Classes of the model; default: its own.")
 @click.option("--input-shape", metavar="CxHxW", help="Of one sample; default: the model's own.")
@@ -104,7 +121,7 @@ def advise(
 
     said = given(options)
     apart = {name: said.pop(name, None) for name in ("num_classes", "input_shape")}
-    how = Pricing(**{name: options[name] for name in Pricing.__dataclass_fields__})
+    how = pricing_of(options)
     config = Config.of({k: v for k, v in said.items() if k not in Pricing.__dataclass_fields__})
     links = networks_of(networks)
     found = advice(config, links, how, compressors, measure, device, **apart)
