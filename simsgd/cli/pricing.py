@@ -70,14 +70,14 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the rows as 
 def network_command(
     runs: tuple[Path, ...], networks: tuple[str, ...], as_json: bool, **how: Any
 ) -> None:
-    """Price the steps of runs on networks, from nothing but their folders.
+    """Price the steps of runs, or folders of runs, on networks, from their folders alone.
 
     Times of compute and compression are those measured in the run, for one worker, unless given.
     """
+    from ..figures.groups import opened
     from ..pricing import prices, told
-    from ..run import Run
 
-    rows = prices([Run(run) for run in runs], networks_of(networks), pricing_of(how))
+    rows = prices(opened(runs), networks_of(networks), pricing_of(how))
     click.echo(json.dumps(rows, indent=2) if as_json else told(rows))
 
 

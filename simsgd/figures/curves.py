@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..labels import Curve, name_curves
 from ..tables import STEP_COLUMNS
-from ..ticks import set_ticks
+from ..ticks import set_ticks, thin_out
 from .request import Request
 from .series import curves_of
 from .style import Theme
@@ -66,6 +66,7 @@ def draw(request: Request) -> "Figure":
         axes.set_ylabel(label_of(column) + _per(request.x, column))
     _across(rows[-1], [curve for curves in panels for curve in curves], request)
     name_curves(figure, rows, panels, at_the_lines=not marked, fixed=request.theme.fixed)
+    thin_out(rows[-1].xaxis)
     return figure
 
 

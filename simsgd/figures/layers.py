@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from ..labels import draw_legend
 from ..run import Run
 from ..settings import require
-from ..ticks import set_ticks
+from ..ticks import set_ticks, thin_out
 from .groups import Group
 from .request import Request
-from .style import COLOURS, MARKERS
+from .style import marker_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def draw(request: Request) -> "Figure":
     width, height = request.theme.panel
     figure = NotebookFigure(width * (1 if request.theme.fixed else 1.35), height)
     left, right = figure.subplots(1, 2, sharey=True)
-    looks = [_look(place) for place in range(len(tables))]
+    looks = [marker_of(place) for place in range(len(tables))]
     for axes, column in ((left, "payload_bytes"), (right, "relative_error")):
         _panel(axes, tables, looks, rows, column)
     left.set_yticks(range(len(rows)), [f"{name}  {elements[name]:,}" for name in rows])
@@ -38,10 +38,13 @@ def draw(request: Request) -> "Figure":
     left.set_ylim(len(rows) - 0.4, -0.6)
     _bytes_across(left, tables)
     left.set_xlabel("bytes sent\nper step")
-    right.set(xlabel="relative\ncompression error", xlim=(-0.04, 1.04))
-    figure.set_size_inches(figure.get_size_inches()[0], max(2.0, _ROW_INCHES * len(rows) + 0.9))
+    right.set(xlabel="relative\nerror", xlim=(-0.04, 1.04))
+    high = max(_ROW_INCHES, 0.075 * len(tables)) * len(rows)
+    figure.set_size_inches(figure.get_size_inches()[0], max(2.0, high + 0.9))
     names = [textwrap.fill(group.name, request.theme.wrap) for group in request.groups]
     draw_legend(figure, looks, names, below=request.theme.fixed)
+    thin_out(left.xaxis)
+    thin_out(right.xaxis)
     return figure
 
 
@@ -63,14 +66,6 @@ def _last(run: Run) -> "pd.DataFrame":
     return layers[layers["step"].isin(last)]
 
 
-def _look(place: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[place % len(COLOURS)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": "none",
-    }
-
-
 def _panel(
     axes: "Axes",
     tables: "list[pd.DataFrame]",
@@ -81,7 +76,7 @@ def _panel(
     places = {name: place for place, name in enumerate(rows)}
     count = len(tables)
     for number, (table, look) in enumerate(zip(tables, looks, strict=True)):
-        aside = 0.0 if count == 1 else 0.5 * (number / (count - 1) - 0.5)  # of a row
+        aside = 0.0 if count == 1 else 0.7 * (number / (count - 1) - 0.5)  # of a row
         up = [places[name] + aside for name in table.index]
         axes.plot(table[column], up, **look, clip_on=False, zorder=3)
     axes.tick_params(axis="y", length=0)

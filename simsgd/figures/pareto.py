@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..labels import draw_legend, settle
 from ..settings import require
-from ..ticks import set_ticks
+from ..ticks import set_ticks, thin_out
 from .curves import label_of
 from .groups import Group
 from .nearby import name_nearby
 from .request import Request
-from .style import COLOURS, GREY, MARKERS, Theme
+from .style import GREY, Theme, marker_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,10 +48,10 @@ def draw(request: Request) -> "Figure":
     _draw(axes, points, request)
     looks, names = [p.look for p in points], [p.name for p in points]
     settle(figure)
-    if len(points) <= _MOST_NAMED_NEARBY and name_nearby(axes, points, frontier(points)):
-        return figure
-    figure.set_layout_engine("constrained")
-    draw_legend(figure, looks, names, below=request.theme.fixed)
+    if len(points) > _MOST_NAMED_NEARBY or not name_nearby(axes, points, frontier(points)):
+        figure.set_layout_engine("constrained")
+        draw_legend(figure, looks, names, below=request.theme.fixed)
+    thin_out(axes.xaxis)
     return figure
 
 
@@ -79,13 +79,8 @@ def _point(group: Group, request: Request, place: int) -> Point:
         require(finite, "run", str(run.folder), f"has no value of {column} at its end")
     xs = [float(last["payload_bytes"]) for last in lasts]
     ys = [float(last[column]) for last in lasts]
-    look = {
-        "color": COLOURS[place % len(COLOURS)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": "none",
-    }
     name = textwrap.fill(group.name, request.theme.wrap)
-    return Point(name, sum(xs) / len(xs), sum(ys) / len(ys), xs, ys, look)
+    return Point(name, sum(xs) / len(xs), sum(ys) / len(ys), xs, ys, marker_of(place))
 
 
 def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
@@ -105,10 +100,11 @@ def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
     if up.min() > 0 and up.max() > 20 * up.min():
         axes.set_yscale("log")
     axes.margins(0.12, 0.12)
-    set_ticks(axes.xaxis, across, in_bytes=True)
     set_ticks(axes.yaxis, up, in_bytes="bytes" in request.y[0])
-    if across.min() == across.max():
-        axes.set_xlim(across[0] / 2, across[0] * 2)
+    if across.max() < 2 * across.min():  # near each other: leave room for ticks
+        across = np.sqrt(across.min() * across.max()) * np.array([0.5, 2.0])
+        axes.set_xlim(*across)
+    set_ticks(axes.xaxis, across, in_bytes=True)
 
 
 def _size(theme: Theme) -> float:

@@ -43,6 +43,7 @@ _look: dict[Any, Any] = {
 _on_paper: dict[Any, Any] = {
     "axes.labelsize": 8,
     "axes.linewidth": 0.6,
+    "axes.titlesize": 8,
     "font.size": 8,
     "grid.linewidth": 0.5,
     "legend.fontsize": 8,
@@ -95,6 +96,15 @@ def look_of(place: int, marked: bool) -> dict[str, Any]:
         look["marker"] = MARKERS[place % len(MARKERS)]
         look["markevery"] = (0.03 * (place % 7), 0.21)  # of the axes' diagonal; not on one another
     return look
+
+
+def marker_of(place: int) -> dict[str, Any]:
+    """Return the colour and the marker of the point at a place, no two alike among 49."""
+    return {
+        "color": COLOURS[place % 7],
+        "marker": MARKERS[(place + place // 7) % 7],
+        "linestyle": "none",
+    }
 
 
 def require_suffix(path: Path | str | None) -> None:

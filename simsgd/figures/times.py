@@ -26,14 +26,15 @@ def draw(request: Request) -> "Figure":
     from ..figure import NotebookFigure  # here: it imports matplotlib
 
     bars = len(request.groups)
-    heights = max(0.5, _BAR_INCHES * bars + 0.3)
+    names = [textwrap.fill(group.name, request.theme.wrap) for group in request.groups]
+    lines = 1 + max(name.count("\n") for name in names)
+    heights = max(0.5, max(_BAR_INCHES, 0.16 * lines + 0.04) * bars + 0.3)
     width, _ = request.theme.panel
     figure = NotebookFigure(width, (heights + 0.35) * len(request.networks) + 0.7)
     panels = figure.subplots(len(request.networks), 1, squeeze=False)[:, 0]
     for axes, network in zip(panels, request.networks, strict=True):
         rows = [_mean(prices(group.runs, [network], request.pricing)) for group in request.groups]
-        _panel(axes, rows)
-        names = [textwrap.fill(group.name, request.theme.wrap) for group in request.groups]
+        _panel(axes, rows, room=1.36 if request.theme.fixed else 1.22)
         axes.set_yticks(range(bars), names)
         for label in axes.get_yticklabels():
             label.set_parse_math(False)
@@ -48,7 +49,7 @@ def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {part: sum(row[f"{part}_ms"] for row in rows) / len(rows) for part in parts}
 
 
-def _panel(axes: "Axes", rows: list[dict[str, float]]) -> None:
+def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
     for place, row in enumerate(rows):
         start = 0.0
         for part, (colour, hatch) in _PARTS.items():
@@ -67,9 +68,12 @@ def _panel(axes: "Axes", rows: list[dict[str, float]]) -> None:
         axes.plot([row["dense"]] * 2, [place - 0.42, place + 0.42], color="black", zorder=3)
     end = max(max(row["total"], row["dense"]) for row in rows)
     for place, row in enumerate(rows):
-        past = max(row["total"], row["dense"]) + 0.015 * end
-        axes.text(past, place, milliseconds(row["total"]), va="center", fontsize="small")
-    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.22 * end))
+        between = row["dense"] - row["total"] > (room - 1) * end  # there is room before the tick
+        past = row["total"] if between else max(row["total"], row["dense"])
+        axes.text(
+            past + 0.015 * end, place, milliseconds(row["total"]), va="center", fontsize="small"
+        )
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, room * end))
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
 
