@@ -278,3 +278,34 @@ def test_the_command_prices_each_run_on_each_network(tmp_path):
         ("b", "wan"),
     ]
     assert "speed-up" in CliRunner().invoke(main, words).output
+
+
+class Event:
+    """What torch.cuda.Event does, by a clock that ticks at each record."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        Event.now += 1.5
+        self.at = Event.now
+
+    def synchronize(self):
+        Event.waited = True
+
+    def elapsed_time(self, later):
+        return 1000 * (later.at - self.at)
+
+
+def test_on_a_gpu_events_are_read_only_when_somebody_asks(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    Event.waited = False
+    spent = Spent.__new__(Spent)
+    spent.workers, spent.on_gpu = 3, True
+    spent._ends = [("", spent._mark())]
+    spent.on("compute")
+    assert not Event.waited
+    assert spent.seconds("compute") == 0.5
+    assert Event.waited
