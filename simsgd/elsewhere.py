@@ -88,6 +88,9 @@ class Elsewhere(RunFolder):
     def add_workers(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing."""
 
+    def add_transfers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
     def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing."""
 

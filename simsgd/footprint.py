@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .allocations import peak_of
-from .bill import columns
+from .columns import columns
 from .config import Config
 from .draw import Draw
 from .evaluation import batches_of

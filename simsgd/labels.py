@@ -19,26 +19,77 @@ class Curve:
     x: Any  # [points], finite, as is y
     y: Any
     look: dict[str, Any]
+    low: Any = None  # of the runs that y is the mean of, [points]
+    high: Any = None
+    raw: Any = None  # what y was before it was smoothed, [points]
+
+    @property
+    def heights(self) -> list[Any]:
+        """All that is drawn along y."""
+        return [part for part in (self.y, self.low, self.high, self.raw) if part is not None]
 
 
-def draw_legend(figure: "Figure", curves: list[Curve]) -> None:
-    """Put the names in a legend at the right, and make the figure as large as it needs."""
+def name_curves(
+    figure: "Figure",
+    rows: Sequence["Axes"],
+    panels: list[list[Curve]],
+    at_the_lines: bool,
+    fixed: bool = False,
+) -> None:
+    """Name the curves at their lines' ends or in a legend, and lay the figure out.
+
+    A `fixed` figure stays as wide as it is: its legend lies below, and so do names that would take
+    more than a third of it.
+    """
+    if at_the_lines and not (fixed and _widest(figure, panels[0]) > 1 / 3):
+        _name_at_the_lines(figure, rows, panels, fixed)
+        return
+    curves = panels[0]
+    draw_legend(figure, [c.look for c in curves], [c.name for c in curves], below=fixed)
+
+
+def draw_legend(
+    figure: "Figure", looks: Sequence[dict[str, Any]], names: Sequence[str], below: bool = False
+) -> None:
+    """Put names in a legend at the right or below, and make the figure as large as it needs."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **{**c.look, "markevery": None}) for c in curves]
-    names = ["" for _ in curves]  # set below: a legend drops a name that begins with _
-    legend = figure.legend(handles, names, loc="outside right upper", labelspacing=0.7)
-    for text, curve in zip(legend.get_texts(), curves, strict=True):
-        text.set(text=curve.name, parse_math=False)
-    box = legend.get_window_extent()
+    handles = [Line2D([], [], **{**look, "markevery": None}) for look in looks]
+    for columns in range(min(3, len(names)) if below else 1, 0, -1):
+        legend = figure.legend(
+            handles,
+            ["" for _ in names],  # set below: a legend drops a name that begins with _
+            loc="outside lower center" if below else "outside right upper",
+            labelspacing=0.7,
+            ncols=columns,
+        )
+        for text, name in zip(legend.get_texts(), names, strict=True):
+            text.set(text=name, parse_math=False)
+        box = legend.get_window_extent()
+        if columns == 1 or box.width <= 0.95 * figure.bbox.width:
+            break
+        legend.remove()
     width, height = figure.get_size_inches()
-    figure.set_size_inches(
-        width + box.width / figure.dpi, max(height, box.height / figure.dpi + 0.2)
-    )
-    _settle(figure)
+    wide, high = box.width / figure.dpi, box.height / figure.dpi
+    if below:
+        figure.set_size_inches(width, height + high)
+    else:
+        figure.set_size_inches(width + wide, max(height, high + 0.2))
+    settle(figure)
 
 
-def name_at_the_lines(figure: "Figure", rows: Sequence["Axes"], panels: list[list[Curve]]) -> None:
+def _widest(figure: "Figure", curves: list[Curve]) -> float:
+    """Return the width of the longest name, over that of the figure."""
+    texts = [figure.text(0, 0, curve.name, parse_math=False) for curve in curves]
+    widths = [text.get_window_extent().width for text in texts]
+    for text in texts:
+        text.remove()
+    return max(widths) / figure.bbox.width
+
+
+def _name_at_the_lines(
+    figure: "Figure", rows: Sequence["Axes"], panels: list[list[Curve]], fixed: bool
+) -> None:
     """Write each name at the right edge, at its line's height or as near as the others allow.
 
     A thin line leads from where a run ends to its name.
@@ -47,8 +98,9 @@ def name_at_the_lines(figure: "Figure", rows: Sequence["Axes"], panels: list[lis
     texts = [[_name(axes, curve) for curve in curves] for axes, curves in panes]
     widest = max(text.get_window_extent().width for text in itertools.chain(*texts))
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width + widest / figure.dpi, height)
-    _settle(figure)
+    if not fixed:
+        figure.set_size_inches(width + widest / figure.dpi, height)
+    settle(figure)
     for (axes, curves), names in zip(panes, texts, strict=True):
         ends = [_end(axes, curve) for curve in curves]
         heights = [name.get_window_extent().height / axes.bbox.height for name in names]
@@ -70,7 +122,7 @@ def _name(axes: "Axes", curve: Curve) -> "Text":
     )
 
 
-def _settle(figure: "Figure") -> None:
+def settle(figure: "Figure") -> None:
     """Lay the figure out, once and for all."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")

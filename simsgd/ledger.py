@@ -3,7 +3,7 @@
 Letters: W simulated workers, L workers hosted here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +17,13 @@ class Transfer:
     segment: str
     direction: str  # up: from the workers; down: to them
     collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
-    payload: Tensor  # bytes of each worker's buffers, sent or received, [L] int64
+    payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
+    degree: Tensor | None = None  # neighbours that each of all workers sends it to, [W] int64
+
+    @property
+    def handed_over(self) -> Tensor:
+        """Bytes that each worker sends or receives, a copy for each neighbour, [W]."""
+        return self.payload if self.degree is None else self.payload * self.degree
 
     def on_network(self, workers: int) -> Tensor:
         """Return the bytes that all workers together put on the network, int64.
@@ -25,10 +31,9 @@ class Transfer:
         Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
         "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
         reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
-        other end, so that W - 1 of W equal buffers travel once. To neighbours a copy each goes,
-        which its worker's payload counts.
+        other end, so that W - 1 of W equal buffers travel once. To neighbours goes a copy each.
         """
-        total = self.payload.sum()
+        total = self.handed_over.sum()
         if self.collective == "neighbours":
             return total
         if self.collective == "all-gather":
@@ -45,6 +50,7 @@ class StepBytes:
     downlink: Tensor  # that each received by itself as an answer, [W] int64
     network: Tensor  # of all workers together, int64
     dense: int  # of one worker's uncompressed gradient
+    transfers: Sequence[Transfer] = ()  # of all W workers
 
 
 class Ledger:
@@ -72,12 +78,12 @@ class Ledger:
         payloads = rows(torch.stack([t.payload for t in self.transfers], dim=1))  # [W, transfers]
         pairs = zip(self.transfers, payloads.unbind(1), strict=True)
         transfers = [replace(t, payload=payload) for t, payload in pairs]
-        up = [t.payload for t in transfers if t.direction == "up"]
-        down = [t.payload for t in transfers if t.direction == "down"]
+        up = [t.handed_over for t in transfers if t.direction == "up"]
+        down = [t.handed_over for t in transfers if t.direction == "down"]
         payload = torch.stack(up).sum(0)  # [W]
         network = torch.stack([t.on_network(self.workers) for t in transfers]).sum()
         self.transfers = []
-        return StepBytes(payload, _sum(down, payload), network, dense)
+        return StepBytes(payload, _sum(down, payload), network, dense, transfers)
 
 
 def _sum(parts: list[Tensor], like: Tensor) -> Tensor:

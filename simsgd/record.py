@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .ledger import StepBytes
 from .measures import SegmentMeasures, memory_norm, relative_error
+from .spent import Spent
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,6 +25,7 @@ class StepRecord:
     output: Tensor  # the model's, for the samples of workers hosted here, [L * M * b, ...]
     bytes: StepBytes
     segments: list[SegmentMeasures]
+    spent: Spent
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .language import told, with_perplexity
 from .settings import SettingError, require
-from .tables import EPOCH_COLUMNS, LAYER_COLUMNS, STEP_COLUMNS, ratio, read_table
+from .tables import EPOCH_COLUMNS, LAYER_COLUMNS, STEP_COLUMNS, TRANSFER_COLUMNS, ratio, read_table
 from .units import in_units
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class Run:
         return read_table(self.folder / "layers.csv", LAYER_COLUMNS)
 
     @property
+    def transfers(self) -> "pd.DataFrame":
+        """One row a collective and step: what the step's messages were carried by."""
+        return read_table(self.folder / "transfers.csv", TRANSFER_COLUMNS)
+
+    @property
     def best(self) -> "pd.Series[Any]":
         """The epoch with the least validation error@1, or loss on text, the first of equals."""
         epochs = self._ended()
@@ -89,9 +94,9 @@ class Run:
 
         return plot_results([self], x=x, y=y, path=path)
 
-    def summary(self) -> str:
-        """Return the closing table in plain text."""
-        facts = self._facts()
+    def summary(self, networks: Sequence[str] = ()) -> str:
+        """Return the closing table in plain text, with a line for each network, such as "10gbe"."""
+        facts = [*self._facts(), *self._on(networks)]
         width = max(len(what) for what, _ in facts)
         return "\n".join(f"{what:<{width}}  {value}" for what, value in facts)
 
@@ -136,6 +141,12 @@ class Run:
             f"validation {what}",
             f"{now} after {last.epoch + 1} epochs (best {least} in epoch {best.epoch})",
         )
+
+    def _on(self, networks: Sequence[str]) -> list[tuple[str, str]]:
+        from .network import networks_of
+        from .pricing import in_words  # here: pricing lies above reading
+
+        return [(f"on {link.name}", in_words(self, link)) for link in networks_of(networks)]
 
     def _steady(self) -> float:
         epochs = self.epochs[["dense_bytes", "payload_bytes"]]

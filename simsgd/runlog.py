@@ -7,6 +7,7 @@
       steps.csv     one row a step; bytes are of that step
       workers.csv   one row an epoch and worker, if each worker's model is evaluated
       partition.csv how many samples of each class each worker has, if these are fixed
+      transfers.csv one row a step and collective: what `simsgd network` prices
       last.pt       where to go on
       best.pt       the least validation error so far
 
@@ -31,6 +32,7 @@ from .tables import (
     LAYER_COLUMNS,
     PARTITION_COLUMNS,
     STEP_COLUMNS,
+    TRANSFER_COLUMNS,
     WORKER_COLUMNS,
     append_rows,
     ratio,
@@ -114,6 +116,10 @@ class RunFolder:
         """Write partition.csv."""
         replace_table(self.folder / "partition.csv", table_of(rows, PARTITION_COLUMNS))
 
+    def add_transfers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to transfers.csv."""
+        append_rows(self.folder / "transfers.csv", rows, TRANSFER_COLUMNS)
+
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
@@ -132,12 +138,13 @@ class RunFolder:
 
         Rows of later steps, of `epoch` and of later epochs go, and so does a half-written row.
         """
-        steps = read_table(self.folder / "steps.csv", STEP_COLUMNS)
+        steps = read_table(self.folder / "steps.csv", STEP_COLUMNS).reindex(columns=[*STEP_COLUMNS])
         replace_table(self.folder / "steps.csv", steps[steps["step"] <= step])
-        layers = self.folder / "layers.csv"
-        if layers.exists():
-            table = read_table(layers, LAYER_COLUMNS)
-            replace_table(layers, table[table["step"] <= step])
+        for name, columns in (("layers", LAYER_COLUMNS), ("transfers", TRANSFER_COLUMNS)):
+            path = self.folder / f"{name}.csv"
+            if path.exists():
+                table = read_table(path, columns)
+                replace_table(path, table[table["step"] <= step])
         workers = self.folder / "workers.csv"
         if workers.exists():
             table = read_table(workers, WORKER_COLUMNS)

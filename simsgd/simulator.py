@@ -4,7 +4,6 @@ Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b
 n elements of one segment.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .algorithm import check_optimizer, exchange_of
+from .belonging import require_fitting, shapes
 from .compressors import composed
 from .draw import Draw
 from .exchange import Asynchronous, GradientExchange, ParameterExchange
@@ -37,8 +37,9 @@ from .registry import find
 from .regularizers import Regularized
 from .settings import require
 from .speaking import Round
+from .spent import Spent
 from .transport import Channel, InProcess, Transport
-from .voice import Voice, shapes
+from .voice import Voice
 from .wire import Wire
 
 
@@ -90,9 +91,8 @@ class Simulator:
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
         self._fresh = {name: self.buffers[name].clone() for name in carried(model)}
         self.draw = Draw(recipe.seed, workers)
-        self.layout = Layout.of(
-            _shapes(self.params), recipe.granularity, recipe.rule, like.element_size()
-        )
+        forms = shapes(self.params)
+        self.layout = Layout.of(forms, recipe.granularity, recipe.rule, like.element_size())
         self.exchange, self.samples = exchange_of(recipe), samples
         spans = self.alone or self.exchange.between_processes
         rule = "runs in one process only"
@@ -126,21 +126,25 @@ class Simulator:
         no such multiple, or if the regime follows epochs and none was ever given.
         """
         method, draw = self._method(epoch), self.draw.at(self.steps)
+        spent = Spent(self.draw.workers)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
+        spent.on("compute")
         pieces = self._prepared(gradients, method)
         now = self.steps, self.epoch or 0
         talk = Round(self.exchange, self.channel, method, draw, *now, self.samples)
         if isinstance(self.held, OwnModels) and isinstance(self.exchange, ParameterExchange):
             self._update(self.layout.join(pieces), method)
             spoke, measures = talk.of_parameters(self.voices, self.held.pieces)
+            spent.on("compression")
             if spoke and self.exchange.restarts:
                 self.optimizer.forget()
         else:
             heard, measures = talk.of_gradients(self.voices, pieces, gradients.squares)
+            spent.on("compression")
             self._update(self.layout.join(heard), method)
         self.held.stepped()
         self.steps += 1
-        return self._record(gradients, method, measures)
+        return self._record(gradients, method, measures, spent)
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""
@@ -225,16 +229,7 @@ class Simulator:
 
         Raises `SettingError` if it belongs to another model, another W or another memory.
         """
-        own = self.state_dict()
-        same = _shapes(state["parameters"]) == _shapes(own["parameters"])
-        told = "belongs to another model, algorithm or number of workers"
-        require(same, "checkpoint", None, told)
-        same = _shapes(state["buffers"]) == _shapes(own["buffers"])
-        require(same, "checkpoint", None, "belongs to another number of workers")
-        for place, what in (("memory", "memory"), ("exchange", "algorithm")):
-            same = shapes(state["voices"], place) == shapes(own["voices"], place)
-            told = f"belongs to another {what}, granularity or number of workers"
-            require(same, "checkpoint", None, told)
+        require_fitting(state, self.state_dict())
         self.held.load_state_dict(state["parameters"], self.hosted)
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][self.hosted])
@@ -330,7 +325,7 @@ class Simulator:
             self.optimizer.step(heard)
 
     def _record(
-        self, gradients: Gradients, method: Method, measures: list[SegmentMeasures]
+        self, gradients: Gradients, method: Method, measures: list[SegmentMeasures], spent: Spent
     ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
         rows = self.transport.rows
@@ -343,8 +338,5 @@ class Simulator:
             output=gradients.output.flatten(0, 1),
             bytes=self.channel.ledger.close(dense, rows),
             segments=measures if self.alone else of_all_workers(measures, rows),
+            spent=spent,
         )
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -48,6 +48,8 @@ STEP_COLUMNS = {
     "sent_elements": "int64",  # numbers sent, mean over workers
     "relative_error": "float64",  # norm of what was said and not sent over that of what was said
     "memory_norm": "float64",  # norm of what stays behind
+    "compute_seconds": "float64",  # of one worker, as `spent` tells
+    "compression_seconds": "float64",
     "seconds": "float64",
 }
 LAYER_COLUMNS = {
@@ -58,6 +60,17 @@ LAYER_COLUMNS = {
     "sent_elements": "int64",
     "relative_error": "float64",
     "memory_norm": "float64",
+}
+TRANSFER_COLUMNS = {
+    "step": "int64",
+    "collective": "str",  # all-reduce, all-gather, gather, broadcast or neighbours
+    "segments": "int64",  # of the step, whatever carries them
+    "messages": "int64",  # collectives of this kind in the step
+    "rounds": "int64",  # of one segment, the most: what is left if those of all segments are fused
+    "degree": "int64",  # neighbours of the busiest worker; 0 where the collective says who hears
+    "payload_bytes": "int64",  # of all messages together: mean over workers, and most
+    "payload_bytes_max": "int64",
+    "slowest_bytes": "int64",  # the largest buffer of each message, added up
 }
 
 WORKER_COLUMNS = {

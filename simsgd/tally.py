@@ -60,6 +60,8 @@ class Tally:
             "sent_elements": round(sum(record.sent_elements) / len(payload)),
             "relative_error": record.relative_error,
             "memory_norm": record.memory_norm,
+            "compute_seconds": record.spent.seconds("compute"),
+            "compression_seconds": record.spent.seconds("compression"),
             "seconds": seconds,
         }
 

@@ -28,6 +28,23 @@ def set_ticks(axis: "Axis", values: Any, in_bytes: bool, whole: bool = False) ->
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
+def thin_out(axis: "Axis") -> None:
+    """Leave out numbers along x that would overlap the one before; the layout must be settled."""
+    from matplotlib.ticker import FixedLocator
+
+    low, high = sorted(axis.get_view_interval())
+    kept: list[float] = []
+    end = float("-inf")
+    for tick in axis.get_major_ticks():
+        if not low <= tick.get_loc() <= high:
+            continue
+        box = tick.label1.get_window_extent()
+        if box.x0 > end + 6:
+            kept.append(tick.get_loc())
+            end = box.x1
+    axis.set_major_locator(FixedLocator(kept))
+
+
 def _log_ticks(low: float, high: float, in_bytes: bool) -> tuple[list[float], list[float]]:
     """Return the ticks with a number, three or more between low and high, and those without."""
     if in_bytes:

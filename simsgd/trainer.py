@@ -31,6 +31,7 @@ from .run import Run
 from .runlog import RunFolder, default_name, load_checkpoint
 from .settings import SettingError, require
 from .tally import Tally, layer_rows
+from .traffic import transfer_rows
 from .transport import RankLost, is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
@@ -212,6 +213,7 @@ class Trainer:
                 if not m.said.isfinite().all():
                     raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
             self.folder.add_step(self.tally.add(record, missed, guessed, seconds))
+        self.folder.add_transfers([row for r, *_ in self.pending for row in transfer_rows(r)])
         if self.experiment.config.log_layers:
             self.folder.add_layers([row for r, *_ in self.pending for row in layer_rows(r)])
         if self.pending:

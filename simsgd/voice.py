@@ -124,12 +124,3 @@ def _of_two_rows(state: State) -> set[str]:
 
 def _with_rows(state: State, names: set[str], rows: Rows) -> State:
     return {name: rows(value) if name in names else value for name, value in state.items()}
-
-
-def shapes(voices: dict[str, Any], place: str) -> dict[str, torch.Size]:
-    """Return the shapes of what memories or exchanges hold, of `{segment: state_dict}`."""
-    return {
-        f"{segment}/{name}": value.shape
-        for segment, state in voices.items()
-        for name, value in state[place].items()
-    }

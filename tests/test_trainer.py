@@ -38,8 +38,8 @@ def train(tmp_path, **settings):
 
 def same(run, other):
     """Whether two runs have the same rows, but for the time they took, and the same checkpoint."""
-    for table in ("epochs", "steps"):
-        one, two = (getattr(r, table).drop(columns="seconds") for r in (run, other))
+    for table in ("epochs", "steps", "transfers"):
+        one, two = (getattr(r, table).filter(regex="^(?!.*seconds)") for r in (run, other))
         pd.testing.assert_frame_equal(one, two, check_exact=True)
     one, two = (torch.load(r.folder / "last.pt", weights_only=True) for r in (run, other))
     for name, value in one["simulator"]["parameters"].items():
@@ -53,7 +53,8 @@ def same(run, other):
 
 def test_a_run_leaves_its_folder(tmp_path):
     run = train(tmp_path, prune=0.99)
-    names = {"config.json", "log.txt", "epochs.csv", "steps.csv", "last.pt", "best.pt"}
+    names = {"config.json", "log.txt", "epochs.csv", "steps.csv", "transfers.csv"}
+    names |= {"last.pt", "best.pt"}
     assert {path.name for path in run.folder.iterdir()} == names
     assert len(run.epochs) == 3
     assert len(run.steps) == 3 * STEPS

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bill import columns
+from ..columns import columns
 from ..compressors import composed
 from ..draw import Draw
 from ..environment import environment

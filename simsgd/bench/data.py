@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..bill import columns
 from ..catalog import attribute, build_model, load, parse_config
+from ..columns import columns
 from ..config import Config
 from ..data import Dataset, Split
 from ..data.statistics import described

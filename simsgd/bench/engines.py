@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..bill import columns
+from ..columns import columns
 from ..draw import Draw
 from ..environment import environment
 from ..experiment import device_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..bill import columns
+from ..columns import columns
 from ..environment import environment
 from ..experiment import device_of
 from ..settings import require

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..bill import columns
+from ..columns import columns
 from ..environment import environment
 from ..experiment import device_of
 from ..processes import Put, launch

@@ -32,13 +32,13 @@ def tune_consensus(output: Path | None, **options: Any) -> None:
     falls in a round.
     """
     from ..consensus import tune
+    from ..figures.style import THEMES, require_suffix, save
 
+    require_suffix(output)
     found = tune(**options)
     click.echo(found.summary())
     if output is not None:
-        from ..plots import save
-
-        save(found.plot(), output)
+        save(found.plot(), output, THEMES["screen"])
         click.echo(output)
 
 

@@ -2,15 +2,26 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .group import main
+from .pricing import priced, pricing_of
 
 
 @main.command("plot-results")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-x", default="epoch", show_default=True, help="epoch, step or bytes.")
+@click.option(
+    "--kind",
+    default="curves",
+    show_default=True,
+    help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: what "
+    "a step takes on each --network.",
+)
+@click.option(
+    "-x", default="epoch", show_default=True, help="epoch, step, bytes or simulated seconds."
+)
 @click.option(
     "-y",
     multiple=True,
@@ -27,11 +38,42 @@ from .group import main
     type=click.Path(path_type=Path),
     help="Figure to write: .png, .svg or .pdf.",
 )
-def plot_results(runs: tuple[Path, ...], x: str, y: tuple[str, ...], output: Path) -> None:
-    """Draw the curves of several runs in one figure."""
+@click.option(
+    "--smooth", default=1, show_default=True, metavar="N", help="A running mean of N points."
+)
+@click.option("--theme", default="screen", show_default=True, help="screen, or paper: one column.")
+@click.option("--each", is_flag=True, help="Draw runs that differ in their seed one by one.")
+@priced()
+def plot_results(
+    runs: tuple[Path, ...],
+    y: tuple[str, ...],
+    output: Path,
+    each: bool,
+    networks: tuple[str, ...],
+    kind: str,
+    x: str,
+    smooth: int,
+    theme: str,
+    **how: Any,
+) -> None:
+    """Draw several runs, or folders of runs, in one figure.
+
+    Runs that differ in nothing but their seed are drawn as one: their mean, from least to most.
+    """
     from ..plots import plot_results as draw
 
-    draw(runs, x=x, y=y, path=output)
+    draw(
+        runs,
+        x,
+        y,
+        output,
+        kind=kind,
+        network=networks,
+        pricing=pricing_of(how),
+        smooth=smooth,
+        theme=theme,
+        average=not each,
+    )
     click.echo(output)
 
 

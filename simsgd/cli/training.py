@@ -14,19 +14,28 @@ _OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they diff
 @main.command(cls=StagedCommand)
 @settings
 @click.option("--dry-run", is_flag=True, help="Print the memory that it would take, and end.")
-def train(dry_run: bool, **options: Any) -> None:
+@click.option(
+    "--network",
+    "networks",
+    multiple=True,
+    metavar="SPEC",
+    help="Also tell what a step would take on it, such as 10gbe; repeatable.",
+)
+def train(dry_run: bool, networks: tuple[str, ...], **options: Any) -> None:
     """Train with W simulated workers and record the bytes of every step."""
     if dry_run:
         from ..footprint import footprint
 
         click.echo(footprint(**given(options)).told())
         return
+    from ..network import networks_of
     from ..trainer import train as run_training
     from ..transport import is_first
 
+    networks_of(networks)  # a wrong one is told before the first step
     run = run_training(**given(options))
     if not options["quiet"] and is_first():
-        click.echo(run.summary())
+        click.echo(run.summary(networks))
 
 
 @main.command(cls=StagedCommand, context_settings={"default_map": _OF_VERIFY})

@@ -72,8 +72,8 @@ class Channel:
         """
         sent = message.on_wire(self.wire)
         payload = sent.payload_bytes()
-        copies = mixing.degree[self.hosted].to(payload.device)  # [L]
-        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload * copies))
+        degree = mixing.degree.to(payload.device)
+        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload, degree))
         return sent, self.transport.mixed(sent, mixing)
 
     def up(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
@@ -84,7 +84,8 @@ class Channel:
 
     def relay(self, payload: Tensor, segment: Segment) -> None:
         """Weigh what each worker passes on to one other, [L] bytes."""
-        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload))
+        degree = torch.ones_like(payload)
+        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload, degree))
 
     def answer(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
