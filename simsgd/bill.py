@@ -1,7 +1,8 @@
 """The sizes of a step as a text for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from .columns import columns as columns
 from .sizing import SegmentSize, Sizes
 from .units import in_units
 
@@ -19,25 +20,6 @@ def bill(sizes: Sizes, model: str, per_layer: bool = False, explain: bool = Fals
     if sizes.varies:
         parts.append(_NOTES[sizes.varies])
     return "\n\n".join(parts)
-
-
-def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
-    """Return rows under each other, the columns in `left` flush left and the others flush right.
-
-    >>> print(columns([("name", "n"), ("a", "10")]))
-    name   n
-    a     10
-    """
-    flush_left = set(left)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place in flush_left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _head(sizes: Sizes, model: str) -> str:
