@@ -16,6 +16,7 @@ from .settings import SettingError, require, unknown
 
 OF_THE_MACHINE = {  # what a run may have other values of and be the same run
     "checkpoint_every", "data_dir", "device", "download", "log_every", "quiet",
+    "tensorboard", "wandb",
 }  # fmt: skip
 OF_ONE_RUN = {"name", "overwrite", "resume", "runs_dir"}  # what a sweep decides by itself
 _SPEAKING = {  # settings whose values say what they are

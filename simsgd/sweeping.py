@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .grid import Grid, Settings, identity, names_of
+from .grid import OF_THE_MACHINE, Grid, Settings, identity, names_of
 from .interrupt import Request, requests
 from .launchers import Job, Launcher, launcher_of
 from .options import words
@@ -16,7 +16,7 @@ from .settings import SettingError, require
 from .sweep_progress import SweepProgress
 from .swept import Sweep, part_done, read_definition, write_definition
 
-_MAY_CHANGE = {"checkpoint_every", "data_dir", "device", "log_every"}  # in a run that goes on
+_MAY_CHANGE = OF_THE_MACHINE - {"download", "quiet"}  # in a run that goes on
 _PAUSE = 0.2  # seconds between two looks at the runs
 
 

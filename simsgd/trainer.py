@@ -3,6 +3,7 @@
 Letters: W workers, B global batch.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .config import Config
+from .dashboards import Dashboards, require_installed
 from .elsewhere import Elsewhere, together
 from .environment import environment
 from .evaluation import evaluate, wrong
@@ -30,6 +32,7 @@ from .transport import RankLost, is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
+    "tensorboard", "wandb",
 }  # fmt: skip
 
 
@@ -54,7 +57,8 @@ def train(**settings: Any) -> Run:
     config = _config(settings)
     with together(config) as transport:
         if not is_first():
-            config = dataclasses.replace(config, quiet=True)
+            config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
+        require_installed(config)
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
         try:
@@ -88,7 +92,8 @@ class Trainer:
         assert config.epochs is not None
         done = self.epoch * batches + self.batch
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
-        with self.progress:
+        self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
+        with self.progress, contextlib.closing(self.dashboards):
             self.progress.say(opening(self.experiment))
             for epoch in range(self.epoch, config.epochs):
                 self._train_epoch(epoch)
@@ -138,6 +143,7 @@ class Trainer:
         steps, workers = experiment.simulator.steps, experiment.config.workers
         row = tally.epoch_row(self.epoch, steps, workers, measured)
         self.folder.add_epoch(row)
+        self.dashboards.epoch(row)
         self.progress.say(_line(row))
         is_best = measured["error1"] < self.best
         self.best = min(self.best, measured["error1"])
@@ -153,7 +159,9 @@ class Trainer:
             for m in record.segments:
                 if not m.said.isfinite().all():
                     raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
-            self.folder.add_step(self.tally.add(record, missed, seconds))
+            row = self.tally.add(record, missed, seconds)
+            self.folder.add_step(row)
+            self.dashboards.step(row)
         if self.experiment.config.log_layers:
             self.folder.add_layers([row for r, _, _ in self.pending for row in layer_rows(r)])
         if self.pending:
@@ -161,6 +169,7 @@ class Trainer:
             self.progress.show(self.pending[-1][0].loss, self.tally.train_error1, sent)
         self.pending = []
         self.folder.flush_steps()
+        self.dashboards.flush()
 
     def _diverged(self, record: StepRecord, what: str, numbers: Tensor) -> Diverged:
         """Return the error for numbers [L] of which one is not finite."""

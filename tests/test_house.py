@@ -13,10 +13,11 @@ ROOMS = [
     "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
     "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
     "files", "units", "columns", "tables", "run", "runlog", "experiment", "evaluation", "tally",
-    "environment", "interrupt", "progress", "elsewhere", "opening", "trainer", "processes",
-    "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots", "details",
-    "listing", "shapes", "sizing", "bill", "bench", "grid", "options", "swept", "pool",
-    "launchers", "rehearsal", "sweep_progress", "sweeping", "cli", "__main__",
+    "environment", "interrupt", "dashboards", "progress", "elsewhere", "opening", "trainer",
+    "processes", "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots",
+    "details", "listing", "shapes", "sizing", "bill", "bench", "grid", "options", "swept", "pool",
+    "launchers", "rehearsal", "sweep_progress", "sweeping", "results", "page", "report", "cli",
+    "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
 

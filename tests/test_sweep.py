@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -354,7 +355,9 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_can_go_on(tmp_path, mo
 
 @pytest.mark.slow
 def test_submitit_makes_the_runs_where_it_is_installed(tmp_path, monkeypatch):
-    pytest.importorskip("submitit")
+    submitit = pytest.importorskip("submitit")
+    places = {Path(module.__file__).parents[1] for module in (simsgd, submitit)}
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
     monkeypatch.chdir(tmp_path)
     left = simsgd.sweep(**TINY, lr=[0.1, 1e38], launcher="local", quiet=True, runs_dir="made")
     assert list(left.failures) == ["lr1e+38-seed0"]
