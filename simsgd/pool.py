@@ -120,6 +120,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run notes it, between runs it says nothing
     for line in sys.stdin:
         command, answer = json.loads(line)
+        sys.argv = ["simsgd", *command]  # what config.json says of where a run came from
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             try:
                 main(command, prog_name="simsgd")

@@ -98,9 +98,18 @@ class Sweep:
 
     def summary(self) -> str:
         """Return the table in plain text, and what failed."""
-        parts = [columns(self._cells(), left=range(max(1, len(self.varying))))]
+        parts = [columns(self.cells(), left=range(max(1, len(self.varying))))]
         parts += [f"not made: {what}\n  {why}" for what, why in self.failures.items()]
         return "\n".join(parts)
+
+    def cells(self) -> list[list[str]]:
+        """Return the table in words, with the columns' names first."""
+        names = self.varying or ["sweep"]
+        rows = [[*names, "seeds", "error@1 (%)", "best", "sent", "ratio", "time (s)"]]
+        for _, row in self.table.iterrows():
+            own = [str(row.get(name, self.folder.name)) for name in names]
+            rows.append([*own, *_numbers(row)])
+        return rows
 
     def write_table(self) -> None:
         """Replace sweep.csv by the table as it is now."""
@@ -110,7 +119,7 @@ class Sweep:
         return f"Sweep({str(self.folder)!r})"
 
     def _repr_html_(self) -> str:
-        head, *body = (map(html.escape, row) for row in self._cells())
+        head, *body = (map(html.escape, row) for row in self.cells())
         rows = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body)
         lost = "".join(
             f"<p>not made: {html.escape(what)}<br>{html.escape(why)}</p>"
@@ -129,14 +138,6 @@ class Sweep:
             found.setdefault(values, []).append(run)
         for values, runs in found.items():
             yield dict(zip(names, values, strict=True)), runs
-
-    def _cells(self) -> list[list[str]]:
-        names = self.varying or ["sweep"]
-        rows = [[*names, "seeds", "error@1 (%)", "best", "sent", "ratio", "time (s)"]]
-        for _, row in self.table.iterrows():
-            own = [str(row.get(name, self.folder.name)) for name in names]
-            rows.append([*own, *_numbers(row)])
-        return rows
 
 
 def read_definition(folder: Path) -> dict[str, Any]:

@@ -1,7 +1,16 @@
 """The command line: it reads options, calls one function, prints, and has no logic."""
 
-from . import counting, measuring, seeing, sweeping, training
+from . import counting, measuring, seeing, sweeping, telling, training
 from .group import main
 from .seeing import plot_results_main
 
-__all__ = ["counting", "main", "measuring", "plot_results_main", "seeing", "sweeping", "training"]
+__all__ = [
+    "counting",
+    "main",
+    "measuring",
+    "plot_results_main",
+    "seeing",
+    "sweeping",
+    "telling",
+    "training",
+]
