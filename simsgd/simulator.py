@@ -28,6 +28,7 @@ from .ledger import Ledger
 from .measures import SegmentMeasures, measured, of_all_workers, squared_norms
 from .method import Method, memory_name, memory_of, regime_of
 from .optimizer import RegimeOptimizer
+from .portrait import in_a_line, in_html
 from .record import StepRecord
 from .regime import Form, Regime
 from .registry import find
@@ -203,6 +204,12 @@ class Simulator:
             voice.load_state_dict(state["voices"][voice.segment.name], hosted)
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps, self.epoch = state["steps"], state["epoch"]
+
+    def __repr__(self) -> str:
+        return in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        return in_html(self)
 
     def _method(self, epoch: int | None) -> Method:
         self.epoch = self.epoch if epoch is None else epoch

@@ -9,14 +9,14 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "simsgd"
 ROOMS = [
-    "settings", "registry", "draw", "layout", "wire", "elias", "messages", "compressors",
-    "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
-    "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
-    "files", "units", "columns", "tables", "run", "runlog", "experiment", "evaluation", "tally",
-    "environment", "interrupt", "dashboards", "progress", "elsewhere", "opening", "trainer",
-    "processes", "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots",
-    "details", "listing", "shapes", "sizing", "bill", "bench", "grid", "options", "swept", "pool",
-    "launchers", "rehearsal", "sweep_progress", "sweeping", "results", "page", "report", "cli",
+    "settings", "units", "page", "registry", "draw", "layout", "wire", "elias", "messages",
+    "compressors", "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures",
+    "regime", "config", "method", "voice", "optimizer", "record", "portrait", "simulator", "ddp",
+    "data", "catalog", "files", "columns", "tables", "run", "runlog", "experiment", "evaluation",
+    "tally", "environment", "interrupt", "dashboards", "progress", "elsewhere", "opening",
+    "trainer", "processes", "flips", "reality", "verdict", "verify", "labels", "ticks", "figure",
+    "plots", "details", "listing", "shapes", "sizing", "bill", "bench", "grid", "options", "swept",
+    "pool", "launchers", "rehearsal", "sweep_progress", "sweeping", "results", "report", "cli",
     "__main__",
 ]  # fmt: skip
 APART = {"__init__"}  # names its rooms lazily
