@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .settings import SettingError as SettingError
     from .settings import count as count
     from .simulator import Simulator as Simulator
+    from .sweeping import sweep as sweep
+    from .swept import Sweep as Sweep
     from .trainer import train as train
 
 __version__ = "0.1.0"
@@ -28,7 +30,9 @@ _rooms = {
     "SettingError": "settings",
     "Simulator": "simulator",
     "StepRecord": "record",
+    "Sweep": "swept",
     "count": "settings",
+    "sweep": "sweeping",
     "train": "trainer",
 }
 __all__ = sorted([*_rooms, "__version__"])

@@ -99,6 +99,12 @@ class Config(Recipe, Reading):
     log_layers: bool = setting(
         False, "run", "Write layers.csv: bytes and compression error of each segment and step."
     )
+    tensorboard: bool = setting(
+        False, "run", "Write TensorBoard's event files into the run's folder."
+    )
+    wandb: bool = setting(
+        False, "run", "Log to Weights & Biases, offline unless WANDB_MODE says otherwise."
+    )
     quiet: bool = setting(False, "run", "Print nothing but errors.")
 
     def __post_init__(self) -> None:

@@ -3,13 +3,14 @@
 import dataclasses
 import re
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 
-from .config import Config
+from .config import Config, default
+from .grid import OF_ONE_RUN, values_of
 from .settings import SettingError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -79,20 +80,77 @@ def spelled(error: SettingError, commands: Iterable[click.Command]) -> str:
     return re.sub(rf"\b({compound})\b", lambda word: options[word[0]], told)
 
 
-def _option(f: "dataclasses.Field[Any]", hint: Any) -> Callable[[_Command], _Command]:
+def words(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as they stand on the command line of `train`.
+
+    >>> words({"workers": 4, "compressor": "topk:0.01", "warmup": False, "lr": None})
+    ['--workers=4', '--compressor=topk:0.01', '--no-warmup']
+    """
+    spoken = []
+    for name, value in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            if value != (default(name) or False) or default(name) is None:
+                spoken.append(flag if value else f"--no-{flag[2:]}")
+        elif value is not None:
+            spoken.append(f"{flag}={value}")
+    return spoken
+
+
+def swept_settings(command: _Command) -> _Command:
+    """Add an option for each setting that a sweep takes, with several values."""
+    hints = get_type_hints(Config)
+    for f in reversed(dataclasses.fields(Config)):
+        if f.name not in (*OF_ONE_RUN, "quiet"):
+            command = _option(f, hints[f.name], several=True)(command)
+    return command
+
+
+def several(options: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of each setting, those of a repeated option one after the other."""
+    return {
+        name: [one for part in parts for one in (part if isinstance(part, list) else [part])]
+        for name, parts in options.items()
+    }
+
+
+def _several(one: Any, empty: bool) -> Callable[[str], list[Any]]:
+    """Return what reads one value or more; "none" is one where the setting may be `empty`."""
+
+    def values(text: str) -> list[Any]:
+        return [
+            None if empty and part == "none" else one.convert(part, None, None)
+            for part in values_of(text)
+        ]
+
+    return values
+
+
+def _option(
+    f: "dataclasses.Field[Any]", hint: Any, several: bool = False
+) -> Callable[[_Command], _Command]:
     kind = next(k for k in get_args(hint) or (hint,) if k is not types.NoneType)
     flag = f"--{f.name.replace('_', '-')}"
-    about = {
-        "default": f.default,
+    about: dict[str, Any] = {
         "help": f.metadata["help"],
         "cls": StagedOption,
         "stage": f.metadata["group"],
-        "show_default": f.default not in (None, "", False),
     }
+    if several:
+        about["multiple"] = True
+    else:
+        shown = f.default not in (None, "", False)
+        about.update(default=f.default, show_default=shown)
     if kind is bool:
-        name = flag if f.default is False else f"{flag}/--no-{flag[2:]}"
+        name = flag if f.default is False and not several else f"{flag}/--no-{flag[2:]}"
         return click.option(name, is_flag=True, **about)
     choices = f.metadata["choices"]
     special = {Path: click.Path(path_type=Path)}
-    value = click.Choice(choices) if choices else special.get(kind, kind)
-    return click.option(flag, type=value, metavar=f.metadata["unit"] or None, **about)
+    value: Any = click.types.convert_type(
+        click.Choice(choices) if choices else special.get(kind, kind)
+    )
+    metavar = f.metadata["unit"] or None
+    if several:
+        metavar = metavar or "|".join(choices) or value.name.upper()
+        value = _several(value, empty=f.default is None and kind is not str)
+    return click.option(flag, type=value, metavar=metavar, **about)

@@ -30,6 +30,7 @@ from .ledger import Ledger
 from .measures import SegmentMeasures, of_all_workers
 from .method import Method, amp_dtype, memory_name, memory_of, regime_of, stored_dtype
 from .optimizer import RegimeOptimizer, Rows
+from .portrait import in_a_line, in_html
 from .recipe import Recipe
 from .record import StepRecord
 from .regime import Form, Regime
@@ -245,6 +246,12 @@ class Simulator:
     def _of_optimizer(self, rows: Rows) -> Rows:
         """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""
         return rows if isinstance(self.held, OwnModels) else lambda own: own
+
+    def __repr__(self) -> str:
+        return in_a_line(self)
+
+    def _repr_html_(self) -> str:
+        return in_html(self)
 
     def _method(self, epoch: int | None) -> Method:
         if epoch is not None and epoch != self.epoch:

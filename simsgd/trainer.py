@@ -3,6 +3,7 @@
 Letters: W workers, B global batch.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import Config
+from .dashboards import Dashboards, require_installed
 from .data import Text
 from .data.partition import by_class, table_of_classes
 from .elsewhere import Elsewhere, restarted, together
@@ -36,6 +38,7 @@ from .transport import RankLost, is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
+    "tensorboard", "wandb",
 }  # fmt: skip
 
 
@@ -60,7 +63,8 @@ def train(**settings: Any) -> Run:
     config = _config(settings)
     with together(config) as transport:
         if not is_first():
-            config = dataclasses.replace(config, quiet=True)
+            config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
+        require_installed(config)
         peak = Peak(device_of(config.device))
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
@@ -96,7 +100,8 @@ class Trainer:
         assert config.epochs is not None
         done = self.epoch * batches + self.batch
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
-        with self.progress:
+        self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
+        with self.progress, contextlib.closing(self.dashboards):
             self.progress.say(opening(self.experiment))
             self._tell_partition()
             for epoch in range(self.epoch, config.epochs):
@@ -174,6 +179,7 @@ class Trainer:
         row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
         experiment.simulator.results.append(told_by_first(_results(row)))
         self.folder.add_epoch(row)
+        self.dashboards.epoch(row)
         self.progress.say(_line(row, self.experiment.config.tokens))
         score = measured["error1" if self.experiment.config.tokens is None else "loss"]
         is_best = score < self.best
@@ -212,7 +218,9 @@ class Trainer:
             for m in record.segments:
                 if not m.said.isfinite().all():
                     raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
-            self.folder.add_step(self.tally.add(record, missed, guessed, seconds))
+            row = self.tally.add(record, missed, guessed, seconds)
+            self.folder.add_step(row)
+            self.dashboards.step(row)
         self.folder.add_transfers([row for r, *_ in self.pending for row in transfer_rows(r)])
         if self.experiment.config.log_layers:
             self.folder.add_layers([row for r, *_ in self.pending for row in layer_rows(r)])
@@ -225,6 +233,7 @@ class Trainer:
             self.progress.show(loss, error, sent)
         self.pending = []
         self.folder.flush_steps()
+        self.dashboards.flush()
 
     def _diverged(self, record: StepRecord, what: str, numbers: Tensor) -> Diverged:
         """Return the error for numbers [L] of which one is not finite."""

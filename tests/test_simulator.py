@@ -303,3 +303,13 @@ def test_signs_are_voted_on():
 def test_settings_that_fight_are_refused_before_the_first_step(settings, message):
     with pytest.raises(SettingError, match=message):
         Simulator(mlp(), **{"workers": W, "lr": 0.1, **settings})
+
+
+def test_a_simulator_shows_what_it_does_and_how_far_it_is():
+    simulator = Simulator(nn.Linear(40, 3), workers=4, compressor="topk:0.1", lr=0.1)
+    simulator.step(torch.ones(8, 40), torch.zeros(8, dtype=torch.long))
+    told = "workers=4, compressor='topk:0.1', memory='residual', parameters=123, steps=1"
+    assert repr(simulator) == f"Simulator({told})"
+    shown = simulator._repr_html_()
+    for words in ("Linear, 123 in 2 tensors, 492 B", "topk:0.1 on 120 entries; 3 whole"):
+        assert words in shown

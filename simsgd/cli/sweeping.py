@@ -1,0 +1,54 @@
+"""Commands that make many runs, and that tell what came of them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import StagedCommand, given, several, swept_settings
+from .group import main
+
+
+@main.command(cls=StagedCommand)
+@swept_settings
+@click.option("--seeds", type=int, metavar="N", help="Runs of each combination: seeds 0 to N - 1.")
+@click.option(
+    "--runs-dir",
+    type=click.Path(path_type=Path),
+    help="The sweep's folder; default: runs/sweep with what varies.",
+)
+@click.option(
+    "--jobs",
+    type=int,
+    metavar="J",
+    help="Runs at a time, which share the threads; default: 1, with a launcher all.",
+)
+@click.option(
+    "--launcher",
+    metavar="local|slurm",
+    help="Submit runs through submitit; slurm:partition=gpu,timeout_min=60 sets what it takes.",
+)
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def sweep(
+    seeds: int | None,
+    runs_dir: Path | None,
+    jobs: int | None,
+    launcher: str | None,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Train with every combination of some values, and average over seeds.
+
+    Each option of train takes several values, with commas between, or is given several times. A
+    comma before name=value stays in the value: none,qsgd:15,bucket=512 is none, and
+    qsgd:15,bucket=512. What is done already is not done again, and what stopped goes on.
+
+    Exits with 0 if all runs are done, with 1 if a combination was left out or a run failed.
+    """
+    from ..sweeping import sweep as make
+
+    said = several(given(options))
+    left = make(runs_dir=runs_dir, seeds=seeds, jobs=jobs, launcher=launcher, quiet=quiet, **said)
+    if not quiet:
+        click.echo(f"\n{left.summary()}\n\ntable  {left.folder / 'sweep.csv'}")
+    return 1 if left.failures else 0

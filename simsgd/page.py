@@ -1,0 +1,149 @@
+"""Pieces of a web page that needs nothing but itself: no script, no file beside it, no network.
+
+Every text is escaped here, so that a run may be called `<script>`.
+"""
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STYLE = """
+:root { --ink: #1c2430; --soft: #5b6675; --line: #e3e7ec; --accent: #0072b2; --paper: #fff; }
+* { box-sizing: border-box; }
+body { margin: 0; background: #f5f6f8; color: var(--ink);
+  font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+main { max-width: 74rem; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; }
+header p { color: var(--soft); margin: .2rem 0 0; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0; letter-spacing: -.01em;
+  overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 0 0 .9rem; }
+h3 { font-size: .95rem; margin: 1.4rem 0 .5rem; color: var(--soft); font-weight: 600; }
+section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
+  padding: 1.3rem 1.5rem; margin-top: 1.4rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { text-align: left; padding: .38rem 1.1rem .38rem 0; border-bottom: 1px solid var(--line);
+  white-space: nowrap; vertical-align: top; }
+td.long { white-space: normal; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; }
+thead th { border-bottom: 2px solid var(--line); }
+.number { text-align: right; }
+tr.best td { background: #eaf4fb; font-weight: 600; }
+tr.set td, tr.set th { color: var(--ink); font-weight: 600; }
+tbody tr:last-child > * { border-bottom: 0; }
+.facts { columns: 22rem 3; column-gap: 2.5rem; }
+.facts > div { break-inside: avoid; padding-bottom: .8rem; } .facts h3 { margin-top: 0; }
+figure { margin: 0; } figure img { max-width: 100%; height: auto; display: block; }
+figcaption, .note { color: var(--soft); font-size: .88rem; margin: .5rem 0 0; }
+.figures { display: grid; gap: 1.6rem; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr));
+  align-items: start; }
+details { border-top: 1px solid var(--line); padding: .6rem 0; }
+details:first-of-type { border-top: 0; }
+summary { cursor: pointer; font-weight: 600; overflow-wrap: anywhere; }
+summary span { color: var(--soft); font-weight: 400; }
+pre { background: #f5f6f8; border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
+  font: .82rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
+@media (max-width: 40rem) { .figures { grid-template-columns: 1fr; } main { padding: 1rem .6rem; } }
+@media print { body { background: #fff; } section { border: 0; padding: 0; break-inside: avoid; } }
+"""
+
+
+def page(title: str, told: str, sections: Iterable[str]) -> str:
+    """Return a whole page: a title, a line below it, and sections that `section` made."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{escape(title)}</h1><p>{escape(told)}</p></header>\n"
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def section(heading: str, *parts: str) -> str:
+    """Return a section with a heading, of parts that functions of this room made."""
+    return f"<section><h2>{escape(heading)}</h2>{''.join(parts)}</section>"
+
+
+def heading(text: str) -> str:
+    """Return a heading within a section."""
+    return f"<h3>{escape(text)}</h3>"
+
+
+def note(text: str) -> str:
+    """Return a line of small print."""
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def table(rows: Sequence[Sequence[str]], numbers: Iterable[int] = (), best: int = -1) -> str:
+    """Return a table whose first row is its head; `numbers` are columns that stand flush right.
+
+    The row `best` of the body is set off.
+    """
+    flush = set(numbers)
+
+    def line(row: Sequence[str], tag: str) -> str:
+        parts = (
+            f"<{tag}{_classed('number', place in flush)}>{escape(cell)}</{tag}>"
+            for place, cell in enumerate(row)
+        )
+        return "".join(parts)
+
+    head, *body = rows
+    lines = (
+        f"<tr{_classed('best', place == best)}>{line(row, 'td')}</tr>"
+        for place, row in enumerate(body)
+    )
+    return (
+        f'<div class="wide"><table><thead><tr>{line(head, "th")}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def facts(pairs: Iterable[tuple[str, str]], marked: Iterable[str] = ()) -> str:
+    """Return names and what they are, those that are `marked` in bold."""
+    bold = set(marked)
+    lines = (
+        f"<tr{_classed('set', name in bold)}><th>{escape(name)}</th>"
+        f'<td class="long">{escape(value)}</td></tr>'
+        for name, value in pairs
+    )
+    return f"<table><tbody>{''.join(lines)}</tbody></table>"
+
+
+def groups(parts: Iterable[tuple[str, str]]) -> str:
+    """Return headings and what stands below each, in columns where there is room."""
+    inside = (f"<div>{heading(name)}{part}</div>" for name, part in parts)
+    return f'<div class="facts">{"".join(inside)}</div>'
+
+
+def figures(parts: Iterable[str]) -> str:
+    """Return figures beside each other where there is room."""
+    return f'<div class="figures">{"".join(parts)}</div>'
+
+
+def figure(svg: bytes, caption: str) -> str:
+    """Return a figure that stands in the page itself."""
+    inside = base64.b64encode(svg).decode("ascii")
+    return (
+        f'<figure><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{inside}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def folded(name: str, told: str, *parts: str) -> str:
+    """Return parts that open when one clicks on their name."""
+    head = f"<summary>{escape(name)} <span>{escape(told)}</span></summary>"
+    return f"<details>{head}{''.join(parts)}</details>"
+
+
+def verbatim(text: str) -> str:
+    """Return a text as it stands, in a typewriter's letters."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def _classed(name: str, holds: bool) -> str:
+    return f' class="{name}"' if holds else ""
