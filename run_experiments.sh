@@ -1,36 +1,118 @@
 #!/usr/bin/env bash
-# The experiments of the README: ./run_experiments.sh
-# Runs go to runs/readme, or to $RUNS; seeds are 0, 1 and 2, or those in $SEEDS. A run that is
-# there already is gone on with, so the script may be stopped and started again.
+# The experiments that simsgd's forebears published, and those of the README, one line each.
+#
+#   ./run_experiments.sh list                        what there is
+#   ./run_experiments.sh NAME... [OPTION...]         run those of a name, or whose names begin so,
+#                                                    with more options of `simsgd train`
+#   ./run_experiments.sh --all | NAME... --quick     on embedded data, small, a minute at most each
+#
+# Runs go to runs/experiments, or to $RUNS (quick ones to $RUNS-quick); seeds are those in $SEEDS,
+# by default 0. A run that is there already is gone on with, so the script may be stopped and
+# started again. At the end it prints a table.
 set -euo pipefail
-RUNS=${RUNS:-runs/readme}
 
-train() { # train NAME OPTION...: one run for each seed
-  for seed in ${SEEDS:-0 1 2}; do
-    if [ -e "$RUNS/$1-seed$seed" ]; then
-      simsgd train --resume "$RUNS/$1-seed$seed"
-    else
-      simsgd train --runs-dir "$RUNS" --name "$1-seed$seed" --seed "$seed" "${@:2}"
-    fi
-  done
+experiments() { # NAME | options of simsgd train | options that make it quick
+  cat <<'TABLE'
+readme-dense            | --workers 16 | --epochs 6
+readme-prune-none       | --workers 16 --prune 0.999 --memory none | --epochs 6
+readme-prune-residual   | --workers 16 --prune 0.999 --memory residual | --epochs 6
+readme-prune-dgc        | --workers 16 --prune 0.999 | --epochs 6
+readme-prune-none-cold  | --workers 16 --prune 0.999 --memory none --no-warmup | --epochs 6
+readme-prune-dgc-cold   | --workers 16 --prune 0.999 --no-warmup | --epochs 6
+readme-dense-w4         | --workers 4 --global-batch-size 128 | --epochs 6
+readme-prune-dgc-w4     | --workers 4 --global-batch-size 128 --prune 0.999 | --epochs 6
+readme-dense-w64        | --workers 64 --global-batch-size 128 | --epochs 6
+readme-prune-dgc-w64    | --workers 64 --global-batch-size 128 --prune 0.999 | --epochs 6
+gossip-allreduce        | --workers 16 --partition sorted --regime gossip | --epochs 6
+gossip-dpsgd            | --workers 16 --partition sorted --regime gossip --algorithm dpsgd | --epochs 6
+gossip-choco-sign       | --workers 16 --partition sorted --regime gossip --algorithm choco --compressor sign --consensus-stepsize 0.1 | --epochs 6
+gossip-choco-topk       | --workers 16 --partition sorted --regime gossip --algorithm choco --compressor topk:0.01 --consensus-stepsize 0.05 | --epochs 6
+gossip-dcd              | --workers 16 --partition sorted --regime gossip --algorithm dcd --compressor qsgd:255,bucket=512 | --epochs 6
+gossip-deepsqueeze      | --workers 16 --partition sorted --regime gossip --algorithm deepsqueeze --compressor qsgd:255,bucket=512 --consensus-stepsize 0.5 | --epochs 6
+dgc-resnet20-dense      | --model resnet --model-config depth=20 --dataset cifar10 --workers 4 --batch-size 32 | --dataset digits --model-config depth=8 --batch-size 16 --epochs 8
+dgc-resnet20-w4         | --model resnet --model-config depth=20 --dataset cifar10 --workers 4 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 16 --epochs 8
+dgc-resnet20-w8         | --model resnet --model-config depth=20 --dataset cifar10 --workers 8 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 8 --epochs 8
+dgc-resnet20-w16        | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+dgc-resnet20-w32        | --model resnet --model-config depth=20 --dataset cifar10 --workers 32 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 2 --epochs 8
+dgc-resnet110-w4        | --model resnet --model-config depth=110 --dataset cifar10 --workers 4 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 16 --epochs 8
+dgc-resnet110-w8        | --model resnet --model-config depth=110 --dataset cifar10 --workers 8 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 8 --epochs 8
+dgc-resnet110-w16       | --model resnet --model-config depth=110 --dataset cifar10 --workers 16 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 4 --epochs 8
+dgc-resnet110-w32       | --model resnet --model-config depth=110 --dataset cifar10 --workers 32 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 2 --epochs 8
+lstm-dense              | --model lstm_lm --dataset ptb --workers 16 | --dataset pydoc --epochs 12
+lstm-topk               | --model lstm_lm --dataset ptb --workers 16 --compressor topk:0.001 --memory residual | --dataset pydoc --epochs 12
+layers-resnet9-topk     | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+model-resnet9-topk      | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+layers-resnet9-randomk  | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+model-resnet9-randomk   | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor randomk:0.1 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+layers-resnet9-threshold | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor threshold:0.001 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+model-resnet9-threshold | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor threshold:0.001 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+layers-resnet9-terngrad | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor terngrad --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+model-resnet9-terngrad  | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor terngrad --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+layers-resnet9-qsgd     | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+model-resnet9-qsgd      | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+layers-alexnet-topk     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+model-alexnet-topk      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+layers-alexnet-randomk  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+model-alexnet-randomk   | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+layers-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+model-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+layers-alexnet-terngrad | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+model-alexnet-terngrad  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+layers-alexnet-qsgd     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+model-alexnet-qsgd      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+choco-resnet20-ring16   | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm choco --topology ring --compressor sign --consensus-stepsize 0.45 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+choco-resnet20-dpsgd    | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm dpsgd --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+batch-small             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 128 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 8
+batch-large             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 4096 | --dataset digits --model-config depth=8 --batch-size 512 --epochs 8
+batch-large-ghost       | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 8
+batch-large-ghost-sqrt  | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --scale-lr sqrt | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 8
+batch-large-longer      | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --regime large_batch | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 32
+TABLE
 }
 
-train dense --workers 16
-train prune-none --workers 16 --prune 0.999 --memory none
-train prune-residual --workers 16 --prune 0.999 --memory residual
-train prune-dgc --workers 16 --prune 0.999
-train prune-none-cold --workers 16 --prune 0.999 --memory none --no-warmup
-train prune-dgc-cold --workers 16 --prune 0.999 --no-warmup
-train dense-4-workers --workers 4 --global-batch-size 128
-train prune-dgc-4-workers --workers 4 --global-batch-size 128 --prune 0.999
-train dense-64-workers --workers 64 --global-batch-size 128
-train prune-dgc-64-workers --workers 64 --global-batch-size 128 --prune 0.999
+rows() { experiments | while IFS='|' read -r name full quick; do echo "${name// /}|$full|$quick"; done; }
 
-simsgd plot-results "$RUNS"/{dense,prune-none,prune-residual,prune-dgc}-seed0 -x epoch -o "$RUNS/error-by-epoch.png"
-simsgd plot-results "$RUNS"/{dense,prune-none,prune-residual,prune-dgc}-seed0 -x bytes -o "$RUNS/error-by-bytes.png"
-simsgd plot-results "$RUNS"/prune-dgc{,-cold,-4-workers,-64-workers}-seed0 -x bytes -o "$RUNS/workers-and-warmup.png"
+quick=false names=() options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    list) rows | while IFS='|' read -r name full _; do printf '%-24s %s\n' "$name" "simsgd train$full"; done; exit ;;
+    --quick) quick=true ;;
+    --all) names+=("") ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) options=("$@"); break ;;
+    *) names+=("$1") ;;
+  esac
+  shift
+done
+if [ ${#names[@]} -eq 0 ]; then sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; fi
 
-python - "$RUNS" <<'TABLE'
+folder=${RUNS:-runs/experiments}
+$quick && folder=$folder-quick
+chosen=()
+while IFS='|' read -r name full fast; do
+  for asked in "${names[@]}"; do
+    case $name in
+      "$asked"*) $quick && full="$full $fast"; chosen+=("$name|$full"); break ;;
+    esac
+  done
+done < <(rows)
+if [ ${#chosen[@]} -eq 0 ]; then echo "no experiment is named ${names[*]}; see: $0 list" >&2; exit 2; fi
+
+for entry in "${chosen[@]}"; do
+  name=${entry%%|*}
+  read -ra words <<<"${entry#*|}"
+  for seed in ${SEEDS:-0}; do
+    if [ -e "$folder/$name-seed$seed" ]; then
+      simsgd train --quiet --resume "$folder/$name-seed$seed"
+    else
+      simsgd train --quiet --runs-dir "$folder" --name "$name-seed$seed" --seed "$seed" \
+        "${words[@]}" ${options[@]+"${options[@]}"}
+    fi
+    echo "$folder/$name-seed$seed"
+  done
+done
+
+python - "$folder" "${chosen[@]%%|*}" <<'TABLE'
 """Print means over seeds of what the runs in a folder ended with."""
 import sys
 from pathlib import Path
@@ -40,22 +122,22 @@ import pandas as pd
 import simsgd
 
 rows = []
-for folder in sorted(Path(sys.argv[1]).glob("*-seed*")):
-    run = simsgd.Run(folder)
-    last, before = run.epochs.iloc[-1], run.epochs.iloc[-2]
-    steady = (last.dense_bytes - before.dense_bytes) / (last.payload_bytes - before.payload_bytes)
-    rows.append(
-        {
-            "experiment": folder.name.rpartition("-seed")[0],
-            "error@1 (%)": last.val_error1,
-            "sent (MiB)": last.payload_bytes / 2**20,
-            "ratio": last.ratio,
-            "ratio at the end": steady,
-            "time (s)": run.epochs.seconds.sum(),
-        }
-    )
-table = pd.DataFrame(rows).groupby("experiment", sort=False)
-shown = table.mean()
-shown.insert(1, "least to most", table["error@1 (%)"].agg(lambda e: f"{e.min():.1f} to {e.max():.1f}"))
-print(shown.round(2).to_string())
+for name in sys.argv[2:]:
+    for folder in sorted(Path(sys.argv[1]).glob(f"{name}-seed*")):
+        run = simsgd.Run(folder)
+        last = run.epochs.iloc[-1]
+        told = ["perplexity", last.val_perplexity] if "val_perplexity" in last else ["error@1 (%)", last.val_error1]
+        before = run.epochs.iloc[-2] if len(run.epochs) > 1 else 0 * last
+        steady = (last.dense_bytes - before.dense_bytes) / (last.payload_bytes - before.payload_bytes)
+        rows.append({"experiment": name, "measure": told[0], "value": told[1],
+                     "consensus": last.consensus_distance, "sent (MiB)": last.payload_bytes / 2**20,
+                     "ratio": last.ratio, "ratio at the end": steady, "time (s)": run.epochs.seconds.sum()})
+table = pd.DataFrame(rows).groupby(["experiment", "measure"], sort=False)
+shown = table.mean().round(2)
+shown.insert(1, "least to most", table["value"].agg(lambda v: f"{v.min():.1f} to {v.max():.1f}"))
+print()
+print("\n".join("| " + " | ".join(map(str, row)) + " |" for row in [
+    ["experiment", "measure", *shown.columns], ["---"] * (2 + len(shown.columns)),
+    *[[*index, *values] for index, values in zip(shown.index, shown.astype(str).values.tolist())],
+]))
 TABLE

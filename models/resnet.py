@@ -1,16 +1,19 @@
-"""Residual networks for CIFAR: three stages of two-convolution blocks, depth 6n + 2.
+"""Residual networks: for CIFAR of depth 6n + 2, for ImageNet of depth 18, 34, 50, 101 or 152.
 
-He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2,
+He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4,
 https://arxiv.org/abs/1512.03385
-Differs from the paper: the mean of each channel is subtracted, not of each pixel.
+Differs from the paper: the mean of each channel is subtracted, not of each pixel. Those for
+ImageNet are torchvision's, which stride in a block's 3 x 3 convolution.
 """
-
-from collections.abc import Callable
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._vision import PadCropFlip, cifar, digits
+from ._imagenet import is_large, of_torchvision
+from ._residual import Block, ZeroPad, convolution, drawn_as_he
+from ._vision import PadCropFlip, cifar, plain_unless_coloured
+
+__all__ = ["Block", "ResNet", "ZeroPad", "resnet"]
 
 # For a batch of 128: 164 epochs are the paper's 64,000 steps, the rate drops at 32,000 and 48,000.
 regime = {
@@ -22,29 +25,37 @@ epochs = 164
 input_transform = {"train": PadCropFlip(padding=4, then=cifar), "eval": cifar}
 
 
+_IMAGENET = (18, 34, 50, 101, 152)
+
+
 def resnet(
     num_classes: int = 10,
     input_shape: tuple[int, ...] = (3, 32, 32),
-    depth: int = 20,
+    depth: int | None = None,
     width: int = 1,
     shortcut: str = "A",
+    form: str = "auto",
 ) -> nn.Module:
-    """Return a network of `depth` layers, the first stage of 16 * `width` channels.
+    """Return a network of `depth` layers, by default 20, the first stage of 16 * `width` channels.
 
     `shortcut` between stages: "A" pads the new channels with zeros, as the paper does for CIFAR,
     "B" projects by a 1 x 1 convolution. Images that are not of three channels get no crop or flip.
-    Raises `ValueError` for a depth, a width or a shortcut that does not exist.
+    `form` is "cifar", "imagenet", or "auto": images above 96 pixels get torchvision's network for
+    ImageNet, by default of 50 layers, which takes no other width or shortcut.
+    Raises `ValueError` for a depth, a width, a shortcut or a form that does not exist.
     """
+    if is_large(input_shape, form):
+        return _of_imagenet(num_classes, input_shape, depth, (width, shortcut))
+    depth = 20 if depth is None else depth
     if not isinstance(depth, int) or depth < 8 or depth % 6 != 2:
-        raise ValueError(f"depth must be 6n + 2 (8, 14, 20, 32, 44, 56, 110), not {depth}")
+        fix = "; 18, 34, 50, 101 and 152 are those of form=imagenet" if depth in _IMAGENET else ""
+        raise ValueError(f"depth must be 6n + 2 (8, 14, 20, 32, 44, 56, 110), not {depth}{fix}")
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"width must be a whole number of at least 1, not {width}")
     if shortcut not in ("A", "B"):
         raise ValueError(f"shortcut must be A (zero padding) or B (projection), not {shortcut}")
     network = ResNet(num_classes, input_shape[0], (depth - 2) // 6, 16 * width, shortcut)
-    if input_shape[0] != 3:
-        network.input_transform = {"train": digits, "eval": digits}
-    return network
+    return plain_unless_coloured(network, input_shape)
 
 
 class ResNet(nn.Module):
@@ -53,13 +64,11 @@ class ResNet(nn.Module):
     Each stage after the first halves the image and doubles the channels.
     """
 
-    input_transform: dict[str, Callable[..., Tensor]]
-
     def __init__(
         self, num_classes: int, channels: int, blocks: int, width: int, shortcut: str
     ) -> None:
         super().__init__()
-        self.first = _convolution(channels, width)
+        self.first = convolution(channels, width)
         self.norm = nn.BatchNorm2d(width)
         stages = [(width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
         self.blocks = nn.Sequential()
@@ -67,7 +76,7 @@ class ResNet(nn.Module):
             self.blocks.append(Block(before, after, stride, shortcut))
             self.blocks.extend(Block(after, after, 1, shortcut) for _ in range(blocks - 1))
         self.classifier = nn.Linear(4 * width, num_classes)
-        self.apply(_initialise)
+        self.apply(drawn_as_he)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the scores [B, num_classes] of images [B, C, H, W]."""
@@ -77,53 +86,12 @@ class ResNet(nn.Module):
         return scores
 
 
-class Block(nn.Module):
-    """Two normalised 3 x 3 convolutions F added to their input: y = relu(F(x) + shortcut(x))."""
-
-    def __init__(self, before: int, after: int, stride: int, shortcut: str) -> None:
-        super().__init__()
-        self.first = _convolution(before, after, stride)
-        self.first_norm = nn.BatchNorm2d(after)
-        self.second = _convolution(after, after)
-        self.second_norm = nn.BatchNorm2d(after)
-        self.shortcut = _shortcut(before, after, stride, shortcut)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output [B, after, H / stride, W / stride]."""
-        out = functional.relu(self.first_norm(self.first(x)))
-        out = self.second_norm(self.second(out))
-        return functional.relu(out + self.shortcut(x))
-
-
-class ZeroPad(nn.Module):
-    """Shortcut A: every `stride`-th pixel, and `extra` channels of zeros."""
-
-    def __init__(self, extra: int, stride: int) -> None:
-        super().__init__()
-        self.extra, self.stride = extra, stride
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x [B, C, H, W] as [B, C + extra, H / stride, W / stride]."""
-        kept = x[:, :, :: self.stride, :: self.stride]
-        return functional.pad(kept, (0, 0, 0, 0, 0, self.extra))
-
-
-def _shortcut(before: int, after: int, stride: int, kind: str) -> nn.Module:
-    if before == after and stride == 1:
-        return nn.Identity()
-    if kind == "A":
-        return ZeroPad(after - before, stride)
-    projection = nn.Conv2d(before, after, 1, stride, bias=False)
-    return nn.Sequential(projection, nn.BatchNorm2d(after))
-
-
-def _convolution(before: int, after: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
-
-
-def _initialise(layer: nn.Module) -> None:
-    """Draw weights from a normal distribution of variance 2 / fan-in, as He et al., ICCV 2015."""
-    if isinstance(layer, nn.Conv2d | nn.Linear):
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    if isinstance(layer, nn.Linear):
-        nn.init.zeros_(layer.bias)
+def _of_imagenet(
+    num_classes: int, input_shape: tuple[int, ...], depth: int | None, other: tuple[int, str]
+) -> nn.Module:
+    depth = 50 if depth is None else depth
+    if depth not in _IMAGENET:
+        raise ValueError(f"depth must be one of {', '.join(map(str, _IMAGENET))}, not {depth}")
+    if other != (1, "A"):
+        raise ValueError("width and shortcut are settings of the CIFAR form")
+    return of_torchvision(f"resnet{depth}", num_classes, input_shape)

@@ -7,13 +7,13 @@ the network of Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, 11,173,962 
 classes.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._vision import PadCropFlip, cifar, digits
+from ._residual import Block, convolution
+from ._vision import PadCropFlip, cifar, plain_unless_coloured
 
 # For a batch of 128 and the epochs of PowerSGD's setting; for B = W * 128 its authors take W times
 # the rate, which they reach over five epochs.
@@ -25,15 +25,15 @@ regime = {
 epochs = 300
 input_transform = {"train": PadCropFlip(padding=4, then=cifar), "eval": cifar}
 
-_WIDTHS = (64, 128, 256, 512)  # channels of the stages
 
+def resnet18_cifar(
+    num_classes: int = 10, input_shape: tuple[int, ...] = (3, 32, 32), width: int = 64
+) -> nn.Module:
+    """Return the network, the first stage of `width` channels.
 
-def resnet18_cifar(num_classes: int = 10, input_shape: tuple[int, ...] = (3, 32, 32)) -> "ResNet18":
-    """Return the network. Images that are not of three channels get no crop or flip."""
-    network = ResNet18(num_classes, input_shape[0])
-    if input_shape[0] != 3:
-        network.input_transform = {"train": digits, "eval": digits}
-    return network
+    Images that are not of three channels get no crop or flip.
+    """
+    return plain_unless_coloured(ResNet18(num_classes, input_shape[0], width), input_shape)
 
 
 class ResNet18(nn.Module):
@@ -42,17 +42,16 @@ class ResNet18(nn.Module):
     Each stage after the first halves the image and doubles the channels.
     """
 
-    input_transform: dict[str, Callable[..., Tensor]]
-
-    def __init__(self, num_classes: int, channels: int) -> None:
+    def __init__(self, num_classes: int, channels: int, width: int) -> None:
         super().__init__()
-        self.first = _convolution(channels, _WIDTHS[0])
-        self.norm = nn.BatchNorm2d(_WIDTHS[0])
+        self.first = convolution(channels, width)
+        self.norm = nn.BatchNorm2d(width)
         self.blocks = nn.Sequential()
-        for before, after in pairwise((_WIDTHS[0], *_WIDTHS)):
-            self.blocks.append(Block(before, after, stride=1 if before == after else 2))
-            self.blocks.append(Block(after, after, stride=1))
-        self.classifier = nn.Linear(_WIDTHS[-1], num_classes)
+        widths = (width, 2 * width, 4 * width, 8 * width)  # channels of the stages
+        for before, after in pairwise((width, *widths)):
+            self.blocks.append(Block(before, after, 1 if before == after else 2, "B"))
+            self.blocks.append(Block(after, after, 1, "B"))
+        self.classifier = nn.Linear(widths[-1], num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the scores [B, num_classes] of images [B, C, H, W]."""
@@ -60,31 +59,3 @@ class ResNet18(nn.Module):
         out = self.blocks(out).mean(dim=(2, 3))
         scores: Tensor = self.classifier(out)
         return scores
-
-
-class Block(nn.Module):
-    """Two normalised 3 x 3 convolutions F added to their input: y = relu(F(x) + shortcut(x)).
-
-    Where the shape changes the shortcut is a normalised 1 x 1 convolution.
-    """
-
-    def __init__(self, before: int, after: int, stride: int) -> None:
-        super().__init__()
-        self.first = _convolution(before, after, stride)
-        self.first_norm = nn.BatchNorm2d(after)
-        self.second = _convolution(after, after)
-        self.second_norm = nn.BatchNorm2d(after)
-        self.shortcut: nn.Module = nn.Identity()
-        if before != after:
-            projection = nn.Conv2d(before, after, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(after))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output [B, after, H / stride, W / stride]."""
-        out = functional.relu(self.first_norm(self.first(x)))
-        out = self.second_norm(self.second(out))
-        return functional.relu(out + self.shortcut(x))
-
-
-def _convolution(before: int, after: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import Config as Config
-    from .config import Recipe as Recipe
+    from .recipe import Recipe as Recipe
     from .record import StepRecord as StepRecord
     from .run import Run as Run
     from .settings import SettingError as SettingError

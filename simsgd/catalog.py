@@ -4,14 +4,21 @@ A model file defines a factory: a callable named as the file (`resnet` in `resne
 named `model`, which returns a `torch.nn.Module`. It is given `num_classes` and `input_shape` if it
 names them. A model file may also define
 
-    regime           settings by epoch: a dict, a list of dicts, or a function
+    regime           settings by epoch: a dict, a list of dicts, a function, or a regime's name
+    schedule         a function (epochs, batches) -> regime, called once in place of `regime`, where
+                     the settings depend on the epochs of the run or the steps of an epoch
     input_transform  {"train": f, "eval": f}, each from float32 images [B, C, H, W] in [0, 1] to the
                      network's input; one that has an attribute `draws` is called f(images, uniform)
                      with that many random numbers in [0, 1) an image: uniform [B, draws]
     criterion        a callable (output, target) -> mean loss, by default cross-entropy
     epochs           how many epochs to train unless told otherwise
+    batch            the global batch that the regime is for, by default 128; --scale-lr goes by it
+    scale_lr         sqrt or linear: how lr follows the batch unless told otherwise
+    scale_epochs     whether the epochs do
 
-each of which the factory may override by setting an attribute of that name on the network.
+each of which the factory may override by setting an attribute of that name on the network. One
+that carries a state from batch to batch names it in `carried`, see docs/language.md. A regime file
+defines `regime` or `schedule`, and may define the last four.
 Models know torch, never simsgd.
 """
 

@@ -4,233 +4,25 @@ Letters: W workers, b samples each, B = W * b.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any
 
-from .settings import (
-    AGGREGATES,
-    AMPS,
-    CLIPS,
-    INDEX_CODINGS,
-    STATE_DTYPES,
-    VALUE_DTYPES,
-    SettingError,
-    check_prune,
-    fits,
-    require,
-    told_kinds,
-    unknown,
-)
-
-_Settings = TypeVar("_Settings", bound="Recipe")
-
-
-def setting(
-    default: Any, group: str, help: str, choices: Iterable[str] = (), unit: str = ""
-) -> Any:
-    """Return a dataclass field with what the command line's help says of it."""
-    metadata = {"group": group, "help": help, "choices": tuple(choices), "unit": unit}
-    return field(default=default, metadata=metadata)
+from .language import Reading
+from .recipe import Recipe
+from .settings import require, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What happens in one step. Raises `SettingError` for a value out of range."""
-
-    workers: int = setting(16, "workers", "Simulated data-parallel workers W.")
-    engine: str = setting(
-        "auto",
-        "workers",
-        "How per-worker gradients are computed: onepass, vmap, loop, threads, or the fastest that "
-        "can take the model, by a rule (auto) or by measuring on the first batch (tune); compiled "
-        "is vmap through torch.compile. All give the same numbers.",
-    )
-    worker_chunk: str | int = setting(
-        "auto",
-        "workers",
-        "Workers that go through the model at a time, with engine onepass or vmap.",
-        unit="C|auto",
-    )
-    amp: str | None = setting(
-        None, "workers", "Mixed precision in forward and backward.", choices=AMPS
-    )
-    prune: float | None = setting(
-        None,
-        "compression",
-        "Fraction of every gradient that is not sent, in [0, 1): 0.999 keeps 1 in 1000 entries, "
-        "the largest. Where a regime has it too, this one wins.",
-        unit="R",
-    )
-    compressor: str | None = setting(
-        None,
-        "compression",
-        "What each worker sends of its gradient, such as topk:0.01, qsgd:255 or topk:0.01+sign; "
-        "all are listed by `simsgd list compressors`. --prune R is topk:1-R with a warm-up and "
-        "memory dgc.",
-        unit="SPEC",
-    )
-    warmup: bool = setting(True, "compression", "With --prune, begin at 75 % and rise to it.")
-    warmup_epochs: int = setting(4, "compression", "Epochs before --prune is reached.")
-    granularity: str = setting(
-        "layer",
-        "compression",
-        "What is compressed as one: each tensor (layer), all (model), or neighbours up to a size "
-        "(bucket:25MB).",
-        unit="layer|model|bucket:SIZE",
-    )
-    compress_if: str = setting(
-        "dim>1",
-        "compression",
-        "Which tensors are compressed: dim>1 (all but biases and BatchNorm), all, or numel>=N; "
-        "the others are sent whole.",
-        unit="RULE",
-    )
-    prune_1d: bool = setting(
-        False, "compression", "Compress biases and BatchNorm too, as --compress-if all."
-    )
-    value_dtype: str | None = setting(
-        None, "compression", "Values on the network; default: the model's.", choices=VALUE_DTYPES
-    )
-    index_dtype: str = setting(
-        "int32",
-        "compression",
-        "Indices on the network; packed: ceil(log2 n) bits each; gap16: 16-bit run lengths.",
-        choices=INDEX_CODINGS,
-    )
-    memory: str | None = setting(
-        None,
-        "memory",
-        "What becomes of entries not sent: none, residual, dgc, ef21 or momentum; default: dgc "
-        "with --prune, residual with another biased compressor, else none.",
-        unit="SPEC",
-    )
-    state_dtype: str | None = setting(
-        None,
-        "memory",
-        "Dtype of what memories keep between steps; bfloat16 halves their size and loses what is "
-        "small beside what they hold; default: the model's.",
-        choices=STATE_DTYPES,
-    )
-    lr_in_memory: bool = setting(
-        False, "memory", "With memory residual: collect lr times the gradient, as EF-SignSGD does."
-    )
-    flush_every: int = setting(
-        0, "memory", "Every N steps, send all that the memories hold; 0: never.", unit="N"
-    )
-    clip: float | None = setting(
-        None, "memory", "Clip each worker's gradient to the norm C / sqrt(W).", unit="C"
-    )
-    clip_by: str = setting(
-        "global-norm",
-        "memory",
-        "What --clip holds: the norm of a worker's gradient, of each tensor, or each value.",
-        choices=CLIPS,
-    )
-    aggregate: str = setting(
-        "mean",
-        "compression",
-        "What workers hear: the mean of what all say, or the sign that most vote for.",
-        choices=AGGREGATES,
-    )
-    optimizer: str | None = setting(None, "optimizer", "torch.optim class, for all epochs.")
-    lr: float | None = setting(None, "optimizer", "Learning rate, for all epochs.")
-    momentum: float | None = setting(None, "optimizer", "Momentum, for all epochs.")
-    nesterov: bool | None = setting(None, "optimizer", "Nesterov momentum, for all epochs.")
-    weight_decay: float | None = setting(None, "optimizer", "Weight decay, for all epochs.")
-    weight_decay_at: str = setting(
-        "global",
-        "optimizer",
-        "Weight decay on the averaged update, or locally before the memory.",
-        choices=("global", "local"),
-    )
-    accumulate: int = setting(
-        1,
-        "workers",
-        "Backward passes of each worker, b samples each, before one exchange.",
-        unit="M",
-    )
-    seed: int = setting(0, "run", "Fixes initial weights, data order and every draw.")
-
-    def __post_init__(self) -> None:
-        self._check_kinds()
-        require(self.workers >= 1, "workers", self.workers, "must be at least 1")
-        check_prune(self.prune)
-        self._check_chunk()
-        require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "must be at least 0")
-        for name in ("clip", "lr"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, value, "must be greater than 0")
-        for name, value in (("momentum", self.momentum), ("weight_decay", self.weight_decay)):
-            require(value is None or value >= 0, name, value, "must be at least 0")
-        require(0 <= self.seed < 2**63, "seed", self.seed, "must lie in [0, 2**63)")
-        require(self.flush_every >= 0, "flush_every", self.flush_every, "must be at least 0")
-        require(self.accumulate >= 1, "accumulate", self.accumulate, "must be at least 1")
-        self._check_contradictions()
-
-    @property
-    def rule(self) -> str:
-        """Which tensors are compressed, as `compress_if` says it."""
-        return "all" if self.prune_1d else self.compress_if
-
-    @classmethod
-    def of(cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
-        """Return the settings with the `given` ones in place of defaults.
-
-        Raises `SettingError` for an unknown name, the nearest ones first.
-        """
-        known = [f.name for f in dataclasses.fields(cls)]
-        for name in given:
-            if name not in known:
-                raise unknown("setting", name, known)
-        return cls(**given)
-
-    def _check_kinds(self) -> None:
-        hints = get_type_hints(type(self))
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            kinds = get_args(hints[f.name]) or (hints[f.name],)
-            if int in kinds and type(value) is float and value.is_integer():
-                object.__setattr__(self, f.name, int(value))
-            elif Path in kinds and isinstance(value, str):
-                object.__setattr__(self, f.name, Path(value))
-            elif not fits(value, kinds):
-                raise SettingError(f.name, value, f"must be {told_kinds(kinds)}")
-            choices = f.metadata["choices"]
-            if choices and value is not None:
-                require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
-
-    def _check_chunk(self) -> None:
-        chunk = self.worker_chunk
-        if isinstance(chunk, str) and chunk.isdecimal():
-            object.__setattr__(self, "worker_chunk", chunk := int(chunk))
-        good = chunk == "auto" or (isinstance(chunk, int) and chunk >= 1)
-        require(good, "worker_chunk", chunk, "must be a number of at least 1, or auto")
-        idle = self.engine in ("loop", "threads") and chunk != "auto"
-        fix = "leave it out, or use engine onepass or vmap"
-        require(not idle, "worker_chunk", chunk, f"has no effect with engine {self.engine}", fix)
-
-    def _check_contradictions(self) -> None:
-        if self.clip is not None and self.clip == float("inf"):
-            raise SettingError("clip", self.clip, "must be finite", "leave it out for no clipping")
-        both = self.prune is not None and self.compressor is not None
-        fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
-        require(not both, "compressor", None, "and prune were both given", fix)
-        idle = self.prune is None and not (self.warmup and self.warmup_epochs == 4)
-        require(not idle, "warmup_epochs", None, "and warmup have no effect without prune")
-        idle = self.clip is None and self.clip_by != "global-norm"
-        require(not idle, "clip_by", self.clip_by, "has no effect without clip", "set clip too")
-        both = self.prune_1d and self.compress_if != "dim>1"
-        require(not both, "prune_1d", None, "and compress_if were both given", "give one")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config(Recipe):
+class Config(Recipe, Reading):
     """A whole run: a recipe, and the model, the data and the folder it is used on."""
 
     model: str | None = setting(
-        None, "model and data", "Name, or a path to a .py file; default: lenet.", unit="NAME|PATH"
+        None,
+        "model and data",
+        "Name, or a path to a .py file; default: lenet, or lstm_lm on text.",
+        unit="NAME|PATH",
     )
     model_config: str = setting(
         "", "model and data", 'Arguments of the model, as "depth=20, width=1".', unit="TEXT"
@@ -260,6 +52,33 @@ class Config(Recipe):
         "later ones win, and the word model for the model's own.",
         unit="NAME|PATH",
     )
+    partition: str = setting(
+        "iid-reshuffled",
+        "model and data",
+        "Which samples a worker has: iid-reshuffled (any, anew each epoch), iid-fixed, sorted (by "
+        "class), dirichlet:ALPHA (classes in unequal shares) or shards:S (S pieces of the sorted "
+        "samples).",
+        unit="NAME",
+    )
+    evaluate: str = setting(
+        "average",
+        "run",
+        "Whose model is evaluated after each epoch where workers have their own: the average of "
+        "all, each worker's (into workers.csv), or both.",
+        choices=("average", "workers", "both"),
+    )
+    recalibrate_bn: int = setting(
+        0,
+        "run",
+        "Before evaluating, estimate the BatchNorm statistics of the average anew on N batches.",
+        unit="N",
+    )
+    scale_lr: str | None = setting(
+        None, "optimizer", "lr times sqrt(B / 128), times B / 128, or not; 128 is the batch of a "
+        "regime that names no other. Default: as the regime says.", ("sqrt", "linear", "none"),
+    )  # fmt: skip
+    scale_warmup_epochs: int = setting(5, "optimizer", "Epochs to reach a larger --scale-lr.")
+    scale_epochs: bool | None = setting(None, "optimizer", "Have B / 128 times the epochs.")
     evaluate_buffers: str = setting(
         "mean",
         "run",
@@ -284,12 +103,14 @@ class Config(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_reading()
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
-        require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, "is below 0")
+        for name in ("checkpoint_every", "scale_warmup_epochs", "recalibrate_bn"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "is below 0")
         require(self.name != "", "name", self.name, "must not be empty")
         both = self.resume is not None and self.overwrite
         require(not both, "overwrite", None, "and resume were both given", "give one")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .compressors import composed
 from .draw import Draw
-from .exchange import AllReduce
+from .exchange import AllReduce, Speech
 from .layout import Layout, Segment
 from .ledger import Ledger
 from .memory import Memory
@@ -111,14 +111,10 @@ class Hook:
         voice = self.voices[name]
         own = grad.detach().reshape(1, -1).clone()  # [1, n]
         said = self.memory.compensate(own, voice.remembered)
-        message, answer = self.exchange.gradients(
-            said,
-            voice.compressor,
-            voice.told(own, None),
-            self.draw.at(self.steps, name),
-            voice.segment,
-            self.channel,
-        )
+        draw = self.draw.at(self.steps, name)
+        voice.tell(own, None)
+        speech = Speech(voice.compressor, voice.state, draw, voice.segment, self.channel)
+        message, answer = self.exchange.gradients(said, speech)
         self.memory.keep(said, message, voice.remembered)
         voice.forget()
         grad.copy_(self.memory.hear(answer, voice.remembered).view_as(grad))

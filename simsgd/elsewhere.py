@@ -11,8 +11,15 @@ import torch
 from . import __version__
 from .config import Config
 from .runlog import RunFolder
-from .settings import SettingError
-from .transport import Distributed, group, is_launched, is_together, told_by_all
+from .settings import SettingError, require
+from .transport import (
+    Distributed,
+    is_launched,
+    is_together,
+    launched_group,
+    restarts,
+    told_by_all,
+)
 
 _PATIENCE = 30.0  # seconds that one rank waits for another
 _OWN = {"device", "data_dir", "quiet"}  # settings that may differ between ranks
@@ -32,10 +39,24 @@ def together(config: Config) -> Iterator[Distributed | None]:
         own_gpu = config.device != "cpu" and torch.cuda.device_count() >= here
         if own_gpu:
             torch.cuda.set_device(local)
-        with group("nccl" if own_gpu else "gloo", _PATIENCE):
+        with launched_group("nccl" if own_gpu else "gloo", _PATIENCE):
             yield _agreed(config)
     else:
         yield None
+
+
+def restarted(config: Config) -> Path | None:
+    """Return the folder of the run that torchrun starts anew after a rank died, if there is one.
+
+    Raises `SettingError` where a restart could not find it again.
+    """
+    done, most = restarts()
+    rule = "is needed with torchrun --max-restarts, so that a restart finds the run"
+    require(not most or config.resume is not None or bool(config.name), "name", None, rule)
+    if not done or config.name is None:
+        return None
+    folder = config.runs_dir / config.name
+    return folder if (folder / "config.json").is_file() else None
 
 
 def _agreed(config: Config) -> Distributed:
@@ -62,6 +83,12 @@ class Elsewhere(RunFolder):
         """Do nothing."""
 
     def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_workers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing."""
 
     def flush_steps(self) -> None:

@@ -11,15 +11,27 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .catalog import attribute, build_model, load, parse_config
-from .config import Config
-from .data import Dataset, epoch_order, worker_batches
+from .config import Config, default
+from .data import (
+    Dataset,
+    Streams,
+    Text,
+    epoch_index,
+    epoch_order,
+    is_text,
+    load_text,
+    parted,
+    worker_batches,
+)
 from .data import load as load_data
 from .draw import Draw
 from .gradients.auto import Auto
-from .gradients.contract import Criterion
-from .regime import Regime
+from .gradients.contract import Criterion, carried
+from .language import BPTT, TOKENS, refuse_reading
+from .schedule import schedule_of
 from .settings import SettingError, require
 from .simulator import Simulator
 from .transport import Transport
@@ -32,11 +44,12 @@ class Experiment:
     """Everything that one run needs, short of its folder."""
 
     config: Config  # resolved: model, epochs and device have values
-    dataset: Dataset
+    dataset: Dataset | Text
     model: nn.Module
     criterion: Criterion
     transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
     simulator: Simulator
+    parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
 
     @classmethod
     def of(cls, config: Config, transport: Transport | None = None) -> "Experiment":
@@ -44,33 +57,33 @@ class Experiment:
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
-        config = dataclasses.replace(
-            config, model=config.model or "lenet", device=device_of(config.device)
-        )
+        config = _resolved(config)
         assert config.model is not None
-        dataset = load_data(config.dataset, config.data_dir, config.download)
-        _check_batch(config, len(dataset.train))
+        dataset = _dataset(config)
         module = load("models", config.model)
         model = _model(config, dataset)
+        parts = _parts(config, dataset)
         criterion = attribute(module, model, "criterion", F.cross_entropy)
+        schedule = schedule_of(config, module, model, _batches(config, dataset))
         simulator = Simulator(
             model,
             criterion,
-            regime=_regime(config, module, model),
+            regime=schedule.regime,
             transport=transport,
+            samples=None if parts is None else torch.tensor([len(part) for part in parts]),
             **_recipe(config),
         )
-        epochs = config.epochs or attribute(module, model, "epochs")
-        require(epochs is not None, "epochs", None, "is needed: the model has no default")
         memory = simulator.recipe.memory
         experiment = cls(
-            config=dataclasses.replace(config, epochs=epochs, memory=memory),
+            config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),
             dataset=_on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=attribute(module, model, "input_transform") or {},
+            transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
             simulator=simulator,
+            parts=parts,
         )
+        experiment._check_evaluation()
         experiment._try()
         return experiment._settled()
 
@@ -82,34 +95,56 @@ class Experiment:
     @property
     def batches(self) -> int:
         """Global batches in an epoch."""
-        config = self.config
-        return worker_batches(len(self.dataset.train), config.workers, config.worker_batch)
+        return _batches(self.config, self.dataset)
 
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the global batches of an epoch from number `start` on: x [B, ...] and y [B].
+        """Return the global batches of an epoch from number `start` on: x and y, [B, ...] each.
 
-        They depend on the seed, the epoch and B alone. An incomplete last batch is dropped.
+        They depend on the seed, the epoch, B and the partition alone, those of text also on how
+        many passes share a stream. An incomplete last batch is dropped.
         """
-        order = epoch_order(len(self.dataset.train), self.config.seed, epoch)
-        size = self.batch
-        for number in range(start, self.batches):
-            index = order[number * size : (number + 1) * size].to(self.config.device)
-            images, labels = self.dataset.train.batch(index)
+        if isinstance(self.dataset, Text):
+            yield from Streams.of(self.dataset.train, self.config).epoch(epoch, start)
+            return
+        indices = self._order(epoch).to(self.config.device)[start:].unbind()  # [B] each
+        drawn = self.dataset.train.batches(indices, lambda index: self._draw(index, epoch, 4))
+        for index, (images, labels) in zip(indices, drawn, strict=True):
             yield self.prepared(images, "train", index, epoch), labels
+
+    def _order(self, epoch: int) -> Tensor:
+        """Return the samples of each global batch of an epoch, [batches, B]."""
+        seed, own = self.config.seed, self.config.worker_batch
+        if self.parts is None:
+            order = epoch_order(len(self.dataset.train), seed, epoch)
+            return order[: self.batches * self.batch].view(self.batches, self.batch)
+        rows = epoch_index(self.parts, self.batches * own, seed, epoch)  # [W, batches * own]
+        batches: Tensor = rows.unflatten(1, (self.batches, own))  # [W, batches, own]
+        return batches.transpose(0, 1).flatten(1)
+
+    def _check_evaluation(self) -> None:
+        """Raise `SettingError` for an evaluation that has no effect."""
+        config, apart = self.config, self.simulator.exchange.parameters_per_worker
+        rule = f"has no effect with algorithm {config.algorithm}, whose workers share one model"
+        require(config.evaluate == "average" or apart, "evaluate", config.evaluate, rule)
+        norms = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        rule = "has no effect on a model without BatchNorm"
+        require(norms or not config.recalibrate_bn, "recalibrate_bn", None, rule)
 
     def _try(self) -> None:
         """Raise `SettingError` if the model cannot learn from the data."""
         name = str(self.config.model)
         try:
-            output = self.simulator.tried(*next(self.epoch_batches(0)))
+            x, y = next(self.epoch_batches(0))
+            output = self.simulator.tried(x, y)
         except Exception as wrong:  # whatever the user's own model raises
             told = f"{type(wrong).__name__}: {' '.join(str(wrong).split())}"
             rule = f"cannot learn from {self.config.dataset}: {told}"
             raise SettingError("model", name, rule) from wrong
         classes = self.dataset.num_classes
-        enough = output.dim() == 2 and output.shape[1] >= classes
+        enough = output.shape[1:-1] == y.shape[1:] and output.shape[-1] >= classes
         rule = f"gives an output of shape {tuple(output.shape)} for {classes} classes"
-        require(enough, "model", name, rule, f"it must be [samples, {classes}]")
+        wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
+        require(enough and output.dim() > 1, "model", name, rule, f"it must be [{wanted}]")
 
     def _settled(self) -> "Experiment":
         """Return the experiment with the name of its engine, chosen on the first batch if need be.
@@ -132,11 +167,68 @@ class Experiment:
         draws = getattr(transform, "draws", 0)
         if draws:
             assert index is not None
-            place = Draw(self.config.seed, index).at("augment", epoch)
-            images = transform(images, place.uniform(draws))
+            images = transform(images, self._draw(index, epoch, draws))
         elif transform is not None:
             images = transform(images)
         return images.to(DTYPES[self.config.dtype])
+
+    def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
+        """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
+        return Draw(self.config.seed, index).at("augment", epoch).uniform(n)
+
+
+def _parts(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:
+    """Return each worker's samples, [m], or None if they are dealt out in each epoch."""
+    if isinstance(dataset, Text):
+        usual = config.partition == default("partition")
+        rule = f"has no effect with {dataset.name}: each worker has streams of its own"
+        require(usual, "partition", config.partition, rule, "leave it out")
+        return None
+    return parted(config.partition, dataset.train.labels, config.workers, config.seed)
+
+
+def _batches(config: Config, dataset: Dataset | Text) -> int:
+    if isinstance(dataset, Text):
+        return Streams.of(dataset.train, config).batches
+    return worker_batches(len(dataset.train), config.workers, config.worker_batch)
+
+
+def fitted(transforms: Any, dataset: Dataset | Text) -> dict[str, Callable[..., Tensor]]:
+    """Return the transforms that suit a data set's statistics and what it does itself."""
+    suited = dict(transforms)
+    if isinstance(dataset, Text):
+        return suited
+    for part, transform in suited.items():
+        if dataset.mean and hasattr(transform, "fitted"):
+            transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
+        suited[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
+    return suited
+
+
+def _resolved(config: Config) -> Config:
+    """Return the settings with those of the data filled in, and the names of model and device."""
+    device = device_of(config.device)
+    if not is_text(config.dataset):
+        refuse_reading(config, config.dataset)
+        return dataclasses.replace(config, model=config.model or "lenet", device=device)
+    return dataclasses.replace(
+        config,
+        model=config.model or "lstm_lm",
+        device=device,
+        tokens=config.tokens or TOKENS[0],
+        bptt=config.bptt or BPTT,
+    )
+
+
+def _dataset(config: Config) -> Dataset | Text:
+    """Return the data set, of which a batch can be made."""
+    if config.tokens is None:
+        dataset = load_data(config.dataset, config.data_dir, config.download)
+        _check_batch(config, len(dataset.train))
+        return dataset
+    text = load_text(config.dataset, config.data_dir, config.tokens, config.min_count)
+    Streams.of(text.train, config)  # raises if it has too few tokens
+    return text
 
 
 def _check_batch(config: Config, samples: int) -> None:
@@ -162,29 +254,25 @@ def device_of(name: str) -> str:
     return name
 
 
-def _model(config: Config, dataset: Dataset) -> nn.Module:
+def _model(config: Config, dataset: Dataset | Text) -> nn.Module:
     assert config.model is not None
+    if isinstance(dataset, Text):
+        shape: tuple[int, ...] = (Streams.of(dataset.train, config).longest,)
+    else:
+        shape = dataset.input_shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: nn.Module = build_model(
             config.model,
             parse_config(config.model_config),
             num_classes=dataset.num_classes,
-            input_shape=dataset.input_shape,
+            input_shape=shape,
         )
-    return model.to(config.device, DTYPES[config.dtype])
-
-
-def _regime(config: Config, module: Any, model: nn.Module) -> Regime:
-    whole = Regime()
-    for name in (config.regime or "model").split("+"):
-        if name == "model":
-            form = attribute(module, model, "regime")
-        else:
-            form = getattr(load("regimes", name), "regime", None)
-            require(form is not None, "regime", name, "defines no regime")
-        whole = whole.then(form if isinstance(form, Regime) else Regime(form))
-    return whole
+    model = model.to(config.device, DTYPES[config.dtype])
+    if carried(model):
+        begin: Any = model
+        begin.begin(config.worker_batch // config.accumulate)
+    return model
 
 
 def _recipe(config: Config) -> dict[str, Any]:
@@ -192,6 +280,8 @@ def _recipe(config: Config) -> dict[str, Any]:
     return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
 
 
-def _on_device(dataset: Dataset, device: str) -> Dataset:
+def _on_device(dataset: Dataset | Text, device: str) -> Dataset | Text:
+    if isinstance(dataset, Text):
+        return dataset.to(device)
     train, val = dataset.train.to(device), dataset.val.to(device)
     return dataclasses.replace(dataset, train=train, val=val)

@@ -15,14 +15,17 @@ from .allocations import peak_of
 from .bill import columns
 from .config import Config
 from .draw import Draw
+from .evaluation import batches_of
+from .exchange import ParameterExchange
 from .experiment import Experiment
 from .gradients.contract import Gradients, Tensors
+from .holding import OwnModels
 from .layout import Segment
 from .ledger import Ledger
-from .measures import measured, squared_norms
 from .method import Method
 from .optimizer import RegimeOptimizer
 from .settings import require
+from .speaking import Round
 from .transport import Channel, InProcess
 from .units import in_units
 from .voice import Voice
@@ -72,15 +75,17 @@ def footprint_of(experiment: Experiment) -> Footprint:
     """Return the bytes of an experiment that has not begun; it stays as it is."""
     simulator = experiment.simulator
     workers = len(simulator.draw.workers)
-    parameters = _bytes(simulator.params.values())
-    states = [voice.remembered | voice.state for voice in simulator.voices]
-    held = _bytes(t for state in states for t in state.values())
+    parameters, trained = _bytes(simulator.params.values()), _bytes(simulator.held.trained.values())
+    per_step = trained * (1 + _optimizer_tensors(simulator)) + max(parameters, trained)
+    apart = parameters if isinstance(simulator.held, OwnModels) else 0  # the model to evaluate
+    states = [(voice.remembered, voice.state, voice.exchanged) for voice in simulator.voices]
+    held = _bytes(t for three in states for state in three for t in state.values())
     at_once, activations = _activations(experiment)
     return Footprint(
         lasting={
-            "data": _bytes(t for s in _splits(experiment) for t in (s.images, s.labels)),
-            "parameters, their update, optimizer": parameters * (2 + _optimizer_tensors(simulator)),
-            f"memory and compressor of {workers} workers": held,
+            "data": _bytes(_data(experiment)),
+            "parameters, their update, optimizer": per_step + apart,
+            f"memory, compressor and exchange of {workers} workers": held,
             f"buffers of {workers} workers": 2 * _bytes(simulator.buffers.values()),
             f"gradients of {workers} workers": workers * parameters,
         },
@@ -98,16 +103,19 @@ def _activations(experiment: Experiment) -> tuple[int, int]:
     recipe, batch = simulator.recipe, next(experiment.epoch_batches(0))
     shards = (part.unflatten(0, (recipe.workers, recipe.accumulate, -1)) for part in batch)
     x, y = (part[simulator.hosted, 0] for part in shards)  # [L, b, ...]
-    params: Tensors = dict(simulator.params)
+    params: Tensors = simulator.held.read()
     keys = simulator.draw.keys()
     simulator.model.train()
     engine = simulator.engine
 
     def call(workers: int) -> int:
         own = {name: buffer[:workers] for name, buffer in simulator.buffers.items()}
+        read = params
+        if simulator.held.per_worker:
+            read = {name: p[:workers] for name, p in params.items()}
 
         def compute() -> Gradients:
-            return engine(params, own, x[:workers], y[:workers], keys[:workers])
+            return engine(read, own, x[:workers], y[:workers], keys[:workers])
 
         compute()  # makes what it keeps from call to call
         return peak_of(compute)
@@ -126,28 +134,25 @@ def _compression(experiment: Experiment) -> int:
     segment = max(simulator.layout.segments, key=lambda s: (s.n, not s.dense))
     method = Method.at(recipe, simulator.regime, 0, 0, simulator.memory)
     workers = len(simulator.draw.workers)
-    few = min(workers, _FEW)
-    ids = simulator.draw.workers[:few]
+    own_models = isinstance(simulator.held, OwnModels)  # who talk to each other by number
+    few = workers if own_models else min(workers, _FEW)
     generator = torch.Generator().manual_seed(0)
     like = next(iter(simulator.params.values()))
     grad = torch.randn(few, segment.n, generator=generator).to(like.device, like.dtype)
     own = next(voice for voice in simulator.voices if voice.segment is segment)
-    voice = Voice(segment, grad[:, :1].expand(few, segment.n), simulator.memory, own.dtype)
+    at = grad if own_models else grad[:, :1].expand(few, segment.n)
+    voice = Voice(segment, at, simulator.memory, simulator.exchange, own.dtype)
     voice.speak(own.compressor)
-    channel = Channel(InProcess(), Ledger(few), Wire(recipe.value_dtype, recipe.index_dtype))
-    draw = Draw(recipe.seed, ids).at(0, segment.name)
+    wire = Wire(recipe.value_dtype, recipe.index_dtype)
+    draw = Draw(recipe.seed, simulator.draw.workers[:few])
+    ones = _ones(segment, grad)
 
     def speak() -> object:
-        said = method.memory.compensate(grad, voice.recall())
-        norms = squared_norms(said)
-        state = voice.told(grad, _ones(segment, grad))
-        message, answer = simulator.exchange.gradients(
-            said, voice.compressor, state, draw, segment, channel
-        )
-        method.memory.keep(said, message, voice.remembered)
-        measures = measured(segment, said, norms, message, voice.remembered)
-        voice.store()
-        return answer, measures
+        channel = Channel(InProcess(), Ledger(few), wire)
+        talk = Round(simulator.exchange, channel, method, draw.at(0), 0, 0, None)
+        if isinstance(simulator.exchange, ParameterExchange):
+            return talk.of_parameters([voice], [grad])
+        return talk.of_gradients([voice], [grad], ones)
 
     speak()
     return round(peak_of(speak) * workers / few)
@@ -161,10 +166,14 @@ def _ones(segment: Segment, like: Tensor) -> dict[str, Tensor]:
 def _evaluation(experiment: Experiment) -> int:
     """Return what a forward pass of the validation split takes, in parts."""
     split = experiment.dataset.val
+    model = copy.deepcopy(experiment.model).eval()
+    if isinstance(split, Tensor):  # text, in stretches
+        x, _ = next(iter(batches_of(experiment, model, "val")))
+        with torch.no_grad():
+            return peak_of(lambda: model(x))
     samples = min(len(split), _EVALUATED)
     few = min(samples, 100 * _FEW)
-    images, _ = split.batch(torch.arange(few))
-    model = copy.deepcopy(experiment.model).eval()
+    images, _ = next(iter(split.batches([torch.arange(few)])))
     with torch.no_grad():
         return peak_of(lambda: model(experiment.prepared(images, "eval"))) * samples // few
 
@@ -181,8 +190,11 @@ def _optimizer_tensors(simulator: Any) -> int:
     return len(kept) + (1 if method.own_decay else 0)
 
 
-def _splits(experiment: Experiment) -> tuple[Any, Any]:
-    return experiment.dataset.train, experiment.dataset.val
+def _data(experiment: Experiment) -> list[Tensor]:
+    """Return the tensors that the data set holds."""
+    parts = [getattr(experiment.dataset, name) for name in ("train", "val")]
+    fields = [v for part in parts if not isinstance(part, Tensor) for v in vars(part).values()]
+    return [held for held in [*parts, *fields] if isinstance(held, Tensor)]
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

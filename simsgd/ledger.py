@@ -16,8 +16,8 @@ class Transfer:
 
     segment: str
     direction: str  # up: from the workers; down: to them
-    collective: str  # all-reduce, all-gather, gather or broadcast
-    payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
+    collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
+    payload: Tensor  # bytes of each worker's buffers, sent or received, [L] int64
 
     def on_network(self, workers: int) -> Tensor:
         """Return the bytes that all workers together put on the network, int64.
@@ -25,9 +25,12 @@ class Transfer:
         Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
         "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
         reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
-        other end, so that W - 1 of W equal buffers travel once.
+        other end, so that W - 1 of W equal buffers travel once. To neighbours a copy each goes,
+        which its worker's payload counts.
         """
         total = self.payload.sum()
+        if self.collective == "neighbours":
+            return total
         if self.collective == "all-gather":
             return total * (workers - 1)
         crossings = 2 if self.collective == "all-reduce" else 1
@@ -63,6 +66,9 @@ class Ledger:
 
         `rows` returns [W, ...] for [L, ...], where other processes host the other workers.
         """
+        if not self.transfers:  # nothing was said, as between the exchanges of local SGD
+            nothing = torch.zeros(self.workers, dtype=torch.int64)
+            return StepBytes(nothing, nothing, nothing.sum(), dense)
         payloads = rows(torch.stack([t.payload for t in self.transfers], dim=1))  # [W, transfers]
         pairs = zip(self.transfers, payloads.unbind(1), strict=True)
         transfers = [replace(t, payload=payload) for t, payload in pairs]

@@ -15,7 +15,9 @@ from .exchange import Exchange
 from .gradients import GradientEngine
 from .memory import Memory
 from .registry import find, names
-from .settings import unknown
+from .settings import SettingError, require, unknown
+from .topology import about as topologies
+from .topology import topology
 
 _ROOMS = (Compressor, Exchange, GradientEngine, Memory)  # importing them registers all methods
 _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
@@ -26,18 +28,45 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
         (name, details(find("compressor", name))) for name in names("compressor")
     ],
     "memories": lambda: _methods("memory"),
+    "topologies": lambda: list(topologies().items()),
+    "algorithms": lambda: _methods("algorithm"),
     "engines": lambda: _methods("engine"),
 }
 
 
-def listing(kind: str) -> list[tuple[str, str]]:
+def listing(kind: str, workers: int | None = None) -> list[tuple[str, str]]:
     """Return the names of a kind, and what each is, in one line or more.
 
-    Raises `SettingError` for an unknown kind.
+    Topologies for a number of `workers` are measured. Raises `SettingError` for an unknown kind.
     """
     if kind not in _KINDS:
         raise unknown("kind", kind, _KINDS)
-    return _KINDS[kind]()
+    rule = "has a meaning for topologies only"
+    require(workers is None or kind == "topologies", "workers", workers, rule)
+    return (
+        _KINDS[kind]()
+        if workers is None
+        else [(name, f"{meaning}\n{_measured(name, workers)}") for name, meaning in _KINDS[kind]()]
+    )
+
+
+def _measured(name: str, workers: int) -> str:
+    """Return degree, spectral gap and messages a step of a topology, or why it has none."""
+    example = {"erdos-renyi": "erdos-renyi:0.3"}.get(name, name)
+    if name == "FILE":
+        return "as the file says"
+    try:
+        graph = topology(example, workers)
+    except SettingError as wrong:
+        return f"not for {workers} workers: {wrong.rule}"
+    degrees = graph.at(0).degree
+    least, most = int(degrees.min()), int(degrees.max())
+    gap = "" if graph.varies else f", spectral gap {graph.at(0).spectral_gap:.4f}"
+    said = f"{example}: " if example != name else ""
+    return (
+        f"{said}degree {least if least == most else f'{least} to {most}'}{gap}, "
+        f"{int(degrees.sum())} messages a step"
+    )
 
 
 def _files(kind: str) -> list[tuple[str, str]]:

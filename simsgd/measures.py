@@ -24,6 +24,12 @@ class SegmentMeasures:
     error: Tensor  # of what it wanted to say less what was sent
     memory: Tensor  # of what stays behind
 
+    @classmethod
+    def silent(cls, segment: Segment, workers: int, device: torch.device) -> "SegmentMeasures":
+        """Return the measures of a segment of which L `workers` said nothing."""
+        nothing = torch.zeros(workers, dtype=torch.int64, device=device)
+        return cls(segment, nothing, nothing, *[nothing.double()] * 3)
+
     @property
     def relative_error(self) -> float:
         """Norm of the error over the norm of what was said, over all workers."""

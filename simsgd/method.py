@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 
+from .algorithm import named
 from .compressors import Compressor, composed
-from .config import Recipe
+from .exchange import ParameterExchange
 from .memory import Memory, Residual
-from .regime import Form, Regime, Settings, prune_warmup
+from .recipe import Recipe
+from .regime import Form, Regime, Results, Settings, prune_warmup
 from .registry import build
+from .regularizers import Regularizer, regularizers
 from .settings import SettingError, kept, require
 
 _OF_RECIPE = ("optimizer", "lr", "momentum", "nesterov", "weight_decay")
@@ -30,18 +33,26 @@ class Method:
     lr: float  # the regime's; 0 if it sets none
     local_decay: float  # weight decay in each worker's gradient, before the memory
     own_decay: float  # weight decay on the averaged gradient, with the memory's momentum
+    regularizers: tuple[Regularizer, ...]  # act where weight decay does
+    locally: bool  # whether that is in each worker's gradient
     kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
 
     @classmethod
     def at(
-        cls, recipe: Recipe, regime: Regime, epoch: int, step: int, memory: Memory | None = None
+        cls,
+        recipe: Recipe,
+        regime: Regime,
+        epoch: int,
+        step: int,
+        memory: Memory | None = None,
+        results: Results = (),
     ) -> "Method":
         """Return the method in force at `epoch`, with `step` steps done.
 
-        `memory` is what `memory_of` gave, if it was asked already. Raises `SettingError` for
-        settings that do not go together.
+        `memory` is what `memory_of` gave, if it was asked already; `results` are those of the
+        epochs that ended. Raises `SettingError` for settings that do not go together.
         """
-        settings = regime.at(epoch, step)
+        settings = regime.at(epoch, step, results)
         memory = memory or memory_of(recipe, regime)
         flush = recipe.flush_every > 0 and (step + 1) % recipe.flush_every == 0
         optimizer = dict(settings)
@@ -53,6 +64,9 @@ class Method:
         lr = float(settings.get("lr", 0.0))
         if isinstance(memory, Residual) and memory.lr:
             _check_plain(settings)
+            rule = "has no place beside a memory that collects lr times the gradient"
+            fix = "use memory residual, or weight_decay"
+            require(not settings.get("regularizer"), "regularizer", None, rule, fix)
             memory = memory.at_rate(lr)
             optimizer.update(lr=1.0, weight_decay=decay * lr)
         if recipe.weight_decay_at == "local":
@@ -66,8 +80,19 @@ class Method:
             lr=lr,
             local_decay=decay if recipe.weight_decay_at == "local" else 0.0,
             own_decay=own_decay,
+            regularizers=regularizers(settings.get("regularizer")),
+            locally=recipe.weight_decay_at == "local",
             kept=1.0 if flush else _nominally_kept(settings),
         )
+
+    @property
+    def inertia(self) -> tuple[float, bool]:
+        """Momentum, and whether it is Nesterov's, of what is added to the averaged gradient.
+
+        It is the memory's if that owns the momentum, else 0, as the optimizer has it.
+        """
+        own: Any = self.memory
+        return (own.momentum, own.nesterov) if owns_momentum(own) else (0.0, False)
 
 
 def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
@@ -85,12 +110,16 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
 def memory_name(recipe: Recipe, regime: Regime) -> str:
     """Return the spec of the memory: the recipe's, else the one that suits what is sent at first.
 
-    That is dgc for `prune`, residual for another biased compressor, none for an unbiased one.
+    That is dgc for `prune`, residual for another biased compressor, none for an unbiased one; where
+    workers speak of models it is never dgc, and none for an algorithm that remembers by itself.
     """
     if recipe.memory is not None:
         return recipe.memory
     settings = regime.at(0, 0)
-    if settings.get("prune"):
+    speaks = named(recipe.algorithm)
+    if speaks.remembers:
+        return "none"
+    if settings.get("prune") and not isinstance(speaks, ParameterExchange):
         return "dgc"
     return "residual" if needs_memory(composed(_spec(settings))) else "none"
 
@@ -111,6 +140,10 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
         rule = f"must be none with {spec}, which keeps what it does not send by itself"
         require(not composed(spec).remembers, "memory", name, rule)
     memory: Memory = _single("memory", name)
+    if isinstance(named(recipe.algorithm), ParameterExchange):
+        rule = f"takes over the momentum of gradients, which algorithm {recipe.algorithm} says not"
+        fix = "use residual or none"
+        require(not owns_momentum(memory), "memory", name, rule, fix)
     if recipe.lr_in_memory:
         holds = isinstance(memory, Residual)
         rule = "needs memory residual, which collects lr times the gradient"
@@ -153,6 +186,15 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
     """Return what a user should know of a combination that is allowed and seldom wanted."""
     spec, memory = _spec(regime.at(0, 0)), memory_name(recipe, regime)
     compressor = composed(spec)
+    speaks = named(recipe.algorithm)
+    theory = getattr(speaks, "only_unbiased", "")
+    if theory and compressor.biased:
+        return [
+            f"note: {recipe.algorithm} with {spec}, which is biased, has no theory: {theory} asks "
+            "for an unbiased compressor, and few entries make it diverge; choco takes any"
+        ]
+    if speaks.remembers:
+        return []
     if memory == "none" and needs_memory(compressor):
         return ["note: what is not sent is lost, for memory is none; residual would keep it"]
     if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:

@@ -3,21 +3,28 @@
 Letters: W workers, b samples each, n elements of one segment.
 """
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from .config import Config
+from .data import Text
+from .exchange import Gossip
 from .experiment import Experiment
 from .gradients.auto import engine_note
 from .method import notes
 from .settings import count, kept
+from .topology import topology
 
 
 def opening(experiment: Experiment) -> str:
     """Return the lines: what is trained on what, what is sent, by which engine, and notes."""
     config, simulator = experiment.config, experiment.simulator
-    lines = [_header(experiment)]
+    lines = [_header(experiment), *_of_text(experiment)]
     if config.prune or config.compressor:
         lines.append(_compression(experiment))
+    if config.algorithm != "allreduce":
+        lines.append(_algorithm(experiment))
     lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
     lines += notes(simulator.recipe, simulator.regime) + _of_short_runs(config)
     if simulator.steps:
@@ -28,13 +35,39 @@ def opening(experiment: Experiment) -> str:
 def _header(experiment: Experiment) -> str:
     config = experiment.config
     model = Path(config.model or "").stem
-    samples, used = len(experiment.dataset.train), experiment.batches * experiment.batch
-    unused = f" ({samples - used} of {samples} samples left out)" if used < 0.9 * samples else ""
+    length, what = (config.bptt, "tokens") if config.bptt else (1, "samples")
+    samples, used = len(experiment.dataset.train), experiment.batches * experiment.batch * length
+    unused = f" ({samples - used} of {samples} {what} left out)" if used < 0.9 * samples else ""
+    each = "samples" if config.bptt is None else f"streams x {config.bptt} tokens"
     return (
         f"{model} on {config.dataset}: {experiment.simulator.layout.n:,} parameters, "
-        f"{config.workers} workers x {config.worker_batch} samples, "
+        f"{config.workers} workers x {config.worker_batch} {each}, "
         f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
     )
+
+
+def _algorithm(experiment: Experiment) -> str:
+    """Return how workers talk: the settings of the algorithm, and its graph."""
+    config, exchange = experiment.config, experiment.simulator.exchange
+    own: Any = exchange
+    known = [f"{f.name.replace('_', ' ')} {getattr(own, f.name)}" for f in fields(own)]
+    told = f"algorithm {config.algorithm}: " + ", ".join(known)
+    if isinstance(exchange, Gossip):
+        mixing = topology(exchange.topology, config.workers).at(0)
+        least, most = int(mixing.degree.min()), int(mixing.degree.max())
+        told += f" ({least if least == most else f'{least} to {most}'} neighbours"
+        told += f", spectral gap {mixing.spectral_gap:.4f})"
+    return told
+
+
+def _of_text(experiment: Experiment) -> list[str]:
+    text = experiment.dataset
+    if not isinstance(text, Text):
+        return []
+    told = f"perplexity {text.unigram_perplexity:.2f} if guessed by frequency alone"
+    return [
+        f"{len(text.train):,} {text.vocabulary.kind}s of text, {text.num_classes:,} known; {told}"
+    ]
 
 
 def _compression(experiment: Experiment) -> str:

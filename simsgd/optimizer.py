@@ -4,6 +4,7 @@ Letters: P all parameters.
 """
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 from .regime import Settings, optimizer_arguments, optimizer_class
 from .settings import SettingError, require
+
+Rows = Callable[[Tensor], Tensor]
 
 
 class RegimeOptimizer:
@@ -46,15 +49,45 @@ class RegimeOptimizer:
     ) -> None:
         """Add weight decay, with a momentum of its own, to the averaged gradient in place.
 
-        d = weight_decay * p, buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is
-        added. Where a memory owns the gradient's momentum, this makes the decay what it is in
-        momentum SGD; it never passes the compressor.
+        As `pull` of weight_decay * p. Where a memory owns the gradient's momentum, this makes the
+        decay what it is in momentum SGD; it never passes the compressor.
         """
-        for name, parameter in self.params.items():
-            pull = parameter.detach() * weight_decay
+        pulls = {name: p.detach() * weight_decay for name, p in self.params.items()}
+        self.pull(heard, pulls, momentum, nesterov)
+
+    def pull(
+        self, heard: dict[str, Tensor], pulls: dict[str, Tensor], momentum: float, nesterov: bool
+    ) -> None:
+        """Add `pulls` d {name: [*shape]}, with a momentum of their own, to `heard` in place.
+
+        buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is added; without momentum
+        that is d.
+        """
+        for name, pull in pulls.items():
+            if not momentum:
+                heard[name].add_(pull)
+                continue
             buffer = self.decayed.setdefault(name, torch.zeros_like(pull))
             buffer.mul_(momentum).add_(pull)
             heard[name].add_(pull.add_(buffer, alpha=momentum) if nesterov else buffer)
+
+    def forget(self) -> None:
+        """Begin anew: momenta and counts are dropped."""
+        assert self.inner is not None
+        self.inner.state.clear()
+        self.decayed.clear()
+
+    def push(self, heard: dict[str, Tensor]) -> None:
+        """Take a step along each row of {name: [W, *shape]}, one after the other, of lr / W."""
+        assert self.inner is not None
+        rows = len(next(iter(heard.values())))
+        rates = [group["lr"] for group in self.inner.param_groups]
+        for group, lr in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = lr / rows
+        for row in range(rows):
+            self.step({name: value[row] for name, value in heard.items()})
+        for group, lr in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = lr
 
     def step(self, heard: dict[str, Tensor]) -> None:
         """Move the parameters along {name: [*shape]}."""
@@ -64,21 +97,39 @@ class RegimeOptimizer:
         self.inner.step()
         self.inner.zero_grad(set_to_none=True)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs."""
-        inner = None if self.inner is None else self.inner.state_dict()
-        return {"name": self.name, "inner": inner, "decayed": dict(self.decayed)}
+    def state_dict(self, rows: Rows = lambda own: own) -> dict[str, Any]:
+        """Return all that a resumed run needs.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        Where workers have parameters of their own, `rows` returns [W, ...] for [L, ...].
+        """
+        inner = None if self.inner is None else self.inner.state_dict()
+        if inner is not None:
+            inner["state"] = self._mapped(inner["state"], rows)
+        decayed = {name: rows(buffer) for name, buffer in self.decayed.items()}
+        return {"name": self.name, "inner": inner, "decayed": decayed}
+
+    def load_state_dict(self, state: dict[str, Any], rows: Rows = lambda own: own) -> None:
+        """Take over what `state_dict` returned; `rows` returns [L, ...] for [W, ...]."""
         self.decayed = {
-            name: buffer.to(self.params[name], copy=True)
+            name: rows(buffer).to(self.params[name], copy=True)
             for name, buffer in state["decayed"].items()
         }
         if state["inner"] is not None:
             self._build(state["name"], {"lr": 0.0})
             assert self.inner is not None
-            self.inner.load_state_dict(copy.deepcopy(state["inner"]))
+            inner = copy.deepcopy(state["inner"])
+            inner["state"] = self._mapped(inner["state"], rows)
+            self.inner.load_state_dict(inner)
+
+    def _mapped(self, state: dict[int, dict[str, Any]], rows: Rows) -> dict[int, dict[str, Any]]:
+        """Return an optimizer's state with `rows` of all that has the form of a parameter."""
+        return {
+            number: {
+                name: rows(value) if isinstance(value, Tensor) and value.dim() else value
+                for name, value in own.items()
+            }
+            for number, own in state.items()
+        }
 
     def _build(self, name: str, values: Settings) -> None:
         chosen: Any = optimizer_class(name)

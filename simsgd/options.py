@@ -13,7 +13,9 @@ from .config import Config
 from .settings import SettingError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_STAGES = ("model and data", "workers", "compression", "memory", "optimizer", "run")
+_STAGES = (
+    "model and data", "text", "workers", "compression", "memory", "algorithm", "optimizer", "run",
+)  # fmt: skip
 
 
 class StagedOption(click.Option):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .labels import Curve, draw_legend, name_at_the_lines
+from .language import DERIVED
 from .run import Run
 from .settings import SettingError, require, unknown
 from .tables import EPOCH_COLUMNS, STEP_COLUMNS
@@ -34,6 +35,9 @@ LABELS = {
     "val_loss": "validation loss",
     "val_error1": "validation error@1 (%)",
     "val_error5": "validation error@5 (%)",
+    "train_perplexity": "training perplexity",
+    "val_perplexity": "validation perplexity",
+    "val_bits": "validation loss (bits per token)",
     "payload_bytes": "bytes sent per worker",
     "payload_bytes_min": "bytes sent, least worker",
     "payload_bytes_max": "bytes sent, most worker",
@@ -43,6 +47,7 @@ LABELS = {
     "relative_error": "relative compression error",
     "memory_norm": "norm of the memory",
     "ratio": "dense bytes / bytes sent",
+    "consensus_distance": "consensus distance",
     "seconds": "time (s)",
 }
 _colours = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9"]
@@ -84,7 +89,8 @@ def plot_results(
     """Draw columns of several runs against epoch, step or bytes, and save the figure if asked.
 
     x: `epoch`, `step`, or `bytes` (sent per worker since the start, on a logarithmic axis).
-    y: columns of epochs.csv, a panel each; with x = step, columns of steps.csv go first.
+    y: columns of epochs.csv, a panel each, val_perplexity and the like if the data are text; with
+    x = step, columns of steps.csv go first.
     path: a .png, .svg or .pdf.
 
     Raises `SettingError` for an unknown x or y, a run without such values, another suffix.
@@ -98,7 +104,7 @@ def plot_results(
     with mpl.rc_context(_style):
         figure = _draw(panels, x, shown)
         if path is not None:
-            _save(figure, Path(path))
+            save(figure, Path(path))
     return figure
 
 
@@ -107,13 +113,12 @@ def _check(runs: Sequence[Any], x: str, shown: list[str], path: Path | str | Non
     require(len(shown) > 0, "y", None, "must name at least one column")
     if x not in ("epoch", "step", "bytes"):
         raise unknown("x", x, ["epoch", "step", "bytes"])
-    columns = {*EPOCH_COLUMNS, *(STEP_COLUMNS if x == "step" else ())} - {"epoch", "step"}
+    columns = {*EPOCH_COLUMNS, *DERIVED, *(STEP_COLUMNS if x == "step" else ())} - {"epoch", "step"}
     for column in shown:
         if column not in columns:
             raise unknown("y", column, columns)
     if path is not None:
-        known = Path(path).suffix.lower() in (".png", ".svg", ".pdf")
-        require(known, "output", str(path), "must end in .png, .svg or .pdf")
+        check_output(path)
 
 
 def _curves(runs: Sequence[Run], x: str, column: str) -> list[Curve]:
@@ -183,7 +188,7 @@ def _panel(axes: "Axes", curves: list[Curve], column: str) -> None:
     for curve in curves:
         alone = {"marker": "o"} if len(curve.x) == 1 else {}
         axes.plot(curve.x, curve.y, **{**curve.look, **alone})
-        if column.endswith(("error1", "error5", "loss")):
+        if column.endswith(("error1", "error5", "loss", "perplexity", "bits")):
             best = int(np.argmin(curve.y))
             dot = {"color": curve.look["color"], "markeredgecolor": "white", "markersize": 8}
             axes.plot(curve.x[best], curve.y[best], "o", zorder=5, **dot)
@@ -205,7 +210,15 @@ def _across(axes: "Axes", curves: list[Curve], x: str) -> None:
     set_ticks(axes.xaxis, values, in_bytes=x == "bytes", whole=x != "bytes")
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def check_output(path: Path | str) -> None:
+    """Raise `SettingError` unless a figure can have this name."""
+    known = Path(path).suffix.lower() in (".png", ".svg", ".pdf")
+    require(known, "output", str(path), "must end in .png, .svg or .pdf")
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure. Raises `SettingError` for another suffix or a place that cannot be."""
+    check_output(path)
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     try:
         figure.savefig(path, dpi=200, metadata=metadata)

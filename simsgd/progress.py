@@ -44,9 +44,9 @@ class Progress:
         """Count one step."""
         self.bar.update()
 
-    def show(self, loss: float, error: float, sent: int) -> None:
-        """Show the loss, the epoch's training error so far in percent, and one worker's bytes."""
-        self.bar.set_postfix_str(f"loss {loss:.3f}, error {error:.1f} %, sent {in_units(sent)}")
+    def show(self, loss: float, error: str, sent: int) -> None:
+        """Show the loss, what is told of the errors in training, and one worker's bytes."""
+        self.bar.set_postfix_str(f"loss {loss:.3f}, {error}, sent {in_units(sent)}")
 
     def say(self, text: str) -> None:
         """Print and log a text."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .config import Config
 from .draw import Draw
 from .experiment import Experiment
+from .gradients.contract import carried
 from .gradients.randomness import KeyedDropout
 from .messages import Message
 from .method import Method
@@ -31,6 +32,7 @@ class RealStep:
     sent: Tensor  # bytes of the buffers that each handed to the network, [W] int64
     weighed: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
     heard: list[Message]  # what was gathered on rank 0, in order, [W, ...] each
+    parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
 
 
 class Worker(ABC):
@@ -62,7 +64,8 @@ class OwnWorker(Worker):
         sent = self.transport.rows(self.transport.sent)
         self.transport.sent.zero_()
         heard, self.transport.heard = self.transport.heard or [], []
-        return RealStep(record.losses, sent, record.bytes.payload, heard)
+        ended = self.experiment.simulator.parameters()
+        return RealStep(record.losses, sent, record.bytes.payload, heard, ended)
 
 
 class TorchWorker(Worker):
@@ -84,11 +87,13 @@ class TorchWorker(Worker):
         self.bytes = listen(self.parallel)
         self.optimizer: torch.optim.Optimizer | None = None
         self.steps = 0
+        self.epoch = 0
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
         rank, ranks = self.transport.rank, self.transport.ranks
         x, y = (part.unflatten(0, (ranks, -1))[rank] for part in (x, y))  # [b, ...]
+        self._begin(epoch, len(x))
         optimizer = self._optimizer(epoch)
         optimizer.zero_grad()
         worker = torch.tensor([rank], device=x.device)
@@ -101,7 +106,15 @@ class TorchWorker(Worker):
         sent = torch.tensor([sum(self.bytes)])
         self.bytes.clear()
         rows = self.transport.rows
-        return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [])
+        ended = {name: p.detach() for name, p in self.parallel.module.named_parameters()}
+        return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [], ended)
+
+    def _begin(self, epoch: int, streams: int) -> None:
+        """Stand before the text again where an epoch begins, if the model carries a state."""
+        model: Any = self.experiment.model
+        if epoch != self.epoch and carried(model):
+            model.begin(streams)
+        self.epoch = epoch
 
     def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
         """Return the optimizer with the settings that the regime has now."""
@@ -135,11 +148,13 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
     recipe, regime, batches = simulator.recipe, simulator.regime, experiment.batches
     methods = (Method.at(recipe, regime, step // batches, step) for step in range(steps))
     return (
-        config.memory == "none"
+        config.algorithm == "allreduce"
+        and not config.downlink
+        and config.memory == "none"
         and config.clip is None
         and config.accumulate == 1
         and config.amp is None
         and config.weight_decay_at == "global"
         and config.value_dtype in (None, config.dtype)
-        and all(method.compressor == "none" for method in methods)
+        and all(m.compressor == "none" and not m.regularizers for m in methods)
     )

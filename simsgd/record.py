@@ -1,9 +1,9 @@
 """What one step did.
 
-Letters: W workers, B global batch.
+Letters: W workers, L hosted here, b samples each, M passes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,9 +21,13 @@ class StepRecord:
     lr: float
     nominal: float | None  # fraction of compressed segments that is sent, if the settings say it
     losses: Tensor  # each worker's mean loss, [W]
-    output: Tensor  # the model's output, [B, ...]
+    output: Tensor  # the model's, for the samples of workers hosted here, [L * M * b, ...]
     bytes: StepBytes
     segments: list[SegmentMeasures]
+
+    def without_output(self) -> "StepRecord":
+        """Return the record with an empty output, so that many can be held."""
+        return replace(self, output=self.output.new_empty(0))
 
     @property
     def kept(self) -> float:

@@ -3,27 +3,31 @@
 A regime is one of
 - a dict keyed by epoch: `{0: {"optimizer": "SGD", "lr": 0.1}, 30: {"lr": 0.01}}`,
 - a list of phases, each with an `epoch` or a `step` at which it begins,
-- a function of (epoch) or (epoch, step) that returns a dict of settings.
+- a function of (epoch), (epoch, step) or (epoch, step, results) that returns a dict of settings.
 
 The first phase holds from the start, and a setting until a later phase changes it. A phase, or a
-value in it, may be a function of (epoch) or (epoch, step); a phase may have `step_lambda` or
-`epoch_lambda`, functions of one number that return settings, and `lr_decay_rate` with
-`lr_decay_steps`: from the phase's step on, lr is multiplied by the rate at every multiple of these
-steps. Keys are `optimizer` (any name in torch.optim), the arguments of that optimizer, and those of
-`OURS`.
+value in it, may be such a function too; a phase may have `step_lambda` or `epoch_lambda`, functions
+of one number that return settings, and `lr_decay_rate` with `lr_decay_steps`: from the phase's step
+on, lr is multiplied by the rate at every multiple of these steps. Keys are `optimizer` (any name in
+torch.optim), the arguments of that optimizer, `regularizer`, and those of `OURS`.
+
+Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """
 
 import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
 
+from .regularizers import regularizers
 from .settings import SettingError, require, unknown
 
 Settings = dict[str, Any]
+Results = Sequence[Mapping[str, float]]
 Form = None | Mapping[Any, Any] | Sequence[Any] | Callable[..., Any]
 
 OURS = ("prune", "compressor")  # fraction of entries dropped, in [0, 1); a spec; one at a time
@@ -32,35 +36,57 @@ _LADDER = (0.75, 0.9375, 0.984375, 0.996)  # DGC's warm-up, dropped fractions
 
 
 class Regime:
-    """A function of (epoch, step); immutable, so there is nothing to save.
+    """A function of (epoch, step, results so far); immutable, so there is nothing to save.
 
     Raises `SettingError` for a malformed phase, an unknown key or an unknown optimizer.
     """
 
     def __init__(self, form: Form = None) -> None:
-        self._layers: tuple[list[Any], ...] = (_phases(copy.deepcopy(form)),)
+        phases = _phases(copy.deepcopy(form))
+        self._layers: tuple[tuple[list[Any], Fraction], ...] = ((phases, Fraction(1)),)
+        self._rates: tuple[Callable[[int], float], ...] = ()
 
     def then(self, upper: "Regime") -> "Regime":
         """Return the regime in which the settings of `upper` win over these."""
         both = Regime()
         both._layers = (*self._layers, *upper._layers)
+        both._rates = (*self._rates, *upper._rates)
         return both
 
-    def at(self, epoch: int, step: int) -> Settings:
-        """Return all settings in force at `epoch`, with `step` steps done since the start."""
+    def stretched(self, times: Fraction) -> "Regime":
+        """Return the regime in which every epoch lasts `times` as long."""
+        longer = Regime()
+        longer._layers = tuple((phases, times * own) for phases, own in self._layers)
+        longer._rates = self._rates
+        return longer
+
+    def scaled(self, rate: Callable[[int], float]) -> "Regime":
+        """Return the regime in which lr, whoever sets it, is multiplied by a function of (step)."""
+        scaled = self.then(Regime())
+        scaled._rates = (*self._rates, rate)
+        return scaled
+
+    def at(self, epoch: int, step: int, results: Results = ()) -> Settings:
+        """Return all settings in force at `epoch`, with `step` steps done since the start.
+
+        `results` are those of the epochs that ended.
+        """
         settings: Settings = {}
-        for phases in self._layers:
-            for phase in phases[: _reached(phases, epoch, step)]:
-                new = _resolved(phase, epoch, step)
+        for phases, times in self._layers:
+            own = epoch if times == 1 else _plain(epoch / times)
+            for phase in phases[: _reached(phases, own, step)]:
+                new = _resolved(phase, own, step, results)
                 if new.keys() & set(OURS):  # the later one takes the place of the other
                     settings = {k: v for k, v in settings.items() if k not in OURS}
                 settings.update(new)
+        for rate in self._rates if "lr" in settings else ():
+            settings["lr"] = settings["lr"] * rate(step)
         return settings
 
     @property
     def follows_epochs(self) -> bool:
         """Whether settings may depend on the epoch."""
-        return any(_by_epoch(phase) for phases in self._layers for phase in phases)
+        return any(_by_epoch(phase) for phases, _ in self._layers for phase in phases)
 
 
 def prune_warmup(prune: float, epochs: int) -> Regime:
@@ -127,7 +153,7 @@ def _check_phase(phase: Any) -> None:
 
 
 def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) -> None:
-    known = {*OURS, "optimizer", *structure}
+    known = {*OURS, "optimizer", "regularizer", *structure}
     for key, value in settings.items():
         if key not in known and key not in _anywhere():
             raise unknown("regime", str(key), known | _anywhere())
@@ -154,6 +180,8 @@ def _check_value(key: str, value: Any) -> None:
         require(holds, key, value, "must be a number of at least 0")
     elif key == "optimizer":
         optimizer_class(value)
+    elif key == "regularizer":
+        regularizers(value)
 
 
 def _reached(phases: list[Any], epoch: float, step: int) -> int:
@@ -170,31 +198,35 @@ def _begun(phase: Any, epoch: float, step: int) -> bool:
     return bool(phase.get("epoch", float("inf")) <= epoch or phase.get("step", 2**63) <= step)
 
 
-def _resolved(phase: Any, epoch: int, step: int) -> Settings:
+def _resolved(phase: Any, epoch: float, step: int, results: Results) -> Settings:
     if callable(phase):
-        return _checked(_called(phase, epoch, step))
+        return _checked(_called(phase, epoch, step, results))
     settings = {
-        key: _called(value, epoch, step) if callable(value) else value
+        key: _called(value, epoch, step, results) if callable(value) else value
         for key, value in phase.items()
         if key not in _STRUCTURE
     }
     if "step_lambda" in phase:
         settings.update(phase["step_lambda"](step))
     if "epoch_lambda" in phase:
-        settings.update(_called(phase["epoch_lambda"], epoch, step))
+        settings.update(_called(phase["epoch_lambda"], epoch, step, results))
     if "lr_decay_rate" in phase:
         times = (step - phase.get("step", 0)) // phase["lr_decay_steps"]
         settings["lr"] = settings["lr"] * phase["lr_decay_rate"] ** times
     return _checked(settings)
 
 
-def _called(function: Callable[..., Any], epoch: int, step: int) -> Any:
+def _plain(epoch: float | Fraction) -> float:
+    return int(epoch) if epoch == int(epoch) else float(epoch)
+
+
+def _called(function: Callable[..., Any], epoch: float, step: int, results: Results) -> Any:
     takes = [
         p
         for p in inspect.signature(function).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
-    return function(epoch, step) if len(takes) > 1 else function(epoch)
+    return function(*(epoch, step, results)[: max(1, len(takes))])
 
 
 def _checked(settings: Any) -> Settings:

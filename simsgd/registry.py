@@ -3,7 +3,7 @@
 `SPEC = part ("+" part)*`, `part = name [":" arg ("," arg)*]`, `arg = value | key=value`.
 Positional values fill the fields of the method's dataclass in order: `topk:0.01`.
 A method of a user's own is a file and a class, `./mine.py:Mine`, or an entry point of an installed
-package in the group `simsgd.compressors`, `simsgd.memories` or `simsgd.exchanges`.
+package in the group `simsgd.compressors`, `simsgd.memories` or `simsgd.algorithms`.
 """
 
 import ast

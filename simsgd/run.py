@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .language import told, with_perplexity
 from .settings import SettingError, require
 from .tables import EPOCH_COLUMNS, LAYER_COLUMNS, STEP_COLUMNS, ratio, read_table
 from .units import in_units
@@ -49,8 +50,12 @@ class Run:
 
     @property
     def epochs(self) -> "pd.DataFrame":
-        """One row an epoch; errors in percent, bytes as running totals for one worker."""
-        return read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
+        """One row an epoch; errors in percent, bytes as running totals for one worker.
+
+        Of a run on text it has perplexities too, and bits per character or byte.
+        """
+        table = read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
+        return with_perplexity(table, self.config.get("tokens"))
 
     @property
     def steps(self) -> "pd.DataFrame":
@@ -64,9 +69,10 @@ class Run:
 
     @property
     def best(self) -> "pd.Series[Any]":
-        """The epoch with the least validation error@1, the first of equals."""
+        """The epoch with the least validation error@1, or loss on text, the first of equals."""
         epochs = self._ended()
-        errors = epochs["val_error1"].to_numpy()
+        score = "val_error1" if self.config.get("tokens") is None else "val_loss"
+        errors = epochs[score].to_numpy()
         best = min(range(len(errors)), key=lambda i: (math.isnan(errors[i]), errors[i]))
         return epochs.astype(object).iloc[best]  # object: bytes stay integers
 
@@ -108,10 +114,9 @@ class Run:
         where = ("run folder", str(self.folder))
         if self.epochs.empty:
             return [where, ("epochs", "none has ended yet")]
-        last, best = self.last, self.best
-        error = f"{last.val_error1:.2f} % after {last.epoch + 1} epochs"
+        last = self.last
         return [
-            ("validation error@1", f"{error} (best {best.val_error1:.2f} % in epoch {best.epoch})"),
+            self._validation(),
             ("sent per worker", _both(last.payload_bytes)),
             ("dense equivalent", _both(last.dense_bytes)),
             ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
@@ -119,6 +124,18 @@ class Run:
             ("time", f"{self.epochs['seconds'].sum():.1f} s"),
             where,
         ]
+
+    def _validation(self) -> tuple[str, str]:
+        last, best, tokens = self.last, self.best, self.config.get("tokens")
+        if tokens is None:
+            what, now, least = "error@1", *(f"{e.val_error1:.2f} %" for e in (last, best))
+        else:
+            what, now = told(last.val_loss, tokens).split(" ", 1)
+            least = told(best.val_loss, "word").split(" ", 1)[1]
+        return (
+            f"validation {what}",
+            f"{now} after {last.epoch + 1} epochs (best {least} in epoch {best.epoch})",
+        )
 
     def _steady(self) -> float:
         epochs = self.epochs[["dense_bytes", "payload_bytes"]]

@@ -5,6 +5,8 @@
       log.txt       what happened, with the time
       epochs.csv    one row an epoch; bytes are running totals for one worker
       steps.csv     one row a step; bytes are of that step
+      workers.csv   one row an epoch and worker, if each worker's model is evaluated
+      partition.csv how many samples of each class each worker has, if these are fixed
       last.pt       where to go on
       best.pt       the least validation error so far
 
@@ -27,11 +29,14 @@ from .settings import SettingError, require
 from .tables import (
     EPOCH_COLUMNS,
     LAYER_COLUMNS,
+    PARTITION_COLUMNS,
     STEP_COLUMNS,
+    WORKER_COLUMNS,
     append_rows,
     ratio,
     read_table,
     replace_table,
+    table_of,
 )
 
 FORMAT = "simsgd-run/1"
@@ -101,6 +106,14 @@ class RunFolder:
         """Append rows to layers.csv."""
         append_rows(self.folder / "layers.csv", rows, LAYER_COLUMNS)
 
+    def add_workers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to workers.csv."""
+        append_rows(self.folder / "workers.csv", rows, WORKER_COLUMNS)
+
+    def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write partition.csv."""
+        replace_table(self.folder / "partition.csv", table_of(rows, PARTITION_COLUMNS))
+
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
@@ -125,6 +138,10 @@ class RunFolder:
         if layers.exists():
             table = read_table(layers, LAYER_COLUMNS)
             replace_table(layers, table[table["step"] <= step])
+        workers = self.folder / "workers.csv"
+        if workers.exists():
+            table = read_table(workers, WORKER_COLUMNS)
+            replace_table(workers, table[table["epoch"] < epoch])
         epochs = read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
         done = (epochs["step"] <= step) & (epochs["epoch"] < epoch)
         replace_table(self.folder / "epochs.csv", epochs[done])

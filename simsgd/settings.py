@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Iterable
+from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,14 @@ class SettingError(ValueError):
         """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
         got = "" if self.value is None else f", got {_shown(self.value)}"
         return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
+
+
+def setting(
+    default: Any, group: str, help: str, choices: Iterable[str] = (), unit: str = ""
+) -> Any:
+    """Return a dataclass field with what the command line's help says of it."""
+    metadata = {"group": group, "help": help, "choices": tuple(choices), "unit": unit}
+    return field(default=default, metadata=metadata)
 
 
 def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> None:
@@ -75,6 +84,15 @@ def kept(prune: float) -> float:
     0.001
     """
     return float(1 - Decimal(str(prune)))
+
+
+def names_file(spec: str) -> bool:
+    """Return whether a spec is the path of a file of numbers.
+
+    >>> names_file("ring.txt"), names_file("./mine.csv"), names_file("erdos-renyi:0.3")
+    (True, True, False)
+    """
+    return "/" in spec or spec.endswith((".txt", ".csv", ".edges"))
 
 
 def fits(value: object, kinds: Iterable[type]) -> bool:

@@ -4,41 +4,46 @@ Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b
 n elements of one segment.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .algorithm import check_optimizer, exchange_of
 from .compressors import composed
-from .compressors.dense import NoCompression
-from .config import Recipe
 from .draw import Draw
-from .exchange import AllReduce
+from .exchange import Asynchronous, GradientExchange, ParameterExchange
 from .gradients import GradientEngine, Gradients
 from .gradients.accumulation import accumulated
 from .gradients.auto import Auto
 from .gradients.clipping import clip_
-from .gradients.contract import Criterion, Tensors
+from .gradients.contract import Criterion, Tensors, carried
 from .gradients.randomness import KeyedDropout
 from .gradients.squares import sample_squares
+from .holding import OwnModels, holding
 from .layout import Layout
 from .ledger import Ledger
-from .measures import SegmentMeasures, measured, of_all_workers, squared_norms
+from .measures import SegmentMeasures, of_all_workers
 from .method import Method, amp_dtype, memory_name, memory_of, regime_of, stored_dtype
-from .optimizer import RegimeOptimizer
+from .optimizer import RegimeOptimizer, Rows
+from .recipe import Recipe
 from .record import StepRecord
 from .regime import Form, Regime
 from .registry import find
+from .regularizers import Regularized
 from .settings import require
+from .speaking import Round
 from .transport import Channel, InProcess, Transport
-from .voice import Voice, memory_shapes
+from .voice import Voice, shapes
 from .wire import Wire
 
 
 class Simulator:
-    """W workers that train one model together.
+    """W workers that train together: one model, or a model each.
 
     >>> model = nn.Linear(4, 2)
     >>> simulator = Simulator(model, workers=2, prune=0.5, warmup=False, lr=0.1, momentum=0.9)
@@ -48,12 +53,17 @@ class Simulator:
 
     Here 4 of 8 weights go as 4 bytes of value and 4 of index, and both biases whole.
 
-    The parameters of `model` are updated in place. Each worker has BatchNorm statistics of its
-    own; `evaluation_model()` puts their mean into the model. Settings are those of `Recipe`, by
+    The parameters of `model` are updated in place; where workers have models of their own,
+    `evaluation_model()` puts the mean of these into it. Each worker has BatchNorm statistics of its
+    own, of which `evaluation_model()` takes the mean too. Settings are those of `Recipe`, by
     the same names as the command line's options. Raises `SettingError` for any that is wrong.
 
+    A model with an attribute `carried` keeps a state of each sample in the buffers [b, ...] that it
+    names: each worker's is its own, goes on from step to step, and begins anew with each epoch.
+
     With a `transport` between processes, each hosts W / ranks of the workers and is given the same
-    global batches; records and states are those of all W.
+    global batches; records and states are those of all W. `samples` [W] are how many each worker
+    holds, if not as many as the others.
     """
 
     def __init__(
@@ -63,6 +73,7 @@ class Simulator:
         *,
         regime: Form | Regime = None,
         transport: Transport | None = None,
+        samples: Tensor | None = None,
         **settings: Any,
     ) -> None:
         recipe = Recipe.of(settings)
@@ -77,25 +88,33 @@ class Simulator:
         self.alone = isinstance(self.transport, InProcess)  # hosts all workers
         workers = torch.arange(recipe.workers, device=like.device)[self.hosted]  # ids, [L]
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
+        self._fresh = {name: self.buffers[name].clone() for name in carried(model)}
         self.draw = Draw(recipe.seed, workers)
+        self.layout = Layout.of(
+            _shapes(self.params), recipe.granularity, recipe.rule, like.element_size()
+        )
+        self.exchange, self.samples = exchange_of(recipe), samples
+        spans = self.alone or self.exchange.between_processes
+        rule = "runs in one process only"
+        require(spans, "algorithm", recipe.algorithm, rule, "start it without torchrun or verify")
+        self.held = holding(self.exchange, self.params, self.layout, self.draw)
         self.engine: GradientEngine = find("engine", recipe.engine)(
-            model, criterion, recipe.worker_chunk
+            model, criterion, recipe.worker_chunk, self.held.per_worker
         )
         self.engine.amp = amp_dtype(recipe, like.dtype)
-        shapes = {name: p.shape for name, p in self.params.items()}
-        self.layout = Layout.of(shapes, recipe.granularity, recipe.rule, like.element_size())
-        self.exchange = AllReduce(recipe.aggregate)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
-        self.optimizer = RegimeOptimizer(self.params)
+        self.optimizer = RegimeOptimizer(self.held.trained)
+        self.regularized = Regularized(model, self.held.trained)
+        self.memory = memory_of(recipe, self.regime)
         stored = stored_dtype(recipe)
-        self.memory, one = memory_of(recipe, self.regime), like.detach().new_empty(1)
         self.voices = [
-            Voice(segment, one.expand(len(workers), segment.n), self.memory, stored)
-            for segment in self.layout.segments
+            Voice(segment, like, self.memory, self.exchange, stored)
+            for segment, like in zip(self.layout.segments, self.held.rows(self.layout), strict=True)
         ]
         self.steps = 0
         self.epoch: int | None = None
+        self.results: list[dict[str, float]] = []  # of the epochs that ended, for the regime
         self.spec = ""
         self._follow(Method.at(recipe, self.regime, 0, 0, self.memory))
 
@@ -109,26 +128,23 @@ class Simulator:
         method, draw = self._method(epoch), self.draw.at(self.steps)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
         pieces = self._prepared(gradients, method)
-        heard, measures = [], []
-        for voice, grad in zip(self.voices, pieces, strict=True):
-            said = method.memory.compensate(grad, voice.recall())
-            norms = squared_norms(said)
-            message, answer = self.exchange.gradients(
-                said,
-                NoCompression() if method.flush else voice.compressor,
-                voice.told(grad, gradients.squares),
-                draw.at(voice.segment.name),
-                voice.segment,
-                self.channel,
-            )
-            method.memory.keep(said, message, voice.remembered)
-            voice.forget()
-            heard.append(method.memory.hear(answer, voice.remembered))
-            measures.append(measured(voice.segment, said, norms, message, voice.remembered))
-            voice.store()
-        self._update(self.layout.join(heard), method)
+        now = self.steps, self.epoch or 0
+        talk = Round(self.exchange, self.channel, method, draw, *now, self.samples)
+        if isinstance(self.held, OwnModels) and isinstance(self.exchange, ParameterExchange):
+            self._update(self.layout.join(pieces), method)
+            spoke, measures = talk.of_parameters(self.voices, self.held.pieces)
+            if spoke and self.exchange.restarts:
+                self.optimizer.forget()
+        else:
+            heard, measures = talk.of_gradients(self.voices, pieces, gradients.squares)
+            self._update(self.layout.join(heard), method)
+        self.held.stepped()
         self.steps += 1
         return self._record(gradients, method, measures)
+
+    def begin(self) -> None:
+        """Put back the states that the model carries from step to step, as at the start."""
+        self.buffers.update({name: state.clone() for name, state in self._fresh.items()})
 
     def engine_for(self, x: Tensor, y: Tensor) -> str:
         """Return the name of the engine that a step on such a batch uses.
@@ -141,7 +157,7 @@ class Simulator:
             self.model.train()
             batch, target = self._shard(x)[:, 0], self._shard(y)[:, 0]
             keys = self.draw.at(0).at("dropout").at(0).keys()
-            self.engine.choose(dict(self.params), self.buffers, batch, target, keys)
+            self.engine.choose(self.held.read(), self.buffers, batch, target, keys)
         return self.engine.chosen
 
     def tried(self, x: Tensor, y: Tensor) -> Tensor:
@@ -155,31 +171,53 @@ class Simulator:
         with torch.no_grad(), KeyedDropout(self.draw.keys()[0]):
             return self.engine.loss(dict(self.params), own, batch, target)[1]
 
-    def evaluation_model(self, buffers: str = "mean") -> nn.Module:
+    @torch.no_grad()
+    def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
 
-        `buffers` is "mean", the mean over workers, or "rank0", worker 0's. Training goes on as if
-        this had not been called.
+        Where workers have models of their own it is their mean, or that of one `worker`, with that
+        worker's statistics. States that it carries are those of no worker: it has to begin a text
+        of its own. `buffers` is "mean", the mean over workers, or "rank0", worker 0's. Training
+        goes on as if this had not been called.
         """
+        rows = self.transport.rows
+        average = self.held.average if worker is None else partial(self.held.of_worker, worker)
+        for name, value in average(rows).items():
+            self.params[name].copy_(value)
         for name, buffer in self.model.named_buffers():
-            own = self.transport.rows(self.buffers[name])  # [W, ...]
-            averaged = buffers == "mean" and own.is_floating_point()
-            buffer.copy_(own.mean(0) if averaged else own[0])
+            if name in self._fresh:
+                continue
+            own = rows(self.buffers[name])  # [W, ...]
+            averaged = buffers == "mean" and own.is_floating_point() and worker is None
+            buffer.copy_(own.mean(0) if averaged else own[worker or 0])
         return self.model.eval()
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return what is trained: {name: [*shape]}, or of all workers' own, [W, *shape]."""
+        held = self.held.state_dict(self.transport.rows)
+        return {name: held[name] for name in self.params}
+
+    def consensus_distance(self) -> float:
+        """Return sqrt(mean_i ||x_i - mean||^2) over the workers' models; 0 where they share one.
+
+        This waits for the device.
+        """
+        return self.held.spread(self.transport.rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed simulation needs: tensors and plain values."""
         return {
-            "parameters": {name: p.detach() for name, p in self.params.items()},
+            "parameters": self.held.state_dict(self.transport.rows),
             "buffers": {name: self.transport.rows(own) for name, own in self.buffers.items()},
             "compressor": self.spec,
             "voices": {
                 voice.segment.name: voice.state_dict(None if self.alone else self.transport.rows)
                 for voice in self.voices
             },
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict(self._of_optimizer(self.transport.rows)),
             "steps": self.steps,
             "epoch": self.epoch,
+            "results": list(self.results),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -189,34 +227,45 @@ class Simulator:
         """
         own = self.state_dict()
         same = _shapes(state["parameters"]) == _shapes(own["parameters"])
-        require(same, "checkpoint", None, "belongs to another model")
+        told = "belongs to another model, algorithm or number of workers"
+        require(same, "checkpoint", None, told)
         same = _shapes(state["buffers"]) == _shapes(own["buffers"])
         require(same, "checkpoint", None, "belongs to another number of workers")
-        same = memory_shapes(state["voices"]) == memory_shapes(own["voices"])
-        told = "belongs to another memory, granularity or number of workers"
-        require(same, "checkpoint", None, told)
-        with torch.no_grad():
-            for name, parameter in self.params.items():
-                parameter.copy_(state["parameters"][name])
+        for place, what in (("memory", "memory"), ("exchange", "algorithm")):
+            same = shapes(state["voices"], place) == shapes(own["voices"], place)
+            told = f"belongs to another {what}, granularity or number of workers"
+            require(same, "checkpoint", None, told)
+        self.held.load_state_dict(state["parameters"], self.hosted)
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][self.hosted])
         self._speak(state["compressor"])
         for voice in self.voices:
             hosted = None if self.alone else self.hosted
             voice.load_state_dict(state["voices"][voice.segment.name], hosted)
-        self.optimizer.load_state_dict(state["optimizer"])
+        rows = self._of_optimizer(lambda all: all[self.hosted])
+        self.optimizer.load_state_dict(state["optimizer"], rows)
         self.steps, self.epoch = state["steps"], state["epoch"]
+        self.results = list(state["results"])
+
+    def _of_optimizer(self, rows: Rows) -> Rows:
+        """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""
+        return rows if isinstance(self.held, OwnModels) else lambda own: own
 
     def _method(self, epoch: int | None) -> Method:
-        self.epoch = self.epoch if epoch is None else epoch
+        if epoch is not None and epoch != self.epoch:
+            self.epoch = epoch
+            self.begin()
         known = self.epoch is not None or not self.regime.follows_epochs
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         require(known, "epoch", None, "is needed: the regime or the warm-up follows it", fix)
-        method = Method.at(self.recipe, self.regime, self.epoch or 0, self.steps, self.memory)
+        method = Method.at(
+            self.recipe, self.regime, self.epoch or 0, self.steps, self.memory, self.results
+        )
         self._follow(method)
         return method
 
     def _follow(self, method: Method) -> None:
+        check_optimizer(self.exchange, method.optimizer.get("optimizer", "SGD"))
         self.optimizer.follow(method.optimizer)
         self._speak(method.compressor)
 
@@ -225,6 +274,13 @@ class Simulator:
             compressor, self.spec = composed(spec), spec
             for voice in self.voices:
                 voice.speak(compressor)
+
+    def own_part(self, batch: Tensor) -> Tensor:
+        """Return the samples [L * M * b, ...] of a batch [B, ...] that go to workers hosted here.
+
+        Raises `SettingError` if B is no multiple of W * M.
+        """
+        return self._shard(batch).flatten(0, 2)
 
     def _shard(self, batch: Tensor) -> Tensor:
         workers, passes = self.recipe.workers, self.recipe.accumulate
@@ -239,7 +295,7 @@ class Simulator:
         wanted = any(voice.compressor.needs_squares for voice in self.voices)
         gradients = accumulated(
             self.engine,
-            dict(self.params),
+            self.held.read(),
             self.buffers,
             x,
             y,
@@ -252,18 +308,26 @@ class Simulator:
     def _prepared(self, gradients: Gradients, method: Method) -> list[Tensor]:
         pieces = self.layout.split(gradients.values)
         if self.recipe.clip is not None:
-            clip_(pieces, self.recipe.clip, self.recipe.workers, self.recipe.clip_by)
-        if method.local_decay:
-            shared = {name: p.detach().unsqueeze(0) for name, p in self.params.items()}
-            for piece, weights in zip(pieces, self.layout.split(shared), strict=True):
-                piece.add_(weights, alpha=method.local_decay)
+            averaged = isinstance(self.exchange, GradientExchange)
+            workers = self.recipe.workers if averaged else 1
+            clip_(pieces, self.recipe.clip, workers, self.recipe.clip_by)
+        if method.locally and (method.local_decay or method.regularizers):
+            read, rows = self.held.read(), self.held.per_worker
+            pulls = self.regularized.rows(method.regularizers, method.local_decay, read, rows)
+            for piece, pull in zip(pieces, self.layout.split(pulls), strict=True):
+                piece.add_(pull)
         return pieces
 
     def _update(self, heard: Tensors, method: Method) -> None:
-        if method.own_decay:
-            memory: Any = method.memory
-            self.optimizer.decay(heard, method.own_decay, memory.momentum, memory.nesterov)
-        self.optimizer.step(heard)
+        rows = self.held.per_worker
+        self.regularized.clip_(heard, method.regularizers, rows)
+        chosen = () if method.locally else method.regularizers
+        pulls = self.regularized.pulls(chosen, method.own_decay)
+        self.optimizer.pull(heard, pulls, *method.inertia)
+        if isinstance(self.exchange, Asynchronous):
+            self.optimizer.push(heard)
+        else:
+            self.optimizer.step(heard)
 
     def _record(
         self, gradients: Gradients, method: Method, measures: list[SegmentMeasures]
@@ -276,11 +340,11 @@ class Simulator:
             lr=method.lr,
             nominal=method.kept,
             losses=rows(gradients.loss),
-            output=rows(gradients.output).flatten(0, 1),
+            output=gradients.output.flatten(0, 1),
             bytes=self.channel.ledger.close(dense, rows),
             segments=measures if self.alone else of_all_workers(measures, rows),
         )
 
 
-def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}

@@ -15,14 +15,15 @@ from torch import Tensor
 
 from .compressors import Compressor, Conversation, composed
 from .compressors.dense import NoCompression
-from .config import Config, Recipe
+from .config import Config
 from .data import worker_batches
 from .draw import Draw, derived
-from .exchange import AllReduce
+from .exchange import AllReduce, Speech
 from .layout import Layout, Segment
 from .ledger import Ledger, Transfer
 from .messages import Dense, Message
 from .messages.contract import term
+from .recipe import Recipe
 from .settings import kept
 from .shapes import shapes_of
 from .tables import ratio
@@ -224,7 +225,8 @@ def _sent(
     if "steps" in state and isinstance(own, Conversation):
         state["steps"].fill_(step)
     draw = Draw(recipe.seed, torch.zeros(1, dtype=torch.int64)).at(step, segment.name)
-    AllReduce(recipe.aggregate).gradients(gradient, own, state, draw, segment, channel)
+    speech = Speech(own, state, draw, segment, channel)
+    AllReduce(recipe.aggregate).gradients(gradient, speech)
     told = zip(channel.ledger.transfers, channel.words, strict=True)
     return tuple(_priced(transfer, recipe.workers, words) for transfer, words in told)
 

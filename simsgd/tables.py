@@ -31,6 +31,7 @@ EPOCH_COLUMNS = {
     "dense_bytes": "int64",
     "network_bytes": "int64",
     "ratio": "float64",  # dense_bytes / payload_bytes
+    "consensus_distance": "float64",  # sqrt(mean_i ||x_i - mean||^2); 0 where a model is shared
     "seconds": "float64",  # of this epoch
 }
 STEP_COLUMNS = {
@@ -58,6 +59,15 @@ LAYER_COLUMNS = {
     "relative_error": "float64",
     "memory_norm": "float64",
 }
+
+WORKER_COLUMNS = {
+    "epoch": "int64",
+    "worker": "int64",
+    "val_loss": "float64",
+    "val_error1": "float64",  # errors in percent
+    "val_error5": "float64",
+}
+PARTITION_COLUMNS = {"worker": "int64", "class": "int64", "samples": "int64"}
 
 
 def ratio(dense: float, payload: float) -> float:

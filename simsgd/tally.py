@@ -15,7 +15,7 @@ from .record import StepRecord
 class Tally:
     """Sums over the steps of this epoch, and over those of the whole run."""
 
-    samples: int = 0  # of this epoch
+    samples: int = 0  # of this epoch, or tokens
     steps: int = 0
     loss: float = 0.0
     wrong1: int = 0
@@ -27,14 +27,16 @@ class Tally:
     network_bytes: int = 0
     dense_bytes: int = 0  # of the whole run, of one worker
 
-    def add(self, record: StepRecord, missed: Tensor, seconds: float) -> dict[str, Any]:
+    def add(
+        self, record: StepRecord, missed: Tensor, guessed: int, seconds: float
+    ) -> dict[str, Any]:
         """Add a step and return its row of steps.csv; this waits for the device.
 
-        `missed` [2] counts the samples that 1 and 5 guesses miss.
+        Of `guessed` samples or tokens, 1 and 5 guesses miss as many as `missed` [2] says.
         """
         payload, loss = record.payload_bytes, record.loss
         wrong1, wrong5 = missed.tolist()
-        self.samples += len(record.output)
+        self.samples += guessed
         self.steps += 1
         self.loss += loss
         self.wrong1 += wrong1
@@ -62,11 +64,12 @@ class Tally:
         }
 
     def epoch_row(
-        self, epoch: int, step: int, workers: int, measured: dict[str, float]
+        self, epoch: int, step: int, workers: int, measured: dict[str, float], spread: float
     ) -> dict[str, Any]:
         """Return the row of epochs.csv for an epoch that ended with `step` steps done.
 
-        `measured` holds loss, error1 and error5 of the validation split.
+        `measured` holds loss, error1 and error5 of the validation split, and `spread` is the
+        consensus distance.
         """
         return {
             "epoch": epoch,
@@ -80,6 +83,7 @@ class Tally:
             "payload_bytes": round(self.payload_bytes / workers),
             "dense_bytes": self.dense_bytes,
             "network_bytes": round(self.network_bytes / workers),
+            "consensus_distance": spread,
             "seconds": self.seconds,
         }
 

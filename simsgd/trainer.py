@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from .config import Config
-from .elsewhere import Elsewhere, together
+from .data import Text
+from .data.partition import by_class, table_of_classes
+from .elsewhere import Elsewhere, restarted, together
 from .environment import environment
-from .evaluation import evaluate, wrong
+from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment, device_of
 from .interrupt import Request, requests
+from .language import told
 from .opening import opening
 from .peak import Peak
 from .progress import Progress
@@ -30,7 +34,7 @@ from .tally import Tally, layer_rows
 from .transport import RankLost, is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
-    "resume", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
+    "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
 }  # fmt: skip
 
 
@@ -81,8 +85,8 @@ class Trainer:
     tally: Tally = field(default_factory=Tally)
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
-    best: float = math.inf  # least validation error@1, in percent
-    pending: list[tuple[StepRecord, Tensor, float]] = field(default_factory=list)
+    best: float = math.inf  # least validation error@1, in percent; of text, least loss
+    pending: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
 
     def run(self) -> None:
         """Train from where the folder stands to the last epoch."""
@@ -93,18 +97,45 @@ class Trainer:
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
         with self.progress:
             self.progress.say(opening(self.experiment))
+            self._tell_partition()
             for epoch in range(self.epoch, config.epochs):
                 self._train_epoch(epoch)
                 self._end_epoch()
 
+    def _tell_partition(self) -> None:
+        """Say and write how many samples of each class each worker has, where these are fixed."""
+        parts, dataset = self.experiment.parts, self.experiment.dataset
+        if parts is None or isinstance(dataset, Text) or self.experiment.simulator.steps:
+            return
+        table = by_class(parts, dataset.train.labels, dataset.num_classes)
+        self.progress.say(table_of_classes(table))
+        self.folder.add_partition(
+            [
+                {"worker": worker, "class": label, "samples": samples}
+                for worker, row in enumerate(table.tolist())
+                for label, samples in enumerate(row)
+            ]
+        )
+
     def _train_epoch(self, epoch: int) -> None:
         for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
             record = self.experiment.simulator.step(x, y, epoch)
-            self.pending.append((record, wrong(record.output, y), time.perf_counter() - self.began))
+            missed = self._missed(record, y)
+            seconds = time.perf_counter() - self.began
+            self.pending.append((record.without_output(), missed, y.numel(), seconds))
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
         self._write_steps()
+
+    def _missed(self, record: StepRecord, y: Tensor) -> Tensor:
+        """Return how many of all processes' targets are missed, [2] as `wrong` does."""
+        simulator = self.experiment.simulator
+        own = wrong(record.output, simulator.own_part(y))
+        if simulator.alone:
+            return own
+        hosted = len(simulator.draw.workers)  # rows [L, 2], of which one has the count
+        return simulator.transport.rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
 
     def _timed(self, batches: Any) -> Any:
         """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
@@ -135,33 +166,61 @@ class Trainer:
     def _end_epoch(self) -> None:
         experiment, tally = self.experiment, self.tally
         began = time.perf_counter()
-        model = experiment.simulator.evaluation_model(experiment.config.evaluate_buffers)
-        measured = evaluate(experiment, model)
+        measured = self._evaluated()
         tally.seconds += time.perf_counter() - began
         steps, workers = experiment.simulator.steps, experiment.config.workers
-        row = tally.epoch_row(self.epoch, steps, workers, measured)
+        spread = experiment.simulator.consensus_distance()
+        row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
+        experiment.simulator.results.append(told_by_first(_results(row)))
         self.folder.add_epoch(row)
-        self.progress.say(_line(row))
-        is_best = measured["error1"] < self.best
-        self.best = min(self.best, measured["error1"])
+        self.progress.say(_line(row, self.experiment.config.tokens))
+        score = measured["error1" if self.experiment.config.tokens is None else "loss"]
+        is_best = score < self.best
+        self.best = min(self.best, score)
         tally.next_epoch()
         self.epoch, self.batch = self.epoch + 1, 0
         self._save(is_best)
 
+    def _evaluated(self) -> dict[str, float]:
+        """Return the measures of the averaged model, or the mean of those of all workers' own."""
+        experiment, whose = self.experiment, self.experiment.config.evaluate
+        if whose == "average":
+            return evaluate(experiment, self._averaged())
+        each = evaluate_workers(experiment)
+        rows = [
+            {"epoch": self.epoch, "worker": worker, **{f"val_{k}": v for k, v in one.items()}}
+            for worker, one in enumerate(each)
+        ]
+        self.folder.add_workers(rows)
+        if whose == "both":
+            return evaluate(experiment, self._averaged())
+        return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
+
+    def _averaged(self) -> nn.Module:
+        config = self.experiment.config
+        model = self.experiment.simulator.evaluation_model(config.evaluate_buffers)
+        if config.recalibrate_bn:
+            recalibrate_(self.experiment, model, config.recalibrate_bn)
+        return model
+
     def _write_steps(self) -> None:
         """Read the pending records, which waits for the device, and write their rows."""
-        for record, missed, seconds in self.pending:
+        for record, missed, guessed, seconds in self.pending:
             if not record.losses.isfinite().all():
                 raise self._diverged(record, "loss", record.losses)
             for m in record.segments:
                 if not m.said.isfinite().all():
                     raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
-            self.folder.add_step(self.tally.add(record, missed, seconds))
+            self.folder.add_step(self.tally.add(record, missed, guessed, seconds))
         if self.experiment.config.log_layers:
-            self.folder.add_layers([row for r, _, _ in self.pending for row in layer_rows(r)])
+            self.folder.add_layers([row for r, *_ in self.pending for row in layer_rows(r)])
         if self.pending:
             sent = self.tally.payload_bytes // self.experiment.config.workers
-            self.progress.show(self.pending[-1][0].loss, self.tally.train_error1, sent)
+            loss, tokens = self.pending[-1][0].loss, self.experiment.config.tokens
+            error = (
+                f"error {self.tally.train_error1:.1f} %" if tokens is None else told(loss, tokens)
+            )
+            self.progress.show(loss, error, sent)
         self.pending = []
         self.folder.flush_steps()
 
@@ -183,7 +242,7 @@ class Trainer:
         simulator, config = self.experiment.simulator, self.experiment.config
         state = {
             "config": config.plain(),
-            "model": simulator.evaluation_model(config.evaluate_buffers).state_dict(),
+            "model": self._averaged().state_dict(),
             "simulator": simulator.state_dict(),
             "epoch": self.epoch,
             "batch": self.batch,
@@ -203,12 +262,20 @@ class Trainer:
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _results(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a regime may ask of an epoch."""
+    return {key: float(value) for key, value in row.items() if key.startswith(("train_", "val_"))}
+
+
+def _line(row: Mapping[str, Any], tokens: str | None) -> str:
     ratio = row["dense_bytes"] / row["payload_bytes"]
+    error = (
+        f"error@1 {row['val_error1']:.2f} %" if tokens is None else told(row["val_loss"], tokens)
+    )
     return (
         f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
-        f"val error@1 {row['val_error1']:.2f} %, sent 1/{ratio:.1f} of dense so far"
+        f"val {error}, sent 1/{ratio:.1f} of dense so far"
     )
 
 
@@ -218,6 +285,10 @@ def _due(step: int, every: int) -> bool:
 
 def _config(given: Mapping[str, Any]) -> Config:
     asked = Config.of(given)
+    again = restarted(asked)
+    if again is not None and asked.resume is None:
+        asked = dataclasses.replace(asked, resume=again, overwrite=False)
+        given = {**given, "overwrite": False}
     if asked.resume is None:
         return asked
     folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume

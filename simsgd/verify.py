@@ -67,6 +67,9 @@ def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
     """
     require(config.resume is None, "resume", str(config.resume), "has no place in verify")
     experiment = Experiment.of(config)
+    spans, rule = experiment.simulator.exchange.between_processes, "runs in one process only"
+    name = "downlink" if config.downlink else "algorithm"
+    require(spans, name, getattr(config, name), rule, "there is no real side to hold it to")
     return experiment.config, TorchWorker if is_plain(experiment, steps) else OwnWorker
 
 
@@ -81,7 +84,7 @@ def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
         step = worker.step(x, y, epoch)
         if simulation is not None:
-            put(simulation.held_to(worker, step, x, y, epoch))
+            put(simulation.held_to(step, x, y, epoch))
 
 
 class Simulation:
@@ -97,12 +100,14 @@ class Simulation:
         self.flip: Flip | None = None  # the first
 
     def held_to(
-        self, worker: Worker, real: RealStep, x: Tensor, y: Tensor, epoch: int
+        self, real: RealStep, x: Tensor, y: Tensor, epoch: int
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Simulate the step that `real` was, and return the rows of verify.csv and steps.csv."""
         began = time.perf_counter()
         record = self.experiment.simulator.step(x, y, epoch)
-        logged = self.tally.add(record, wrong(record.output, y), time.perf_counter() - began)
+        logged = self.tally.add(
+            record, wrong(record.output, y), y.numel(), time.perf_counter() - began
+        )
         if self.flip is None and real.weighed is not None:
             self.flip = first_flip(record.step, self.channel.heard, real.heard)
         self.channel.heard.clear()
@@ -115,7 +120,9 @@ class Simulation:
             "step": record.step,
             "loss": record.loss,
             "real_loss": float(real.losses.mean()),
-            "parameter_difference": difference(self.experiment.model, worker.experiment.model),
+            "parameter_difference": difference(
+                self.experiment.simulator.parameters(), real.parameters
+            ),
             "loss_difference": _apart(record.losses, real.losses),
             "ledger_bytes": int(weighed.sum()),
             "sent_bytes": int(sent.sum()),
@@ -126,15 +133,15 @@ class Simulation:
         return compared, logged
 
 
-def difference(model: torch.nn.Module, other: torch.nn.Module) -> float:
-    """Return the largest relative difference between two models' parameters.
+def difference(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """Return the largest relative difference between parameters, {name: tensor} of one shape.
 
     It is a tensor's largest difference over its largest magnitude, or over a thousandth of the
     model's largest if that is more.
     """
-    pairs = list(zip(model.parameters(), other.parameters(), strict=True))
-    sizes = torch.stack([p.detach().abs().max() for p, _ in pairs])
-    apart = torch.stack([(p - q).detach().abs().max() for p, q in pairs])
+    assert own.keys() == other.keys()
+    sizes = torch.stack([p.abs().max() for p in own.values()])
+    apart = torch.stack([(p - other[name]).abs().max() for name, p in own.items()])
     return float((apart / sizes.clamp(min=float(sizes.max()) * _SMALL)).max())
 
 

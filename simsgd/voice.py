@@ -1,4 +1,4 @@
-"""How the workers speak of one segment: its compressor, and what it and the memory hold.
+"""How the workers speak of one segment: its compressor, and what it, memory and exchange hold.
 
 Letters: L workers hosted here, n elements of one segment.
 """
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .compressors import Compressor
 from .compressors.dense import NoCompression
+from .exchange import AllReduce, Exchange
 from .gradients.contract import Tensors
 from .layout import Segment
 from .memory import Memory
@@ -27,11 +28,18 @@ class Voice:
     """
 
     def __init__(
-        self, segment: Segment, like: Tensor, memory: Memory, dtype: torch.dtype | None = None
+        self,
+        segment: Segment,
+        like: Tensor,
+        memory: Memory,
+        exchange: Exchange | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.segment = segment
-        self.like = like  # [L, n]
+        self.like = like  # [L, n]; the parameters, where workers have their own
         self.memory = memory
+        self.exchange = exchange or AllReduce()
+        self.exchanged: State = self.exchange.init(like, segment)
         self.remembered: State = memory.init(like, segment.dense)
         self.compressor: Compressor = NoCompression()
         self.state: State = {}
@@ -57,8 +65,8 @@ class Voice:
             self.compressor = compressor.fitted(self.segment.shape)
             self.state = self.compressor.init(self.like)
 
-    def told(self, gradient: Tensor, squares: Tensors | None) -> State:
-        """Return the compressor's state with what it wants to know of this step.
+    def tell(self, gradient: Tensor, squares: Tensors | None) -> None:
+        """Put into the compressor's state what it wants to know of this step.
 
         `gradient` is this segment's, [L, n], and `squares` of all parameters, {name: [L, *shape]}.
         """
@@ -67,7 +75,6 @@ class Voice:
         if self.compressor.needs_squares and squares is not None:
             parts = [squares[name].reshape(len(gradient), -1) for name in self.segment.parameters]
             self.state["squares"] = torch.cat(parts, dim=1)
-        return self.state
 
     def forget(self) -> None:
         """Drop what was told of the step that ends."""
@@ -79,33 +86,36 @@ class Voice:
 
         `rows` returns [W, ...] for [L, ...], where other processes host the other workers.
         """
+        states = self._states()
         if rows is None:
-            return {"memory": self.remembered, "compressor": self.state}
-        memory, compressor = self._of_each_worker()
+            return states
+        per_worker = self._of_each_worker()
         return {
-            "memory": _with_rows(self.remembered, memory, rows),
-            "compressor": _with_rows(self.state, compressor, rows),
+            place: _with_rows(state, per_worker[place], rows) for place, state in states.items()
         }
 
     def load_state_dict(self, state: dict[str, Any], hosted: slice | None = None) -> None:
         """Take over what `state_dict` returned, of the workers hosted here if not of all."""
-        if hosted is not None:
-            memory, compressor = self._of_each_worker()
-            state = {
-                "memory": _with_rows(state["memory"], memory, lambda all: all[hosted]),
-                "compressor": _with_rows(state["compressor"], compressor, lambda all: all[hosted]),
-            }
-        for own, loaded in ((self.remembered, state["memory"]), (self.state, state["compressor"])):
+        per_worker = self._of_each_worker()
+        for place, own in self._states().items():
+            loaded = state[place]
+            if hosted is not None:
+                loaded = _with_rows(loaded, per_worker[place], lambda all: all[hosted])
             for name, value in loaded.items():
-                place = own.get(name, self.like).device  # a counter may stay on the CPU
-                own[name] = value.to(place, copy=True)
+                device = own.get(name, self.like).device  # a counter may stay on the CPU
+                own[name] = value.to(device, copy=True)
 
-    def _of_each_worker(self) -> tuple[set[str], set[str]]:
-        """Return which tensors of memory and compressor have a row a worker: two have two rows."""
+    def _states(self) -> dict[str, State]:
+        return {"memory": self.remembered, "compressor": self.state, "exchange": self.exchanged}
+
+    def _of_each_worker(self) -> dict[str, set[str]]:
+        """Return which tensors of each state have a row a worker: two have two rows."""
         two = torch.empty(2, self.segment.n, dtype=self.like.dtype, device="meta")
         memory = self.memory.init(two, self.segment.dense)
         compressor = self.compressor.init(two) if self.state else {}
-        return _of_two_rows(memory), _of_two_rows(compressor)
+        exchange = self.exchange.init(two, self.segment)
+        states = {"memory": memory, "compressor": compressor, "exchange": exchange}
+        return {place: _of_two_rows(state) for place, state in states.items()}
 
 
 def _of_two_rows(state: State) -> set[str]:
@@ -116,10 +126,10 @@ def _with_rows(state: State, names: set[str], rows: Rows) -> State:
     return {name: rows(value) if name in names else value for name, value in state.items()}
 
 
-def memory_shapes(voices: dict[str, Any]) -> dict[str, torch.Size]:
-    """Return the shapes of what the memories hold, of `{segment: state_dict}`."""
+def shapes(voices: dict[str, Any], place: str) -> dict[str, torch.Size]:
+    """Return the shapes of what memories or exchanges hold, of `{segment: state_dict}`."""
     return {
         f"{segment}/{name}": value.shape
         for segment, state in voices.items()
-        for name, value in state["memory"].items()
+        for name, value in state[place].items()
     }

@@ -6,7 +6,7 @@ from simsgd.compressors.dense import NoCompression
 from simsgd.compressors.sign import Sign
 from simsgd.compressors.sparsify import TopK
 from simsgd.draw import Draw
-from simsgd.exchange import AllReduce
+from simsgd.exchange import AllReduce, Speech
 from simsgd.layout import Segment
 from simsgd.ledger import Ledger
 from simsgd.memory import LocalMomentum
@@ -26,7 +26,7 @@ def exchange(how, said, compressor, dense=False):
     channel = Channel(InProcess(), Ledger(workers), Wire())
     draw = Draw(0, torch.arange(workers)).at(0, "s")
     state = compressor.init(said)
-    message, heard = how.gradients(said, compressor, state, draw, segment, channel)
+    message, heard = how.gradients(said, Speech(compressor, state, draw, segment, channel))
     return message, heard, channel.ledger
 
 

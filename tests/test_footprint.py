@@ -51,7 +51,7 @@ def test_the_parts_that_last_are_what_their_shapes_say():
     told = footprint(**MLP, prune=0.9).lasting
     assert part(told, "gradients of 4 workers") == 4 * P * 4
     weights = P - 42
-    assert part(told, "memory and compressor") == 4 * 4 * (2 * weights + 42)
+    assert part(told, "memory, compressor and exchange") == 4 * 4 * (2 * weights + 42)
     assert part(told, "parameters") == 4 * P * 3  # and momentum of the weight decay
     assert part(told, "data") == 1797 * (64 + 8)
 

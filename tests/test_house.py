@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parents[1] / "simsgd"
-ROOMS = [
-    "settings", "registry", "draw", "layout", "wire", "elias", "messages", "compressors",
-    "adapters", "memory", "ledger", "transport", "exchange", "gradients", "measures", "regime",
-    "config", "method", "voice", "optimizer", "record", "simulator", "ddp", "data", "catalog",
-    "files", "units", "tables", "run", "runlog", "experiment", "evaluation", "tally",
-    "environment", "interrupt", "peak", "progress", "elsewhere", "opening", "trainer", "processes",
-    "flips", "reality", "verdict", "verify", "labels", "ticks", "figure", "plots", "details",
-    "listing", "shapes", "sizing", "bill", "allocations", "footprint", "bench", "options",
-    "cli", "__main__",
-]  # fmt: skip
+ORDER = """
+    settings registry draw layout wire elias messages compressors adapters memory topology
+    ledger transport measures exchange gradients regularizers
+    regime recipe language config algorithm method voice
+    holding speaking optimizer record simulator consensus ddp data catalog
+    schedule files units tables
+    run runlog experiment evaluation tally environment interrupt peak progress elsewhere opening
+    trainer processes flips reality verdict verify labels ticks figure plots details listing
+    shapes sizing bill allocations footprint bench options cli __main__
+"""  # imports go from right to left
+ROOMS = ORDER.split()
 APART = {"__init__"}  # names its rooms lazily
 
 

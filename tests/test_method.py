@@ -1,8 +1,8 @@
 import pytest
 
-from simsgd.config import Recipe
 from simsgd.memory import DGC, NoMemory, Residual
 from simsgd.method import Method, regime_of
+from simsgd.recipe import Recipe
 from simsgd.settings import SettingError
 
 MODEL = {0: {"optimizer": "SGD", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}, 5: {"lr": 0.01}}

@@ -22,7 +22,7 @@ from simsgd.compressors.lowrank import PowerSGD
 from simsgd.compressors.sign import Sign
 from simsgd.compressors.sparsify import TopK
 from simsgd.draw import Draw
-from simsgd.exchange import AllReduce
+from simsgd.exchange import AllReduce, Speech
 from simsgd.layout import Segment
 from simsgd.ledger import Ledger
 from simsgd.memory import Memory, NoMemory, Residual
@@ -50,7 +50,7 @@ def exchange(
     segment = Segment("s", ("s",), (torch.Size([n]),), dense=False)
     channel = Channel(InProcess(), Ledger(workers), wire or Wire())
     draw = Draw(0, torch.arange(workers)).at(step, "s")
-    return AllReduce(**how).gradients(said, compressor, state, draw, segment, channel)
+    return AllReduce(**how).gradients(said, Speech(compressor, state, draw, segment, channel))
 
 
 def run(case: Case, compressor: PowerSGD, memory: Memory, inputs: Tensor) -> Iterator[Step]:

@@ -4,7 +4,7 @@ import torch
 from simsgd.compressors.contract import converse
 from simsgd.compressors.lowrank import PowerSGD, orthonormal
 from simsgd.draw import Draw
-from simsgd.exchange import AllReduce
+from simsgd.exchange import AllReduce, Speech
 from simsgd.layout import Segment
 from simsgd.ledger import Ledger
 from simsgd.memory import Residual
@@ -52,7 +52,7 @@ class Job:
         draw = draw_of(range(self.workers), self.steps)
         self.steps += 1
         return (exchange or AllReduce()).gradients(
-            said, self.compressor, self.state, draw, self.segment, self.channel
+            said, Speech(self.compressor, self.state, draw, self.segment, self.channel)
         )
 
     def payload(self):

@@ -91,6 +91,22 @@ MATRIX = [
 ]
 
 
+ALGORITHMS = [
+    {"algorithm": "dpsgd"},
+    {"algorithm": "dpsgd", "topology": "one-peer", "compressor": "qsgd:63"},
+    {"algorithm": "choco", "compressor": "topk:0.1", "consensus_stepsize": 0.2},
+    {"algorithm": "choco", "compressor": "threshold:0.01", "consensus_stepsize": 0.2},
+    {"algorithm": "choco", "compressor": "sign", "topology": "star"},
+    {"algorithm": "dcd", "compressor": "qsgd:63"},
+    {"algorithm": "ecd", "compressor": "qsgd:127", "topology": "complete"},
+    {"algorithm": "deepsqueeze", "compressor": "topk:0.5", "consensus_stepsize": 0.2},
+    {"algorithm": "local", "local_steps": 3},
+    {"algorithm": "local", "local_steps": 2, "compressor": "topk:0.1"},
+    {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5, "compressor": "qsgd:63"},
+    {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
+]
+
+
 def assert_real(rows, steps=10):
     assert len(rows) == steps
     assert max(row["parameter_difference"] for row in rows) < 1e-10
@@ -98,6 +114,21 @@ def assert_real(rows, steps=10):
     assert [row["sent_bytes"] for row in rows] == [row["ledger_bytes"] for row in rows]
     assert all(row["bytes_agree"] for row in rows)
     assert rows[-1]["flipped_worker"] == -1
+
+
+@distributed
+@pytest.mark.parametrize("settings", ALGORITHMS, ids=str)
+def test_workers_with_models_of_their_own_are_real_ranks(four, files, settings):
+    rows, plain = four(verified, 10, recipe(files, **settings))
+    assert not plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize("algorithm", ["async", "butterfly"])
+def test_what_needs_one_process_is_told_so(files, algorithm):
+    with pytest.raises(SettingError, match="algorithm runs in one process only"):
+        verify(steps=1, **recipe(files, algorithm=algorithm))
 
 
 @distributed
@@ -270,9 +301,10 @@ def test_the_difference_is_that_of_the_worst_tensor():
         torch.nn.init.constant_(model.weight, 4.0)
         torch.nn.init.constant_(model.bias, 1e-9)
     models[1].weight.data[0, 0] += 0.004
-    assert difference(*models) == pytest.approx(0.001)
+    parameters = [{n: p.detach() for n, p in m.named_parameters()} for m in models]
+    assert difference(*parameters) == pytest.approx(0.001)
     models[1].bias.data += 1e-4  # of next to nothing: held against 4 / 1000
-    assert difference(*models) == pytest.approx(0.025)
+    assert difference(*parameters) == pytest.approx(0.025)
 
 
 def row(step, **changed):

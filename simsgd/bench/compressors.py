@@ -18,7 +18,7 @@ from ..bill import columns
 from ..compressors import composed
 from ..draw import Draw
 from ..environment import environment
-from ..exchange import AllReduce
+from ..exchange import AllReduce, Speech
 from ..experiment import device_of
 from ..layout import Segment
 from ..ledger import Ledger
@@ -137,7 +137,7 @@ def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
     def speak() -> None:
         for (part, own), state in zip(parts, states, strict=True):
             draw = Draw(0, own).at(0, segment.name)
-            exchange.gradients(part, compressor, state, draw, segment, channel)
+            exchange.gradients(part, Speech(compressor, state, draw, segment, channel))
         channel.ledger.transfers.clear()
 
     return speak

@@ -53,14 +53,15 @@ def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: Any)
 
 @main.command("list")
 @click.argument("kind")
-def list_names(kind: str) -> None:
+@click.option("--workers", type=int, help="Of topologies: those of W workers, measured.")
+def list_names(kind: str, workers: int | None) -> None:
     """List what can be chosen by name.
 
-    KIND is models, regimes, datasets, compressors, memories or engines.
+    KIND is models, regimes, datasets, compressors, memories, algorithms, topologies or engines.
     """
     from ..listing import listing
 
-    entries = listing(kind)
+    entries = listing(kind, workers)
     width = max(len(name) for name, _ in entries)
     for name, meaning in entries:
         for line in meaning.splitlines():

@@ -9,6 +9,39 @@ import click
 from .group import main
 
 
+@main.command("tune-consensus")
+@click.option("--workers", default=16, show_default=True, metavar="W")
+@click.option("--topology", "graph", default="ring", show_default=True, metavar="NAME|FILE")
+@click.option("--compressor", default="topk:0.01", show_default=True, metavar="SPEC")
+@click.option(
+    "--algorithm", default="choco", show_default=True, help="choco or deepsqueeze.", metavar="NAME"
+)
+@click.option("--elements", default=1000, show_default=True, help="Numbers of each worker.")
+@click.option("--rounds", default=300, show_default=True, help="Rounds of gossip.")
+@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Figure to write: .png, .svg or .pdf.",
+)
+def tune_consensus(output: Path | None, **options: Any) -> None:
+    """Find the consensus step size by gossip alone, without training.
+
+    Workers begin at random numbers; what is told is the factor by which their consensus distance
+    falls in a round.
+    """
+    from ..consensus import tune
+
+    found = tune(**options)
+    click.echo(found.summary())
+    if output is not None:
+        from ..plots import save
+
+        save(found.plot(), output)
+        click.echo(output)
+
+
 @main.group()
 def bench() -> None:
     """Measure how fast things run on this machine."""
@@ -134,3 +167,15 @@ def bench_scaling(
     _reported(measured, told(measured), file)
     if plot is not None:
         draw_scaling(measured["rows"], plot)
+
+
+@bench.command("data")
+@_quick
+@_device
+@_json
+def bench_data(quick: bool, device: str, file: TextIO | None) -> None:
+    """Time the data of a batch beside its training step."""
+    from ..bench.data import measure, told
+
+    measured = measure(quick, device)
+    _reported(measured, told(measured), file)

@@ -16,7 +16,8 @@ from .group import main
     multiple=True,
     default=["val_error1"],
     show_default=True,
-    help="Column of epochs.csv, or of steps.csv where x is step; one panel for each.",
+    help="Column of epochs.csv (or val_perplexity, of text), or of steps.csv where x is step; one "
+    "panel for each.",
 )
 @click.option(
     "-o",

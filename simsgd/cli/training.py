@@ -50,14 +50,15 @@ def verify(quiet: bool, **options: Any) -> int:
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
-def evaluate(checkpoint: Path, **options: Any) -> None:
-    """Print a checkpoint's loss and errors.
+@click.option("--part", type=click.Choice(["val", "test"]), default="val", help="Of a text.")
+def evaluate(checkpoint: Path, part: str, **options: Any) -> None:
+    """Print a checkpoint's loss and errors, or perplexity on text.
 
     CHECKPOINT is a file, or a run's folder, which means its last.pt.
     """
     from ..evaluation import evaluate_checkpoint
 
-    measured = evaluate_checkpoint(checkpoint, given(options))
-    click.echo(f"validation loss     {measured['loss']:.4f}")
-    click.echo(f"validation error@1  {measured['error1']:.2f} %")
-    click.echo(f"validation error@5  {measured['error5']:.2f} %")
+    facts = evaluate_checkpoint(checkpoint, given(options), part)
+    width = max(len(what) for what, _ in facts)
+    for what, value in facts:
+        click.echo(f"{what:<{width}}  {value}")

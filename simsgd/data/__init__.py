@@ -1,19 +1,41 @@
 """Data sets by name.
 
-A split is held whole, as one uint8 tensor. Some sets are embedded and need no network; the others
-are read from files.
+A split of images is held whole, as one uint8 tensor, but for ImageNet's, which is streamed, and a
+text as one stream of numbers. Some sets are embedded and need no network; the others are read from
+files.
 """
 
 from pathlib import Path
 
 from ..settings import unknown
-from .contract import Dataset, Split
+from .contract import Dataset, Samples, Split
 from .downloaded import DOWNLOADED, from_files
 from .embedded import EMBEDDED
 from .folder import image_folder
+from .imagenet import imagenet
 from .order import epoch_order, worker_batches
+from .partition import epoch_index, parted
+from .streams import Streams, in_order
+from .svmlight import libsvm
+from .text import ABOUT, Text, is_text, load_text
 
-__all__ = ["Dataset", "Split", "about", "epoch_order", "load", "names", "worker_batches"]
+__all__ = [
+    "Dataset",
+    "Samples",
+    "Split",
+    "Streams",
+    "Text",
+    "about",
+    "epoch_index",
+    "epoch_order",
+    "in_order",
+    "is_text",
+    "load",
+    "load_text",
+    "names",
+    "parted",
+    "worker_batches",
+]
 
 
 def names() -> list[str]:
@@ -30,12 +52,17 @@ def about() -> dict[str, str]:
         "cifar100": "60,000 photographs, 3x32x32, 100 classes; from --data-dir",
         "mnist": "70,000 handwritten digits, 1x28x28, 10 classes; from --data-dir",
         "fashion-mnist": "70,000 pictures of clothes, 1x28x28, 10 classes; from --data-dir",
+        "svhn": "99,289 house numbers, 3x32x32, 10 classes; from --data-dir",
+        "stl10": "13,000 labelled photographs, 3x96x96, 10 classes; from --data-dir",
+        "imagenet": "1,331,167 photographs, cut to 3x224x224, 1,000 classes; from --data-dir",
+        "libsvm:PATH": "features in LIBSVM's format in PATH, and in PATH.t for validation",
         "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
+        **ABOUT,
     }
 
 
 def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:
-    """Return a data set.
+    """Return a data set of images; `load_text` returns those of text.
 
     Raises `SettingError` for an unknown name, and for files that are missing or damaged: it says
     which, and where they must lie.
@@ -43,6 +70,10 @@ def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Da
     kind, colon, path = name.partition(":")
     if kind == "imagefolder":
         return image_folder(name, path, data_dir)
+    if kind == "libsvm":
+        return libsvm(name, path, data_dir)
+    if name == "imagenet":
+        return imagenet(name, data_dir)
     if colon or (name not in EMBEDDED and name not in DOWNLOADED):
         raise unknown("dataset", name, names())
     if name in EMBEDDED:

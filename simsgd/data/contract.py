@@ -1,17 +1,43 @@
 """What a data set is.
 
-Letters: N images of C channels, H x W pixels.
+Letters: N samples, B of a batch; images of C channels, H x W pixels, or F features.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+Numbers = Callable[[Tensor], Tensor]  # of samples [B], four numbers in [0, 1) each: [B, 4]
+
+
+class Samples(Protocol):
+    """The samples of a split, wherever they are held."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Return the classes of all samples, int64 [N]."""
+
+    def __len__(self) -> int:
+        """Return how many there are, N."""
+
+    def to(self, device: torch.device | str) -> "Samples":
+        """Return the split with what it holds on a device."""
+
+    def batches(
+        self, indices: Iterable[Tensor], numbers: Numbers | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return samples and labels [B] at each of `indices` [B].
+
+        `numbers` are for what the set itself draws in training; without them it draws nothing.
+        """
+
 
 @dataclass(frozen=True)
 class Split:
-    """Images and their labels."""
+    """Images and their labels, held whole."""
 
     images: Tensor  # uint8 [N, C, H, W]
     labels: Tensor  # int64 [N]
@@ -28,16 +54,26 @@ class Split:
         index = index.to(self.labels.device)
         return self.images[index].float().div_(255), self.labels[index]
 
+    def batches(
+        self, indices: Iterable[Tensor], numbers: Numbers | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return images and labels as `batch` does, for each of `indices`; nothing is drawn."""
+        return map(self.batch, indices)
+
 
 @dataclass(frozen=True)
 class Dataset:
     """A training and a validation split."""
 
     name: str
-    train: Split
-    val: Split
+    train: Samples
+    val: Samples
     num_classes: int
-    input_shape: tuple[int, ...]  # of one image: (C, H, W)
+    input_shape: tuple[int, ...]  # of one sample: (C, H, W) or (F,)
+    mean: tuple[float, ...] = ()  # of each channel's pixels in [0, 1]; (): no images
+    std: tuple[float, ...] = ()
+    mirrors: bool = False  # whether a mirrored image is as good as the image
+    cropped: bool = False  # whether the set itself cuts images to size, as it reads them
 
 
 def line(wrong: Exception) -> str:

@@ -10,13 +10,18 @@ import torch
 
 from ..settings import SettingError
 from .contract import Dataset, Split, line
+from .statistics import described
 
 DOWNLOADED = {  # name of the class in torchvision.datasets
     "cifar10": "CIFAR10",
     "cifar100": "CIFAR100",
     "mnist": "MNIST",
     "fashion-mnist": "FashionMNIST",
+    "svhn": "SVHN",
+    "stl10": "STL10",
 }
+_CLASSES = {"cifar100": 100}  # of all others 10
+_BY_SPLIT = ("svhn", "stl10")  # whose class asks for a split by name
 
 
 def from_files(name: str, data_dir: Path, download: bool) -> Dataset:
@@ -30,25 +35,31 @@ def from_files(name: str, data_dir: Path, download: bool) -> Dataset:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy 2.4.0 to 2.4.4 warn of CIFAR's old pickles
-            read = [
-                source(data_dir, train=True, download=download),
-                source(data_dir, train=False),
-            ]
-            train, val = (_split(part) for part in read)
-        num_classes = len(read[0].classes)
+            train, val = (_split(part) for part in _read(name, source, data_dir, download))
+        num_classes = _CLASSES.get(name, 10)
         for split in (train, val):
             assert len(split.images) == len(split.labels) > 0, "images and labels differ in number"
             assert int(split.labels.max()) < num_classes, "a label is out of range"
     except Exception as wrong:  # a damaged file makes torchvision's readers raise all sorts
         raise _unreadable(name, folder, files, download, wrong) from wrong
-    return Dataset(name, train, val, num_classes, tuple(train.images.shape[1:]))
+    return described(name, train, val, num_classes)
+
+
+def _read(name: str, source: Any, data_dir: Path, download: bool) -> list[Any]:
+    """Return the training and the test part, as torchvision reads them."""
+    if name in _BY_SPLIT:
+        return [source(data_dir, split=split, download=download) for split in ("train", "test")]
+    return [source(data_dir, train=True, download=download), source(data_dir, train=False)]
 
 
 def _expected(source: Any, data_dir: Path) -> tuple[Path, list[str]]:
     """Return the folder in which torchvision looks for a set, and its files' names."""
-    if hasattr(source, "base_folder"):  # CIFAR
+    if hasattr(source, "base_folder"):  # CIFAR, STL
         files = [file for file, _ in [*source.train_list, *source.test_list]]
-        return data_dir / source.base_folder, [*files, source.meta["filename"]]
+        meta = [source.meta["filename"]] if hasattr(source, "meta") else []
+        return data_dir / source.base_folder, [*files, *meta]
+    if hasattr(source, "split_list"):  # SVHN
+        return data_dir, [source.split_list[split][1] for split in ("train", "test")]
     files = [Path(address).stem for address, _ in source.resources]
     return data_dir / source.__name__ / "raw", files
 
@@ -66,9 +77,13 @@ def _unpack(name: str, folder: Path, files: list[str]) -> None:
 
 
 def _split(part: Any) -> Split:
-    images = torch.as_tensor(part.data)  # [N, H, W] or [N, H, W, C]
-    images = images.permute(0, 3, 1, 2) if images.ndim == 4 else images[:, None]
-    return Split(images.contiguous(), torch.as_tensor(part.targets, dtype=torch.int64))
+    images = torch.as_tensor(part.data)  # [N, H, W], [N, H, W, C] or [N, C, H, W]
+    if images.ndim == 3:
+        images = images[:, None]
+    elif hasattr(part, "targets"):
+        images = images.permute(0, 3, 1, 2)
+    labels = part.targets if hasattr(part, "targets") else part.labels
+    return Split(images.contiguous(), torch.as_tensor(labels, dtype=torch.int64))
 
 
 def _unreadable(

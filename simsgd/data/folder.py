@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..settings import SettingError, require
 from .contract import Dataset, Split, line
+from .statistics import described
 
 
 def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
@@ -31,7 +32,7 @@ def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
     require(not differ, "dataset", name, rule, layout)
     first = _image(name, train.samples[0][0])
     splits = [_read(name, part.samples, tuple(first.shape[1:])) for part in (train, val)]
-    return Dataset(name, splits[0], splits[1], len(train.classes), tuple(first.shape))
+    return described(name, splits[0], splits[1], len(train.classes))
 
 
 def _read(name: str, samples: list[tuple[str, int]], size: tuple[int, ...]) -> Split:

@@ -5,76 +5,108 @@ Letters: L workers hosted here, n elements of one segment, m of one message.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..compressors import Compressor, Conversation
+from ..compressors import Compressor, Conversation, composed
 from ..compressors.contract import Answer, converse
-from ..draw import Draw
 from ..layout import Segment
-from ..messages import Message, SharedSparse, Sparse, State
+from ..messages import Dense, Message, SharedSparse, Sparse, State
 from ..registry import register
 from ..settings import AGGREGATES, require
-from ..transport import Channel
-from .contract import Exchange
+from .contract import GradientExchange, Speech
 
 
-@register("exchange", "allreduce")
+@register("algorithm", "allreduce")
 @dataclass(frozen=True)
-class AllReduce(Exchange):
+class AllReduce(GradientExchange):
     """Synchronous data-parallel SGD: parameters are shared, compressed gradients are aggregated.
 
     With `aggregate=vote` all hear the sign of the sum of signs, +1 where the votes are equal. What
     is exempt from compression is averaged all the same.
+
+    With `downlink` a server gathers what all say, and its answer v = mean + e is compressed too,
+    with a memory e = v - C(v) of its own: DoubleSqueeze.
     Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication
-    Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291.
+    Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291;
+    Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze: Parallel Stochastic Gradient Descent with
+    Double-pass Error-Compensated Compression", ICML 2019, https://arxiv.org/abs/1905.05957.
     """
 
     aggregate: str = "mean"  # mean, or vote: the sign of the sum of signs
+    downlink: str = ""  # the server's compressor; nothing: no server
     parameters_per_worker = False
 
     def __post_init__(self) -> None:
         known = f"must be one of {', '.join(AGGREGATES)}"
         require(self.aggregate in AGGREGATES, "aggregate", self.aggregate, known)
+        both = self.aggregate == "vote" and self.downlink != ""
+        require(not both, "downlink", self.downlink, "has no effect on a vote, which is one bit")
+        if self.downlink:
+            talks = isinstance(composed(self.downlink), Conversation)
+            rule = "talks with all workers, which a server's answer does not"
+            require(not talks, "downlink", self.downlink, rule)
+
+    @property
+    def between_processes(self) -> bool:
+        """Not with `downlink`: the server is in this one."""
+        return not self.downlink
+
+    def init(self, x: Tensor, segment: Segment) -> State:
+        """Return the server's residual and its compressor's state, [1, n]; none without one."""
+        if not self.downlink or segment.dense:
+            return {}
+        answer = self._answers(segment).init(x[:1])
+        return {"residual": torch.zeros_like(x[:1]), **{_DOWN + k: v for k, v in answer.items()}}
+
+    def _answers(self, segment: Segment) -> Compressor:
+        return composed(self.downlink).fitted(segment.shape)
 
     def gradients(
-        self,
-        said: Tensor,
-        compressor: Compressor,
-        state: State,
-        draw: Draw,
-        segment: Segment,
-        channel: Channel,
+        self, said: Tensor, speech: Speech, own: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages and their mean or the vote, [n]."""
+        compressor, segment, channel = speech.compressor, speech.segment, speech.channel
         votes = self.aggregate == "vote" and not segment.dense
         if isinstance(compressor, Conversation):
             require(not votes, "aggregate", "vote", "has no meaning for a conversation", _FIX)
-            return _talked(compressor, said, state, draw, segment, channel)
-        question = compressor.ask(said)
-        if question is not None:
-            state["shared"] = channel.largest(question, segment)
-        message = compressor.compress(said, state, draw)
-        if not votes:
-            return channel.mean(message, segment)
-        whole = not isinstance(message, Sparse | SharedSparse)
-        require(whole, "aggregate", "vote", "needs a vote on every entry", _FIX)
-        return channel.vote(message, segment)
+            sent, heard = _talked(compressor, said, speech)
+        else:
+            question = compressor.ask(said)
+            if question is not None:
+                speech.state["shared"] = channel.largest(question, segment)
+            message = compressor.compress(said, speech.state, speech.draw)
+            if votes:
+                whole = not isinstance(message, Sparse | SharedSparse)
+                require(whole, "aggregate", "vote", "needs a vote on every entry", _FIX)
+                return channel.vote(message, segment)
+            mean = channel.mean_at_server if self.downlink else channel.mean
+            sent, heard = mean(message, segment)
+        return sent, self._answered(heard, speech, own) if self.downlink else heard
+
+    def _answered(self, heard: Tensor, speech: Speech, own: State | None) -> Tensor:
+        """Return what the server's answer to all, `heard` [n], becomes on its way."""
+        if not own:
+            return speech.channel.answer(Dense.of(heard.unsqueeze(0)), speech.segment)[1]
+        state = {k.removeprefix(_DOWN): v for k, v in own.items() if k.startswith(_DOWN)}
+        said = own["residual"].add_(heard)  # [1, n]
+        message = self._answers(speech.segment).compress(said, state, speech.server)
+        sent, answer = speech.channel.answer(message, speech.segment)
+        answer = answer.clone()  # it may be the residual itself
+        sent.subtract_from_(own["residual"])
+        own.update({_DOWN + k: v for k, v in state.items()})
+        return answer
 
 
+_DOWN = "downlink "  # before the names of the server's compressor's state
 _FIX = "use a compressor that sends every entry, as sign does"
 
 
-def _talked(
-    compressor: Conversation,
-    said: Tensor,
-    state: State,
-    draw: Draw,
-    segment: Segment,
-    channel: Channel,
-) -> tuple[Message, Tensor]:
+def _talked(compressor: Conversation, said: Tensor, speech: Speech) -> tuple[Message, Tensor]:
     def carry(message: Message) -> Answer:
-        sent, mean = channel.mean(message, segment)
+        sent, mean = speech.channel.mean(message, speech.segment)
         return sent, mean.unsqueeze(0)  # [1, m]
 
-    message, heard = converse(compressor.rounds(said, state, draw), carry)
+    rounds = compressor.rounds(said, speech.state, speech.draw)
+    message, heard = converse(rounds, carry)
     return message, heard.squeeze(0)

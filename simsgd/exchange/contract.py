@@ -1,9 +1,10 @@
 """The contract of an exchange, a conversation between workers.
 
-Letters: L workers hosted here, n elements of one segment.
+Letters: W workers, L hosted here, n elements of one segment.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -11,27 +12,110 @@ from torch import Tensor
 from ..compressors import Compressor
 from ..draw import Draw
 from ..layout import Segment
+from ..measures import squared_norms
+from ..memory import Memory, NoMemory
 from ..messages import Message, State
+from ..settings import require
 from ..transport import Channel
 
 
+@dataclass(frozen=True)
+class Speech:
+    """How one segment is spoken of in one step."""
+
+    compressor: Compressor
+    state: State  # the compressor's
+    draw: Draw  # at this step and segment
+    segment: Segment
+    channel: Channel
+    memory: Memory = field(default_factory=NoMemory)  # of what is not sent
+    remembered: State = field(default_factory=dict)  # the memory's
+    step: int = 0  # steps done before this one
+    epoch: int = 0
+    samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are, W."""
+        return self.channel.ledger.workers
+
+    @property
+    def server(self) -> Draw:
+        """The draws of a server, at this step and segment."""
+        return replace(self.draw, workers=self.draw.workers[:1]).shared()
+
+    def compressed(self, said: Tensor) -> Message:
+        """Return the message for a part of a model, [L, n], said to neighbours.
+
+        Raises `SettingError` for a compressor that asks all workers something first.
+        """
+        alone = self.compressor.ask(said) is None
+        fix = "use scales of each worker's own, or algorithm allreduce"
+        rule = "asks for the largest number of all workers, which are not heard here"
+        require(alone, "compressor", None, rule, fix)
+        if not self.compressor.needs_gradient or "gradient" in self.state:
+            return self.compressor.compress(said, self.state, self.draw)
+        self.state["gradient"] = said  # of a model all is new
+        message = self.compressor.compress(said, self.state, self.draw)
+        del self.state["gradient"]
+        return message
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a parameter exchange said of a segment, for the measures."""
+
+    said: Tensor  # [L, n]
+    norms: Tensor  # its squared norms when it was said, [L]
+    message: Message
+    left: State  # holds the residual, if one stays behind
+
+    @classmethod
+    def of(cls, said: Tensor, message: Message, left: State | None = None) -> "Spoken":
+        """Return what was said, before anything of it was taken away."""
+        return cls(said, squared_norms(said), message, left or {})
+
+
 class Exchange(ABC):
-    """Who hears what of what is said."""
+    """Who hears what of what is said. A frozen dataclass of settings; its state lives apart."""
 
     parameters_per_worker: ClassVar[bool]  # workers hold models of their own, [L, *shape]
+    remembers: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
+
+    @property
+    def between_processes(self) -> bool:
+        """Whether workers may live in several processes."""
+        return True
+
+    def init(self, x: Tensor, segment: Segment) -> State:
+        """Return the state before the first step of a segment whose parameters are `x` [L, n]."""
+        return {}
+
+
+class GradientExchange(Exchange):
+    """Workers say their gradients, before the optimizer's step."""
 
     @abstractmethod
     def gradients(
-        self,
-        said: Tensor,
-        compressor: Compressor,
-        state: State,
-        draw: Draw,
-        segment: Segment,
-        channel: Channel,
+        self, said: Tensor, speech: Speech, own: State | None = None
     ) -> tuple[Message, Tensor]:
-        """Exchange a segment before the optimizer's step.
+        """Exchange a segment; `said` [L, n] is what workers want to say, `own` is from `init`.
 
-        `said` [L, n] is what workers want to say and `state` the compressor's. Returns the message
-        as it arrived, for the memory, and what is heard, [n] where parameters are shared.
+        Returns the message as it arrived, for the memory, and what is heard: [n] where parameters
+        are shared, else [L, n].
+        """
+
+
+class ParameterExchange(Exchange):
+    """Workers step along their own gradients, and then speak of their models."""
+
+    parameters_per_worker = True
+    restarts: ClassVar[bool] = False  # the optimizers begin anew after each exchange
+    only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
+
+    @abstractmethod
+    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken | None:
+        """Exchange a segment's parameters `x` [L, n], which are changed in place.
+
+        `own` is the state from `init`. Returns None where nothing was said.
         """

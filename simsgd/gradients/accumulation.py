@@ -37,7 +37,7 @@ def accumulated(
         one = engine(params, before, batch, target, keys)
         if squares is not None:
             model, criterion = engine.model, engine.criterion
-            own = squares(model, criterion, params, before, batch, target, keys)
+            own = squares(model, criterion, params, before, batch, target, keys, engine.per_worker)
             one = replace(one, squares=own)
         if passes == 1:
             return one

@@ -28,6 +28,14 @@ _ORDER = {  # engines by device and by what the model is made of, the fastest fi
     ("other", "convolutions"): ("onepass", "vmap", "loop"),
     ("other", "recurrent layers"): ("loop",),
 }
+_ORDER_PER_WORKER = {  # the same, where each worker has parameters of its own
+    ("cpu", "matrices"): ("vmap", "loop"),
+    ("cpu", "convolutions"): ("loop",),
+    ("cpu", "recurrent layers"): ("loop",),
+    ("other", "matrices"): ("vmap", "loop"),
+    ("other", "convolutions"): ("vmap", "loop"),
+    ("other", "recurrent layers"): ("loop",),
+}
 _TRIED = 2  # workers on which it is tried whether vmap takes a model
 ENGINES: dict[str, Callable[..., GradientEngine]] = {
     "onepass": OnePass,
@@ -44,8 +52,14 @@ class Auto(GradientEngine):
     `chosen` is its name, once it was chosen, and `note` why those before it were not.
     """
 
-    def __init__(self, model: nn.Module, criterion: Criterion, chunk: int | str = "auto") -> None:
-        super().__init__(model, criterion, chunk)
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Criterion,
+        chunk: int | str = "auto",
+        per_worker: bool = False,
+    ) -> None:
+        super().__init__(model, criterion, chunk, per_worker)
         self.chosen = ""
         self.note = ""
         self._engine: GradientEngine | None = None
@@ -72,7 +86,7 @@ class Auto(GradientEngine):
         Raises `SettingError` if that is a loop although a chunk of workers was asked for.
         """
         why_not = []
-        for name in order(self.model, x.device.type):
+        for name in order(self.model, x.device.type, self.per_worker):
             engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
@@ -88,7 +102,7 @@ class Auto(GradientEngine):
 
     def made(self, name: str) -> GradientEngine:
         """Return another engine for the same model, with the same settings."""
-        engine = ENGINES[name](self.model, self.criterion, self.chunk)
+        engine = ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
         engine.amp = self.amp
         return engine
 
@@ -98,7 +112,7 @@ def engine_note(engine: GradientEngine) -> str:
     return f"; {engine.note}" if isinstance(engine, Auto) and engine.note else ""
 
 
-def order(model: nn.Module, device: str) -> tuple[str, ...]:
+def order(model: nn.Module, device: str, per_worker: bool = False) -> tuple[str, ...]:
     """Return the names of engines to try on a model, in order."""
     kind = "matrices"
     for module in model.modules():
@@ -106,7 +120,8 @@ def order(model: nn.Module, device: str) -> tuple[str, ...]:
             kind = "recurrent layers"
         elif isinstance(module, _ConvNd) and kind == "matrices":
             kind = "convolutions"
-    return _ORDER["cpu" if device == "cpu" else "other", kind]
+    table = _ORDER_PER_WORKER if per_worker else _ORDER
+    return table["cpu" if device == "cpu" else "other", kind]
 
 
 def try_out(
@@ -117,6 +132,8 @@ def try_out(
         engine.try_out(params, buffers, x, y, keys)
     elif isinstance(engine, Vmap):
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
+        if engine.per_worker:
+            params = {name: p[:_TRIED] for name, p in params.items()}
         try:
             engine(params, few, x[:_TRIED], y[:_TRIED], keys[:_TRIED])
         except SettingError as refused:

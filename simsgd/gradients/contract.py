@@ -16,6 +16,14 @@ Tensors = dict[str, Tensor]
 _SCALE = 1024.0  # of losses in float16, whose smallest number is 6e-8
 
 
+def carried(model: nn.Module) -> tuple[str, ...]:
+    """Return the buffers in which a model keeps a state of each sample for the next batch.
+
+    They are [b, ...] each, and the model says so in its attribute `carried`.
+    """
+    return tuple(getattr(model, "carried", ()))
+
+
 class Declined(Exception):
     """What an engine raises rather than return a wrong gradient; its text is the reason."""
 
@@ -35,19 +43,27 @@ class Gradients:
 
 
 class GradientEngine(ABC):
-    """Computes the gradient of each worker's mean loss at shared parameters.
+    """Computes the gradient of each worker's mean loss.
 
-    `chunk` is how many workers go through the model at a time, a number or "auto". `amp`, to be set
-    before the first call, is the dtype that `torch.autocast` computes in where it can; gradients
-    have the parameters' dtype.
+    `chunk` is how many workers go through the model at a time, a number or "auto". Parameters are
+    shared by all workers, or with `per_worker` have a row for each. `amp`, to be set before the
+    first call, is the dtype that `torch.autocast` computes in where it can; gradients have the
+    parameters' dtype.
     """
 
     amp: torch.dtype | None = None
 
-    def __init__(self, model: nn.Module, criterion: Criterion, chunk: int | str = "auto") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Criterion,
+        chunk: int | str = "auto",
+        per_worker: bool = False,
+    ) -> None:
         self.model = model
         self.criterion = criterion
         self.chunk = chunk
+        self.per_worker = per_worker
         self._values: Tensors = {}
 
     def at_once(self, workers: int) -> int:
@@ -60,8 +76,9 @@ class GradientEngine(ABC):
     ) -> Gradients:
         """Return the gradients for batches `x` [L, b, ...], `y` [L, b, ...].
 
-        `params` {name: [*shape]} are shared, `buffers` {name: [L, *shape]} per worker and left
-        unchanged; `keys` [L] int64 are each worker's random stream, for dropout.
+        `params` {name: [*shape]} are shared, or [L, *shape] each with `per_worker`; `buffers`
+        {name: [L, *shape]} are per worker and left unchanged; `keys` [L] int64 are each worker's
+        random stream, for dropout.
         """
 
     def loss(
@@ -93,7 +110,8 @@ class GradientEngine(ABC):
 
         Fresh memory of that size would cost as much time as many a small model's backward.
         """
-        like = {name: (workers, *p.shape) for name, p in params.items()}
+        rows = () if self.per_worker else (workers,)
+        like = {name: (*rows, *p.shape) for name, p in params.items()}
         for name, shape in like.items():
             own, p = self._values.get(name), params[name]
             if own is None or own.shape != shape or own.dtype != p.dtype or own.device != p.device:

@@ -25,19 +25,23 @@ from .rows import Rows
 class Folded(KeyedDropout):
     """Within it, a forward pass of [L * b, ...] is that of L workers with b samples each.
 
-    `buffers` {name: [L, *shape]} are updated in place; the model is to be given `shared`.
+    `buffers` {name: [L, *shape]} are updated in place; the model is to be given `shared`. Those in
+    `carried` are [L, b, ...], contiguous: a state of each sample, which the model changes itself.
     """
 
-    def __init__(self, rows: Rows, buffers: Tensors, keys: Tensor, samples: int) -> None:
+    def __init__(
+        self, rows: Rows, buffers: Tensors, keys: Tensor, samples: int, carried: Sequence[str] = ()
+    ) -> None:
         super().__init__(keys)
         self.rows, self.buffers = rows, buffers
         self.workers, self.samples = len(keys), samples  # L and L * b
-        self.shared = {name: buffer[0] for name, buffer in buffers.items()}
+        states = {name: buffers[name].flatten(0, 1) for name in carried}  # views, [L * b, ...]
+        self.shared = {name: buffer[0] for name, buffer in buffers.items()} | states
         self.foreign: dict[str, str] = {}  # parameters that another function was given
         self.largest = 0  # elements of the largest result of a layer
         self._names = {id(buffer): name for name, buffer in self.shared.items()}
         self._versions = {name: buffer._version for name, buffer in self.shared.items()}
-        self._kept: set[str] = set()  # buffers that are updated for every worker
+        self._kept: set[str] = set(carried)  # buffers that are updated for every worker
         self._statistical: set[str] = set()  # those that differ between workers
         self._read: set[str] = set()  # those that another function was given
 

@@ -41,12 +41,19 @@ class Loop(GradientEngine):
         Its row of `values` gets the gradient, and its row of `buffers` what the model leaves there.
         """
         own = {name: buffer[w] for name, buffer in buffers.items()}  # views, updated in place
+        read = self._read(params, w)
         with KeyedDropout(key):
-            loss, output = self.loss(params, own, x, y)
+            loss, output = self.loss(read, own, x, y)
         scaled = loss if self.scale == 1 else loss * self.scale
-        grads = torch.autograd.grad(scaled, list(params.values()), materialize_grads=True)
+        grads = torch.autograd.grad(scaled, list(read.values()), materialize_grads=True)
         for row, grad in zip(values.values(), grads, strict=True):
             row[w].copy_(grad)
             if self.scale != 1:
                 row[w].div_(self.scale)
         return loss.detach(), output
+
+    def _read(self, params: Tensors, worker: int) -> Tensors:
+        """Return the parameters at which a worker takes its gradient."""
+        if not self.per_worker:
+            return params
+        return {name: p[worker].detach().requires_grad_() for name, p in params.items()}

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..registry import register
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .agreement import Batch, compare, judged
-from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
+from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors, carried
 from .folded import Folded
 from .rows import Rows
 
@@ -36,9 +36,15 @@ class OnePass(GradientEngine):
     """
 
     def __init__(
-        self, model: torch.nn.Module, criterion: Criterion, chunk: int | str = "auto"
+        self,
+        model: torch.nn.Module,
+        criterion: Criterion,
+        chunk: int | str = "auto",
+        per_worker: bool = False,
     ) -> None:
-        super().__init__(model, criterion, chunk)
+        super().__init__(model, criterion, chunk, per_worker)
+        rule = "needs parameters that all workers share, and here each has its own"
+        require(not per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
         self._largest: dict[Any, int] = {}  # of one worker, by the shape of its batch
 
     def __call__(
@@ -60,7 +66,7 @@ class OnePass(GradientEngine):
         """Return what a call does; raise `Declined` for a model that it declines."""
         largest = self.try_out(params, buffers, x, y, keys)
         size = self._size(len(keys), largest)
-        after = {name: buffer.clone() for name, buffer in buffers.items()}
+        after = _copied(buffers)
         values = self.space(params, len(keys))
         losses, outputs = [], []
         for some in (slice(w, w + size) for w in range(0, len(keys), size)):
@@ -109,7 +115,7 @@ class OnePass(GradientEngine):
         """Return losses [L], outputs [L, b, ...] and the size of the largest result of a layer."""
         rows = Rows(params, values)
         samples = x.flatten(0, 1)  # [L * b, ...]
-        folded = Folded(rows, buffers, keys, len(samples))
+        folded = Folded(rows, buffers, keys, len(samples), carried(self.model))
         with folded:
             output = self.output(params, folded.shared, samples)
         output = output.unflatten(0, (len(keys), -1))
@@ -134,7 +140,7 @@ class OnePass(GradientEngine):
         own = Batch(params, buffers, x, y, keys).of_first(_TRIED)
         batch, wanted = judged(self.model, self.criterion, own)
         values = {name: torch.empty_like(value) for name, value in wanted.values.items()}
-        after = {name: buffer.clone() for name, buffer in batch.buffers.items()}
+        after = _copied(batch.buffers)
         try:
             loss, output, largest = self._pass(
                 batch.params, after, values, batch.x, batch.y, batch.keys
@@ -146,6 +152,12 @@ class OnePass(GradientEngine):
             raise Declined(f"it cannot take the workers together: {first}") from wrong
         compare(Gradients(values, loss, output, after), wanted)
         return math.ceil(largest / len(batch.keys))
+
+
+def _copied(buffers: Tensors) -> Tensors:
+    """Return copies whose rows lie one after the other, so that workers can be taken together."""
+    whole = torch.contiguous_format
+    return {name: buffer.clone(memory_format=whole) for name, buffer in buffers.items()}
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

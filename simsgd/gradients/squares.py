@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..settings import SettingError
-from .contract import Criterion, Tensors
+from .contract import Criterion, Tensors, carried
 from .randomness import SampleDropout
 
 _NUMBERS = 1 << 22  # of per-sample gradients, held at once for each worker, if a sample's are fewer
@@ -26,6 +26,7 @@ def sample_squares(
     x: Tensor,
     y: Tensor,
     keys: Tensor,
+    per_worker: bool = False,
 ) -> Tensors:
     """Return the sum over each worker's samples z of (g_z / b)^2, {name: [L, *shape]}.
 
@@ -37,12 +38,14 @@ def sample_squares(
     """
     _refuse_batch_norm(model)
     squares_of = torch.func.vmap(
-        _squares_of_samples(model, criterion), in_dims=(None, 0, 0, 0, 0, None)
+        _squares_of_samples(model, criterion),
+        in_dims=(0 if per_worker else None, 0, 0, 0, 0, None),
     )
     shared = {name: parameter.detach() for name, parameter in params.items()}
     b = x.shape[1]
-    chunk = max(1, _NUMBERS // sum(p.numel() for p in shared.values()))
-    total = {name: p.new_zeros(len(keys), *p.shape) for name, p in shared.items()}
+    like = {name: p[0] if per_worker else p for name, p in shared.items()}
+    chunk = max(1, _NUMBERS // sum(p.numel() for p in like.values()))
+    total = {name: p.new_zeros(len(keys), *p.shape) for name, p in like.items()}
     for first in range(0, b, chunk):
         now = slice(first, first + chunk)
         place = torch.arange(b, device=keys.device)[now]
@@ -54,11 +57,13 @@ def sample_squares(
 
 def _squares_of_samples(model: nn.Module, criterion: Criterion) -> Callable[..., Tensors]:
     """Return the function that sums the squared gradients of some samples of one worker."""
+    states = carried(model)  # of each sample, whose own it begins with
 
     def loss(
         params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor, z: Tensor
     ) -> Tensor:
         own = {name: buffer.clone() for name, buffer in buffers.items()}  # changes are dropped
+        own |= {name: buffers[name].index_select(0, z.reshape(1)) for name in states}
         with SampleDropout(key, z):
             output = torch.func.functional_call(model, (params, own), (x.unsqueeze(0),))
         return criterion(output, y.unsqueeze(0))

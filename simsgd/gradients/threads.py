@@ -26,8 +26,14 @@ class Threads(GradientEngine):
     loop gives with one thread. Takes any model that changes nothing but its buffers as it computes.
     """
 
-    def __init__(self, model: nn.Module, criterion: Criterion, chunk: int | str = "auto") -> None:
-        super().__init__(model, criterion, chunk)
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Criterion,
+        chunk: int | str = "auto",
+        per_worker: bool = False,
+    ) -> None:
+        super().__init__(model, criterion, chunk, per_worker)
         self._pool: ThreadPoolExecutor | None = None
         self._loops: list[Loop] = []  # one for each thread, on models that share their parameters
         self._free: queue.SimpleQueue[Loop] = queue.SimpleQueue()
@@ -79,7 +85,7 @@ class Threads(GradientEngine):
             shared = {id(p): p for p in self.model.parameters()}
             for _ in range(threads):
                 replica = copy.deepcopy(self.model, dict(shared))
-                self._loops.append(Loop(replica, self.criterion))
+                self._loops.append(Loop(replica, self.criterion, per_worker=self.per_worker))
                 self._loops[-1].amp = self.amp
                 self._free.put(self._loops[-1])
         return self._pool

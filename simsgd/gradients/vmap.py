@@ -19,22 +19,26 @@ _CONVOLVED = 4  # workers at a time, of a model with convolutions
 
 @register("engine", "vmap")
 class Vmap(GradientEngine):
-    """All workers at once: `vmap(grad_and_value(loss))` with shared parameters.
+    """All workers at once: `vmap(grad_and_value(loss))`.
 
     By itself, a model with convolutions takes four workers at a time, whose activations stay in a
     processor's cache.
     """
 
     def __init__(
-        self, model: torch.nn.Module, criterion: Criterion, chunk: int | str = "auto"
+        self,
+        model: torch.nn.Module,
+        criterion: Criterion,
+        chunk: int | str = "auto",
+        per_worker: bool = False,
     ) -> None:
-        super().__init__(model, criterion, chunk)
+        super().__init__(model, criterion, chunk, per_worker)
         convolves = any(isinstance(module, _ConvNd) for module in model.modules())
         by_itself = _CONVOLVED if convolves else None
         self._size = by_itself if isinstance(chunk, str) else chunk
         self._mapped = torch.func.vmap(
             torch.func.grad_and_value(self._one_worker, has_aux=True),
-            in_dims=(None, 0, 0, 0, 0),
+            in_dims=(0 if per_worker else None, 0, 0, 0, 0),
             randomness="error",
             chunk_size=self._size,
         )
@@ -106,6 +110,8 @@ class Vmap(GradientEngine):
         )
 
     def _computes_unmapped(self, params: Tensors, *mapped: Any) -> bool:
+        if self.per_worker:
+            params = {name: p[0] for name, p in params.items()}
         one: list[Any] = [
             {name: t[0].clone() for name, t in a.items()} if isinstance(a, dict) else a[0]
             for a in mapped

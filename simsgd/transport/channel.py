@@ -11,6 +11,7 @@ from torch import Tensor
 from ..layout import Segment
 from ..ledger import Ledger, Transfer
 from ..messages import Dense, Message
+from ..topology import Mixing
 from ..wire import Wire
 from .contract import Transport
 
@@ -23,6 +24,11 @@ class Channel:
     ledger: Ledger
     wire: Wire
 
+    @property
+    def hosted(self) -> slice:
+        """Which of the workers are rows here."""
+        return self.transport.hosted(self.ledger.workers)
+
     def mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send the messages; return them as they arrive, and their mean over all workers, [n].
 
@@ -31,6 +37,12 @@ class Channel:
         sent = message.on_wire(self.wire)
         collective = "all-reduce" if sent.summable else "all-gather"
         self.ledger.add(Transfer(segment.name, "up", collective, sent.payload_bytes()))
+        return sent, self.transport.mean(sent)
+
+    def mean_at_server(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages to a server; return them, and their mean, [n], which only it knows."""
+        sent = message.on_wire(self.wire)
+        self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes()))
         return sent, self.transport.mean(sent)
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
@@ -52,3 +64,52 @@ class Channel:
         payload = Dense.of(numbers).payload_bytes()
         self.ledger.add(Transfer(segment.name, "up", "all-reduce", payload))
         return self.transport.largest(numbers)
+
+    def gossip(self, message: Message, segment: Segment, mixing: Mixing) -> tuple[Message, Tensor]:
+        """Send the messages to all neighbours; return them, and sum_j w_ij of them, [L, n].
+
+        Each neighbour gets a copy of its own.
+        """
+        sent = message.on_wire(self.wire)
+        payload = sent.payload_bytes()
+        copies = mixing.degree[self.hosted].to(payload.device)  # [L]
+        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload * copies))
+        return sent, self.transport.mixed(sent, mixing)
+
+    def up(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages to a server here; return them, and what each says, [W, n]."""
+        sent = message.on_wire(self.wire)
+        self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes()))
+        return sent, sent.to_dense()
+
+    def relay(self, payload: Tensor, segment: Segment) -> None:
+        """Weigh what each worker passes on to one other, [L] bytes."""
+        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload))
+
+    def answer(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
+        sent = message.on_wire(self.wire)
+        told = sent.payload_bytes().expand(self.ledger.workers)
+        self.ledger.add(Transfer(segment.name, "down", "broadcast", told))
+        return sent, sent.to_dense()[0]
+
+    def weighed(
+        self, message: Message, segment: Segment, weights: Tensor
+    ) -> tuple[Message, Tensor]:
+        """Send the messages of weight above 0 to a server; return them, and the weighted sum, [n].
+
+        `weights` [W]. The sum comes back whole to those who sent.
+        """
+        sent = message.on_wire(self.wire)
+        said = (weights[self.hosted] > 0).to(sent.payload_bytes().device)  # [L]
+        self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes() * said))
+        heard = self.transport.weighed(sent, weights)
+        self.down(heard, segment, said)
+        return sent, heard
+
+    def down(self, heard: Tensor, segment: Segment, hearers: Tensor | None = None) -> None:
+        """Weigh what a server tells each worker, `heard` [n]; of `hearers` [L] those that are."""
+        size = Dense.of(heard.unsqueeze(0)).on_wire(self.wire).payload_bytes()  # [1]
+        told = size.expand(len(range(*self.hosted.indices(self.ledger.workers))))
+        told = told * hearers if hearers is not None else told
+        self.ledger.add(Transfer(segment.name, "down", "broadcast", told))

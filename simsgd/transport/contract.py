@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from ..messages import Dense, Message
+from ..topology import Mixing
 
 
 class Transport(ABC):
@@ -31,6 +32,17 @@ class Transport(ABC):
     @abstractmethod
     def largest(self, numbers: Tensor) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
+
+    @abstractmethod
+    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+        """Return sum_j w_ij m_j of what the messages stand for, [L, n]; all go to neighbours."""
+
+    @abstractmethod
+    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+        """Return the sum over workers of `weights` [W] times what each message stands for, [n].
+
+        Messages of weight 0 are not sent.
+        """
 
     @abstractmethod
     def rows(self, own: Tensor) -> Tensor:

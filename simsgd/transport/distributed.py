@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..messages import Foreign, Message, SharedSparse
 from ..settings import SettingError, require
+from ..topology import Mixing
 from ..wire import pack_bits, unpack_bits
 from .contract import Transport, outcome, rides_all_reduce
 from .group import meeting_place, talking
@@ -81,6 +82,37 @@ class Distributed(Transport):
         self.sent += numbers.element_size()
         return self._all_reduce(numbers.amax(0, keepdim=True), dist.ReduceOp.MAX)
 
+    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+        """Return the weighted sums of the hosted workers over their neighbours, [L, n].
+
+        Each worker's buffer goes to each neighbour in another process; within one it is a row.
+        """
+        values = message.to_dense()  # [L, n]
+        own = self.hosted(self.workers)
+        weights = mixing.weights
+        talk = weights != 0  # [W, W]: row i hears column j
+        self.sent += (talk.sum(0) - talk.diagonal().long())[own] * message.payload_bytes().cpu()
+        everyone = values.new_zeros(self.workers, values.shape[1])
+        everyone[own] = values
+        for other, rows in self._from_neighbours(message, talk).items():
+            everyone[other] = rows.to(values)
+        return mixing.times(everyone, own)
+
+    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+        """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
+        values, own = message.to_dense(), weights[self.hosted(self.workers)]
+        said = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
+        arrived = self._buffers(said, to_all=False)
+        total = values.new_zeros(values.shape[1])
+        if arrived is not None:
+            heard = [buffer for buffer, w in zip(arrived, weights.tolist(), strict=True) if w]
+            rows = message.unpack(heard, _on_cpu(message.header())).to_dense()
+            total = (weights[weights > 0].to(rows) @ rows).to(total)
+        total = total.to(meeting_place())
+        with talking():
+            dist.broadcast(total, src=0)
+        return total.to(values.device)
+
     def rows(self, own: Tensor) -> Tensor:
         """Return the rows of all workers, [W, ...], the same on every rank."""
         size = own.numel() * own.element_size()
@@ -123,6 +155,40 @@ class Distributed(Transport):
             self.heard.append(everyone)
         return everyone
 
+    def _from_neighbours(self, message: Message, talk: Tensor) -> dict[int, Tensor]:
+        """Return {worker: [n]} of those in other processes whom the hosted workers hear.
+
+        Sizes go first, then the buffers, each straight to the process that wants it.
+        """
+        per = len(self.sent)
+        packed = [message.pack(row) for row in range(per)]
+        sizes = self.rows(torch.tensor([len(buffer) for buffer in packed])).tolist()  # [W]
+        hears = talk.unflatten(0, (self.ranks, per)).any(1)  # [ranks, W]
+        moves, arriving = [], dict[int, Tensor]()
+        for other in range(self.ranks):
+            if other == self.rank:
+                continue
+            for row, buffer in enumerate(packed):
+                worker = self.rank * per + row
+                if hears[other, worker] and sizes[worker]:
+                    moves.append(dist.P2POp(dist.isend, buffer.to(meeting_place()), other, tag=row))
+            for row in range(per):
+                worker = other * per + row
+                if hears[self.rank, worker]:
+                    arriving[worker] = torch.empty(
+                        sizes[worker], dtype=torch.uint8, device=meeting_place()
+                    )
+                    if sizes[worker]:
+                        moves.append(dist.P2POp(dist.irecv, arriving[worker], other, tag=row))
+        with talking():
+            for request in dist.batch_isend_irecv(moves) if moves else []:
+                request.wait()
+        header = _on_cpu(message.header())
+        return {
+            worker: message.unpack([buffer.cpu()], header).to_dense()[0]
+            for worker, buffer in arriving.items()
+        }
+
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""
         length = torch.tensor([len(buffer) for buffer in own])  # [L]
@@ -146,6 +212,9 @@ class Distributed(Transport):
             return None
         rows = torch.cat(parts).cpu()  # [W, longest]
         return [row[:size] for row, size in zip(rows, lengths, strict=True)]
+
+
+_EMPTY = torch.zeros(0, dtype=torch.uint8)
 
 
 def _on_cpu(header: Any) -> Any:

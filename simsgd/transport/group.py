@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +22,13 @@ def is_launched() -> bool:
     return dist.is_available() and dist.is_torchelastic_launched()
 
 
+def restarts() -> tuple[int, int]:
+    """Return how often torchrun has started this group anew, and how often it will at most."""
+    names = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+    done, most = (int(os.environ.get(name, 0)) for name in names)
+    return done, most
+
+
 def is_together() -> bool:
     """Return whether this process belongs to a group."""
     return dist.is_available() and dist.is_initialized()
@@ -32,6 +39,19 @@ def is_first() -> bool:
     if is_together():
         return dist.get_rank() == 0
     return not is_launched() or os.environ["RANK"] == "0"
+
+
+def launched_group(backend: str, seconds: float) -> AbstractContextManager[None]:
+    """Be one of the processes that torchrun started; see `group`.
+
+    A group that it starts anew meets at the same place, where what the dead one left must not be
+    read: each attempt has names of its own there.
+    """
+    patience = timedelta(seconds=seconds)
+    meeting = dist.rendezvous("env://", timeout=patience)  # type: ignore[attr-defined]
+    store, rank, ranks = next(iter(meeting))
+    own = dist.PrefixStore(f"attempt {restarts()[0]}", store)  # type: ignore[attr-defined]
+    return group(backend, seconds, store=own, rank=rank, world_size=ranks)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Letters: L workers hosted here, L = W, n elements of one segment.
 from torch import Tensor
 
 from ..messages import Message
+from ..topology import Mixing
 from .contract import Transport, outcome
 
 
@@ -27,6 +28,15 @@ class InProcess(Transport):
     def largest(self, numbers: Tensor) -> Tensor:
         """Return the largest of the rows, [1, 1]."""
         return numbers.amax(0, keepdim=True)
+
+    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+        """Return the weighted sums over neighbours, [W, n]."""
+        return mixing.times(message.to_dense())
+
+    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+        """Return the weighted sum over rows, [n]."""
+        values = message.to_dense()
+        return weights.to(values) @ values
 
     def rows(self, own: Tensor) -> Tensor:
         """Return the rows as they are."""
