@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -53,6 +54,7 @@ def unknown(name: str, value: str, known: Iterable[str], fix: str = "") -> Setti
     return SettingError(name, value, "is not known", f"{hint}known: {', '.join(choices)}{fix}")
 
 
+@lru_cache(maxsize=4096)  # a step asks for every segment, and decimals are slow
 def count(fraction: float, n: int) -> int:
     """Return how many of `n` entries a fraction keeps: `max(1, ceil(fraction * n))`.
 

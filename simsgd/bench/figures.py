@@ -44,7 +44,7 @@ def draw_scaling(rows: Sequence[Row], path: Path) -> None:
     for panel, name in zip(panels, over, strict=True):
         shown = [row for row in rows if row["over"] == name]
         x, ms = [row[name] for row in shown], [row["ms"] for row in shown]
-        plain = [row["ms"] / row["ratio"] for row in shown]
+        plain = [row["plain_ms"] for row in shown]
         panel.fill_between(
             x,
             [r["ms_min"] for r in shown],

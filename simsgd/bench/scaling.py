@@ -30,8 +30,8 @@ def measure(
     """Return {"machine": ..., "rows": [...]}, one row a W at B = 512, and one a P at W = 16.
 
     Timed is the step with 99.9 % pruned and memory dgc. A row has the median, least and most of
-    its milliseconds, and `ratio`, to a plain momentum SGD step of the same global batch. `workers`
-    are other W, each a divisor of 512.
+    its milliseconds, the median `plain_ms` of a plain momentum SGD step of the same global batch,
+    and `ratio`, to that. `workers` are other W, each a divisor of 512.
     """
     device, rounds = device_of(device), 3 if quick else _ROUNDS
     batch = 16 if quick else _BATCH
@@ -78,6 +78,7 @@ def _rows(
     if shared:
         plain = {"plain 0": plain["plain 0"]}
     seconds = taking_turns(plain | steps, device, rounds, _ENOUGH)
+    floor = [seconds["plain 0" if shared else f"plain {i}"] for i in range(len(cases))]
     return [
         {
             "over": over,
@@ -85,7 +86,8 @@ def _rows(
             "workers": case.workers,
             "batch": case.batch,
             "parameters": _size(task),
-            "ratio": ratio(seconds[str(i)], seconds["plain 0" if shared else f"plain {i}"]),
+            "plain_ms": milliseconds(floor[i])["ms"],
+            "ratio": ratio(seconds[str(i)], floor[i]),
             **milliseconds(seconds[str(i)]),
             "rounds": len(seconds[str(i)]),
         }
