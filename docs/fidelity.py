@@ -29,6 +29,19 @@ RECIPES = [
     ("qsgd:4,bucket=512", "none"), ("natural", "none"), ("int8", "none"), ("fp16", "none"),
     ("powersgd:2", "residual"), ("topk:0.01+sign", "dgc"),
 ]  # fmt: skip
+ALGORITHMS = [
+    {"algorithm": "dpsgd"},
+    {"algorithm": "dpsgd", "topology": "one-peer", "compressor": "qsgd:63"},
+    {"algorithm": "choco", "compressor": "topk:0.01", "consensus_stepsize": 0.1},
+    {"algorithm": "choco", "compressor": "sign", "topology": "star", "consensus_stepsize": 0.1},
+    {"algorithm": "dcd", "compressor": "qsgd:255,bucket=512"},
+    {"algorithm": "ecd", "compressor": "qsgd:255,bucket=512", "topology": "complete"},
+    {"algorithm": "deepsqueeze", "compressor": "qsgd:255,bucket=512"},
+    {"algorithm": "local", "local_steps": 5},
+    {"algorithm": "local", "local_steps": 5, "compressor": "topk:0.01"},
+    {"algorithm": "fedavg", "local_steps": 5, "compressor": "qsgd:255"},
+    {"algorithm": "diloco", "local_steps": 5},
+]
 IN_FLOAT32 = [
     ("none", "none"),
     ("topk:0.01", "dgc"),
@@ -68,6 +81,9 @@ def main():
     """Print the page."""
     tasks = [checked(config_of(*recipe, "float64"), STEPS) for recipe in RECIPES]
     tasks += [checked(config_of(*recipe, "float32"), STEPS) for recipe in IN_FLOAT32]
+    mean_of_gradients = len(tasks)
+    unlike = {**COMMON, "dtype": "float64", "partition": "sorted"}
+    tasks += [checked(Config.of({**unlike, **settings}), STEPS) for settings in ALGORITHMS]
     for hook, recipe in HOOKS.items():
         config, _ = checked(config_of(*recipe, "float32"), STEPS)
         tasks.append((config, partial(TorchWorker, listen=partial(listen, hook))))
@@ -84,8 +100,18 @@ def main():
         )
     ]
     text = Path(__file__).with_name("fidelity.template.md").read_text()
-    table = "\n".join(lines[: len(RECIPES) + len(IN_FLOAT32)])
-    print(text.format(table=table, hooks="\n".join(hooks), torch=torch.__version__), end="")
+    tables = {
+        "table": lines[:mean_of_gradients],
+        "algorithms": [
+            f"| `{settings['algorithm']}` | {config.topology or ''} {lines[place]}"
+            for place, ((config, _), settings) in enumerate(
+                zip(tasks[mean_of_gradients:], ALGORITHMS, strict=False), mean_of_gradients
+            )
+        ],
+        "hooks": hooks,
+    }
+    told = {name: "\n".join(rows) for name, rows in tables.items()}
+    print(text.format(**told, torch=torch.__version__), end="")
 
 
 def line(config, verdict):
@@ -94,7 +120,7 @@ def line(config, verdict):
     flip = "none" if flip is None else f"{flip['step']}, {flip['flipped_worker']}"
     sent, weighed = (sum(r[c] for r in verdict.rows) for c in ("sent_bytes", "ledger_bytes"))
     return (
-        f"| `{config.compressor}` | {config.memory} | {config.dtype} "
+        f"| `{config.compressor or 'none'}` | {config.memory} | {config.dtype} "
         f"| {most(verdict, 'parameter_difference')} | {most(verdict, 'loss_difference')} "
         f"| {verdict.parameters_agree_until} | {flip} | {sent:,} | {weighed:,} "
         f"| {'yes' if verdict.holds else 'no'} |"

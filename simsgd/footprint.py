@@ -92,7 +92,7 @@ def footprint_of(experiment: Experiment) -> Footprint:
         passing={
             f"activations of {at_once} workers at a time": activations,
             "compression of the largest segment": _compression(experiment),
-            f"evaluation of {_EVALUATED:,} samples at a time": _evaluation(experiment),
+            "evaluation": _evaluation(experiment),
         },
     )
 
@@ -146,10 +146,19 @@ def _compression(experiment: Experiment) -> int:
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
     draw = Draw(recipe.seed, simulator.draw.workers[:few])
     ones = _ones(segment, grad)
+    step = getattr(simulator.exchange, "local_steps", 1) - 1  # after which something is said
 
     def speak() -> object:
         channel = Channel(InProcess(), Ledger(few), wire)
-        talk = Round(simulator.exchange, channel, method, draw.at(0), 0, 0, None)
+        talk = Round(
+            simulator.exchange,
+            channel,
+            method,
+            draw.at(step),
+            step,
+            simulator.recipe.post_local_from or 0,
+            None,
+        )
         if isinstance(simulator.exchange, ParameterExchange):
             return talk.of_parameters([voice], [grad])
         return talk.of_gradients([voice], [grad], ones)
