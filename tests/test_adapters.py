@@ -5,7 +5,7 @@ from torch import Tensor
 
 from simsgd.adapters import grace
 from simsgd.draw import Draw
-from simsgd.exchange import AllReduce
+from simsgd.exchange import AllReduce, Speech
 from simsgd.layout import Segment
 from simsgd.ledger import Ledger
 from simsgd.messages import Foreign
@@ -223,7 +223,8 @@ def test_all_hear_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
-    message, heard = AllReduce().gradients(normal(), compressor, state, draw_of(), segment, channel)
+    speech = Speech(compressor, state, draw_of(), segment, channel)
+    message, heard = AllReduce().gradients(normal(), speech)
     assert torch.allclose(heard, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [
         ("all-gather", [16] * 3)
