@@ -88,7 +88,7 @@ class Grid:
         >>> Grid({"workers": [4, 16], "lr": [0.1]}).told({"workers": 4, "lr": 0.1})
         'workers=4'
         """
-        named = (f"{name}={shown(settings[name])}" for name in self.varying)
+        named = (f"{name}={in_full(settings[name])}" for name in self.varying)
         return ", ".join(named) or "the only combination"
 
 
@@ -127,15 +127,23 @@ def names_of(
     return found
 
 
-def shown(value: object) -> str:
-    """Return a setting's value in short: a file by its name, true, false and none in small letters.
+def in_full(value: object) -> str:
+    """Return a setting's value as text: true, false and none in small letters.
 
-    >>> shown(True), shown(None), shown("/home/me/mine.py:Mine:5"), shown(0.1)
-    ('true', 'none', 'mine.py:Mine:5', '0.1')
+    >>> in_full(True), in_full(None), in_full("./mine.py:Mine:5"), in_full(0.1)
+    ('true', 'none', './mine.py:Mine:5', '0.1')
     """
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return re.sub(r"[^+]*/(?=[^/+]*\.py\b)", "", str(value))
+    small = value is None or isinstance(value, bool)
+    return str(value).lower() if small else str(value)
+
+
+def in_short(value: object) -> str:
+    """Return the same with files by their names alone.
+
+    >>> in_short("/home/me/mine.py:Mine:5"), in_short(False)
+    ('mine.py:Mine:5', 'false')
+    """
+    return re.sub(r"[^+]*/(?=[^/+]*\.py\b)", "", in_full(value))
 
 
 def _check(name: str, values: Sequence[Any]) -> None:
@@ -152,7 +160,7 @@ def _word(name: str, value: object) -> str:
         return f"no-{spelling}"
     if value is True:
         return spelling
-    word = re.sub(r"[^A-Za-z0-9.+_]+", "-", shown(value)).strip("-.")
+    word = re.sub(r"[^A-Za-z0-9.+_]+", "-", in_short(value)).strip("-.")
     word = re.sub(r"\.{2,}", "-", word)
     return word if name in _SPEAKING else f"{spelling}{word}"
 

@@ -14,6 +14,7 @@ from .grid import OF_ONE_RUN, values_of
 from .settings import SettingError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_WIDEST = 28  # characters of an option beside its help; a longer one stands above it
 _STAGES = (
     "model and data", "text", "workers", "compression", "memory", "algorithm", "optimizer", "run",
 )  # fmt: skip
@@ -37,11 +38,14 @@ class StagedCommand(click.Command):
             told = parameter.get_help_record(ctx)
             if told is not None:
                 stages[getattr(parameter, "stage", "other")].append(told)
+        names = [name for options in stages.values() for name, _ in options]
+        width = min(_WIDEST, max(map(len, names)))
         for stage, options in stages.items():
             if not options:
                 continue
             with formatter.section(stage.capitalize()):
-                formatter.write_dl(options)
+                aligned = [(name.ljust(width), told) for name, told in options]
+                formatter.write_dl(aligned, col_max=_WIDEST)
 
 
 def settings(command: _Command) -> _Command:

@@ -9,7 +9,7 @@ from typing import Any
 from . import page
 from .config import Config
 from .files import replace
-from .grid import OF_ONE_RUN, OF_THE_MACHINE, shown, varying
+from .grid import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
 from .results import Row, cells, results, runs_in
 from .run import Run
 from .settings import SettingError, require
@@ -159,11 +159,11 @@ def _short(value: object) -> str:
 
 def _pairs(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
-        (name, " ".join(map(str, value)) if isinstance(value, list) else shown(value))
+        (name, " ".join(map(str, value)) if isinstance(value, list) else in_short(value))
         for name, value in settings.items()
     ]
 
 
 def _usual(name: str, value: Any) -> bool:
     known = Config.__dataclass_fields__.get(name)
-    return known is not None and shown(known.default) == shown(value)
+    return known is not None and in_short(known.default) == in_short(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .columns import columns
-from .grid import OF_ONE_RUN, OF_THE_MACHINE, shown, varying
+from .grid import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
 from .run import Run
 from .settings import require, unknown
 from .swept import outcome
@@ -85,7 +85,11 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
     settings = [key for key in rows[0] if key not in {"name", "epochs", *_ENDS}]
     head = ["run", *settings, *_ENDS.values()]
     body = [
-        [row["name"], *(shown(row[key]) for key in settings), *(_cell(row, key) for key in _ENDS)]
+        [
+            row["name"],
+            *(in_short(row[key]) for key in settings),
+            *(_cell(row, key) for key in _ENDS),
+        ]
         for row in rows
     ]
     return [head, *body]

@@ -126,7 +126,7 @@ def _grid(settings: Mapping[str, Any], seeds: int | None) -> Grid:
     fix = "give the number of them with seeds, or the seeds themselves with seed"
     require(own is None or seeds is None, "seed", None, "and seeds were both given", fix)
     require(seeds is None or seeds >= 1, "seeds", seeds, "must be at least 1")
-    return Grid(values, own or range(seeds or 1))
+    return Grid(values, range(seeds or 1) if own is None else own)
 
 
 def _done(folder: Path, known: Mapping[str, Settings]) -> set[frozenset[tuple[str, str]]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .columns import columns
 from .files import replace
-from .grid import OF_THE_MACHINE, shown, varying
+from .grid import OF_THE_MACHINE, in_full, in_short, varying
 from .run import Run
 from .settings import SettingError, require
 from .tables import replace_table
@@ -107,7 +107,7 @@ class Sweep:
         names = self.varying or ["sweep"]
         rows = [[*names, "seeds", "error@1 (%)", "best", "sent", "ratio", "time (s)"]]
         for _, row in self.table.iterrows():
-            own = [str(row.get(name, self.folder.name)) for name in names]
+            own = [in_short(row.get(name, self.folder.name)) for name in names]
             rows.append([*own, *_numbers(row)])
         return rows
 
@@ -134,7 +134,7 @@ class Sweep:
         found: dict[tuple[str, ...], list[str]] = {}
         names = self.varying
         for run, settings in self.settings.items():
-            values = tuple(shown(settings.get(name, default(name))) for name in names)
+            values = tuple(in_full(settings.get(name, default(name))) for name in names)
             found.setdefault(values, []).append(run)
         for values, runs in found.items():
             yield dict(zip(names, values, strict=True)), runs

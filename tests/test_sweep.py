@@ -250,6 +250,25 @@ def test_a_run_that_fails_does_not_end_the_sweep(here):
     assert "lr1e+38-seed0" in left._repr_html_()
 
 
+def test_files_of_the_same_name_in_two_folders_are_two_values(here, tmp_path):
+    for folder, hidden in (("a", 8), ("b", 16)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(
+            "from torch import nn\ndef mine():\n    return nn.Sequential("
+            f"nn.Flatten(), nn.Linear(64, {hidden}), nn.Linear({hidden}, 10))\n"
+        )
+    kinds = ["./a/mine.py", "./b/mine.py"]
+    left = sweep(model=kinds, model_config="", lr=0.1, optimizer="SGD", runs_dir="made")
+    assert left.table["model"].tolist() == kinds
+    assert left.table["seeds"].tolist() == [1, 1]
+    assert left.table["payload_bytes_mean"].nunique() == 2
+
+
+def test_no_seeds_are_no_sweep(here):
+    with pytest.raises(SettingError, match="seed needs at least one value"):
+        sweep(seed=[])
+
+
 def test_a_sweep_is_told_safely_in_html(here):
     left = sweep(runs_dir="made")
     left.failures = {"<script>": "a & b"}

@@ -9,7 +9,7 @@ from ..options import StagedCommand, chosen, given
 from .group import main
 
 
-@main.command("bytes", cls=StagedCommand)
+@main.command("bytes", cls=StagedCommand, short_help="Count the bytes of a step, untrained.")
 @chosen(
     "model",
     "model_config",

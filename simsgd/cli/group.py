@@ -13,6 +13,8 @@ from ..settings import SettingError
 
 _EXIT_CODES = {"Diverged": 3, "RankLost": 4, "Interrupted": 130}  # by name: rooms with torch
 
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
 
 class OneLine(click.Group):
     """A group that tells a user's error in one line on stderr."""
@@ -26,7 +28,7 @@ class OneLine(click.Group):
         sys.exit(code)
 
 
-@click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=OneLine, context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="simsgd")
 def main() -> None:
     """Simulate data-parallel SGD with compressed gradients on one device, and count the bytes.

@@ -9,7 +9,7 @@ from ..options import StagedCommand, given, several, swept_settings
 from .group import main
 
 
-@main.command(cls=StagedCommand)
+@main.command(cls=StagedCommand, short_help="Train with every combination of some values.")
 @swept_settings
 @click.option("--seeds", type=int, metavar="N", help="Runs of each combination: seeds 0 to N - 1.")
 @click.option(
@@ -39,9 +39,13 @@ def sweep(
 ) -> int:
     """Train with every combination of some values, and average over seeds.
 
-    Each option of train takes several values, with commas between, or is given several times. A
-    comma before name=value stays in the value: none,qsgd:15,bucket=512 is none, and
-    qsgd:15,bucket=512. What is done already is not done again, and what stopped goes on.
+    Each option takes several values, with commas between, or is given several times. A comma
+    before name=value stays in the value: none,qsgd:15,bucket=512 is none, and qsgd:15,bucket=512.
+    What is done already is not done again, and what stopped goes on. Options that are not given
+    have the defaults of train.
+
+    \b
+    simsgd sweep --workers 4,16 --compressor none,topk:0.01,terngrad --seeds 3
 
     Exits with 0 if all runs are done, with 1 if a combination was left out or a run failed.
     """

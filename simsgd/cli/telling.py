@@ -7,7 +7,7 @@ import click
 from .group import main
 
 
-@main.command()
+@main.command(short_help="Print a table of runs.")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--sort", metavar="COLUMN", help="name, error, best, bytes, ratio, or a setting.")
 @click.option("--reverse", is_flag=True, help="The last first.")
@@ -26,7 +26,7 @@ def results(runs: tuple[Path, ...], sort: str | None, reverse: bool, form: str |
     click.echo(text, nl=form != "csv")
 
 
-@main.command()
+@main.command(short_help="Write one self-contained page about runs.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",

@@ -11,7 +11,7 @@ from .group import main
 _OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they differ
 
 
-@main.command(cls=StagedCommand)
+@main.command(cls=StagedCommand, short_help="Train with W simulated workers.")
 @settings
 @click.option("--dry-run", is_flag=True, help="Print the memory that it would take, and end.")
 @click.option(
@@ -22,7 +22,16 @@ _OF_VERIFY = {"workers": 4, "dtype": "float64"}  # its defaults, where they diff
     help="Also tell what a step would take on it, such as 10gbe; repeatable.",
 )
 def train(dry_run: bool, networks: tuple[str, ...], **options: Any) -> None:
-    """Train with W simulated workers and record the bytes of every step."""
+    """Train with W simulated workers and record the bytes of every step.
+
+    Each option has a default, so that `simsgd train` alone is a run. They stand here in the order
+    of a step: what is trained, by whom, what is sent, what is kept, how it is applied.
+
+    \b
+    simsgd train --workers 16 --prune 0.999
+    simsgd train --workers 16 --compressor topk:0.01+terngrad --memory residual
+    simsgd train --resume runs/NAME
+    """
     if dry_run:
         from ..footprint import footprint
 
@@ -38,7 +47,11 @@ def train(dry_run: bool, networks: tuple[str, ...], **options: Any) -> None:
         click.echo(run.summary(networks))
 
 
-@main.command(cls=StagedCommand, context_settings={"default_map": _OF_VERIFY})
+@main.command(
+    cls=StagedCommand,
+    context_settings={"default_map": _OF_VERIFY},
+    short_help="Hold a simulation to real processes.",
+)
 @settings
 @click.option("--steps", default=50, show_default=True, help="Steps to compare.")
 def verify(quiet: bool, **options: Any) -> int:

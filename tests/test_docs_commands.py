@@ -1,0 +1,150 @@
+"""Every command in a console block of the README and of docs/ is run, as it stands or in short.
+
+A block is run by bash in a folder where runs and a user's own files lie. What takes minutes is
+shortened by options or variables of SHORTER, what cannot be run here is in NOT_RUN with its reason.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+PAGES = [page for page in PAGES if not page.name.endswith(".template.md")]
+SHORTER = {  # a command's beginning, and what is put behind it; a model that it names stays
+    "simsgd train --resume": "--epochs 2",
+    "simsgd train --compressor grace:": "--epochs 1 --dataset digits --model mlp",
+    "simsgd train": "--epochs 1",
+    "simsgd sweep": "--epochs 1 --dataset digits --model mlp --seeds 1",
+    "simsgd verify": "--steps 2",
+    "simsgd bench": "--quick",
+}
+NOT_RUN = {  # a command's beginning, and why it is not run
+    "pip install": "installs",
+    "torchrun": "starts processes of its own; tests/test_distributed.py does",
+    "OMP_NUM_THREADS=1 torchrun": "starts processes of its own; tests/test_distributed.py does",
+    "pytest": "is what runs this",
+    "eval": "changes the shell that it is typed into; the script it asks for is made below",
+    "simsgd train --help | less": "waits for a person",
+    "./run_experiments.sh": "takes a quarter of an hour; makes the README's table",
+    "tensorboard --logdir": "serves until it is stopped",
+    "wandb sync": "needs the network",
+}
+NEEDS = {"--tensorboard": "tensorboard", "--launcher": "submitit", "--wandb": "wandb"}
+MINE = re.search(r"```python\n(.*?)```", (CHECKOUT / "docs/compressors.md").read_text(), re.DOTALL)[
+    1
+]
+THEIRS = """
+class TheirMemory:
+    def compensate(self, tensor, name):
+        return tensor
+
+    def update(self, tensor, name, compressor, tensor_compressed, ctx):
+        pass
+
+
+class TheirCompressor:
+    def compress(self, tensor, name):
+        return [tensor.flatten()], tensor.shape
+
+    def decompress(self, tensors, shape):
+        return tensors[0].view(shape)
+"""
+
+
+def commands():
+    """Return the page and line of every command, and the command, its long lines joined."""
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.finditer(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            line = text[: block.start()].count("\n") + 2
+            for command in re.sub(r"\\\n\s*|\n +", " ", block[1]).splitlines():
+                for part in command.split(" && "):
+                    yield pytest.param(part.strip(), id=f"{page.name}:{line}: {part.strip()[:60]}")
+
+
+def shortened(command):
+    """Return a command that does the same for fewer steps."""
+    words = re.sub(r"^(\w+=\S+ )+", "", command)
+    for beginning, more in SHORTER.items():
+        if words.startswith(beginning):
+            options = re.findall(r"--\w+(?: \w+)?", more)
+            named = [o for o in ("--model", "--dataset") if f"{o} " in command]
+            kept = [option for option in options if option.split()[0] not in named]
+            return " ".join([command, *kept])
+    return command
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with two runs, files of a user's own, and `simsgd` on the path."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "bin").mkdir()
+    simsgd = folder / "bin/simsgd"
+    code = "from simsgd.cli import main; main(prog_name='simsgd')"
+    simsgd.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{code}" "$@"\n')
+    simsgd.chmod(0o755)
+    (folder / "mine.py").write_text(MINE)
+    (folder / "theirs.py").write_text(THEIRS)
+    for name in ("NAME", "OTHER"):
+        made = run(folder, f"simsgd train --epochs 1 --workers 4 --name {name} --quiet")
+        assert made.returncode == 0, made.stderr
+    return folder
+
+
+def run(folder, command):
+    paths = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
+    surroundings = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "HOME": str(folder),
+    }
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=surroundings, capture_output=True, text=True,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", list(commands()))
+def test_a_command_in_the_documentation_runs(place, command):
+    reasons = [why for beginning, why in NOT_RUN.items() if command.startswith(beginning)]
+    if reasons:
+        pytest.skip(f"not run: {reasons[0]}")
+    for option, package in NEEDS.items():
+        if option in command:
+            pytest.importorskip(package)
+    if "slurm" in command:
+        pytest.skip("not run: needs a Slurm cluster")
+    if "runs/sweep" in command and not list(place.glob("runs/sweep*")):
+        made = run(place, shortened("simsgd sweep --workers 4,16 --compressor none,topk:0.01"))
+        assert made.returncode == 0, made.stderr
+    done = run(place, shortened(command))
+    assert done.returncode == 0, f"{shortened(command)}\n{done.stdout}\n{done.stderr}"
+
+
+def test_what_is_not_run_is_named_for_a_reason_that_holds():
+    given = [param.values[0] for param in commands()]
+    used = {b for b in NOT_RUN if any(command.startswith(b) for command in given)}
+    assert {"pip install", "pytest", "eval"} <= used
+    assert all(NOT_RUN.values())
+    assert [command for command in given if command.startswith("$")] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "short"),
+    [
+        ("simsgd train --prune 0.9", "simsgd train --prune 0.9 --epochs 1"),
+        ("A=1 simsgd bench engines", "A=1 simsgd bench engines --quick"),
+        ("simsgd list models", "simsgd list models"),
+        ("simsgd sweep --model resnet", "simsgd sweep --model resnet --epochs 1 --dataset digits"),
+    ],
+)
+def test_a_long_command_is_shortened_and_stays_the_same(command, short):
+    assert shortened(command).removesuffix(" --seeds 1") == short
