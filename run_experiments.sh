@@ -13,16 +13,16 @@ set -euo pipefail
 
 experiments() { # NAME | options of simsgd train | options that make it quick
   cat <<'TABLE'
-readme-dense            | --workers 16 | --epochs 6
-readme-prune-none       | --workers 16 --prune 0.999 --memory none | --epochs 6
-readme-prune-residual   | --workers 16 --prune 0.999 --memory residual | --epochs 6
-readme-prune-dgc        | --workers 16 --prune 0.999 | --epochs 6
-readme-prune-none-cold  | --workers 16 --prune 0.999 --memory none --no-warmup | --epochs 6
-readme-prune-dgc-cold   | --workers 16 --prune 0.999 --no-warmup | --epochs 6
-readme-dense-w4         | --workers 4 --global-batch-size 128 | --epochs 6
-readme-prune-dgc-w4     | --workers 4 --global-batch-size 128 --prune 0.999 | --epochs 6
-readme-dense-w64        | --workers 64 --global-batch-size 128 | --epochs 6
-readme-prune-dgc-w64    | --workers 64 --global-batch-size 128 --prune 0.999 | --epochs 6
+readme-dense            | --workers 16 | --epochs 10
+readme-prune-none       | --workers 16 --prune 0.999 --memory none | --epochs 10
+readme-prune-residual   | --workers 16 --prune 0.999 --memory residual | --epochs 10
+readme-prune-dgc        | --workers 16 --prune 0.999 | --epochs 10
+readme-prune-none-cold  | --workers 16 --prune 0.999 --memory none --no-warmup | --epochs 10
+readme-prune-dgc-cold   | --workers 16 --prune 0.999 --no-warmup | --epochs 10
+readme-dense-w4         | --workers 4 --global-batch-size 128 | --epochs 10
+readme-prune-dgc-w4     | --workers 4 --global-batch-size 128 --prune 0.999 | --epochs 10
+readme-dense-w64        | --workers 64 --global-batch-size 128 | --epochs 10
+readme-prune-dgc-w64    | --workers 64 --global-batch-size 128 --prune 0.999 | --epochs 10
 gossip-allreduce        | --workers 16 --partition sorted --regime gossip | --epochs 6
 gossip-dpsgd            | --workers 16 --partition sorted --regime gossip --algorithm dpsgd | --epochs 6
 gossip-choco-sign       | --workers 16 --partition sorted --regime gossip --algorithm choco --compressor sign --consensus-stepsize 0.1 | --epochs 6
@@ -38,8 +38,8 @@ dgc-resnet110-w4        | --model resnet --model-config depth=110 --dataset cifa
 dgc-resnet110-w8        | --model resnet --model-config depth=110 --dataset cifar10 --workers 8 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 8 --epochs 8
 dgc-resnet110-w16       | --model resnet --model-config depth=110 --dataset cifar10 --workers 16 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 4 --epochs 8
 dgc-resnet110-w32       | --model resnet --model-config depth=110 --dataset cifar10 --workers 32 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 2 --epochs 8
-lstm-dense              | --model lstm_lm --dataset ptb --workers 16 | --dataset pydoc --epochs 12
-lstm-topk               | --model lstm_lm --dataset ptb --workers 16 --compressor topk:0.001 --memory residual | --dataset pydoc --epochs 12
+lstm-dense              | --model lstm_lm --dataset ptb --workers 16 | --dataset pydoc --epochs 8
+lstm-topk               | --model lstm_lm --dataset ptb --workers 16 --compressor topk:0.001 --memory residual | --dataset pydoc --epochs 8
 layers-resnet9-topk     | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-topk      | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 layers-resnet9-randomk  | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
@@ -50,16 +50,16 @@ layers-resnet9-terngrad | --model resnet9 --dataset cifar10 --workers 2 --batch-
 model-resnet9-terngrad  | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor terngrad --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 layers-resnet9-qsgd     | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-qsgd      | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
-layers-alexnet-topk     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-model-alexnet-topk      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-layers-alexnet-randomk  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-model-alexnet-randomk   | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-layers-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-model-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-layers-alexnet-terngrad | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-model-alexnet-terngrad  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-layers-alexnet-qsgd     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
-model-alexnet-qsgd      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=8,hidden=64 --batch-size 32 --epochs 10 --lr 0.05
+layers-alexnet-topk     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+model-alexnet-topk      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+layers-alexnet-randomk  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+model-alexnet-randomk   | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+layers-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+model-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+layers-alexnet-terngrad | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+model-alexnet-terngrad  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+layers-alexnet-qsgd     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+model-alexnet-qsgd      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
 choco-resnet20-ring16   | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm choco --topology ring --compressor sign --consensus-stepsize 0.45 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 choco-resnet20-dpsgd    | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm dpsgd --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 batch-small             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 128 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 8
