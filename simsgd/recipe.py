@@ -114,7 +114,10 @@ class Recipe:
         0, "memory", "Every N steps, send all that the memories hold; 0: never.", unit="N"
     )
     clip: float | None = setting(
-        None, "memory", "Clip each worker's gradient to the norm C / sqrt(W).", unit="C"
+        None,
+        "memory",
+        "Clip each worker's gradient to the norm C / sqrt(W), or C where models differ.",
+        unit="C",
     )
     clip_by: str = setting(
         "global-norm",
