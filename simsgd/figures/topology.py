@@ -60,11 +60,7 @@ def draw(request: Request) -> "Figure":
         each.spines[:].set_visible(False)
         each.set_xlabel(graph.told, fontsize="small")
     if told:
-        side = "bottom" if request.theme.fixed else "right"
-        figure.colorbar(
-            colours, ax=axes, location=side, label="error@1 of each worker's own model (%)",
-            shrink=0.8 if len(axes) == 1 else 0.6, aspect=30,
-        )  # fmt: skip
+        _scale(figure, axes, colours, below=request.theme.fixed)
     settle(figure)
     for each, graph in zip(axes, graphs, strict=True):
         _dots(each, graph, colours)
@@ -125,6 +121,22 @@ def _colours(told: Sequence[float]) -> Any:
     least, most = min(told, default=0.0), max(told, default=1.0)
     apart = 0.5 if least == most else 0.0
     return ScalarMappable(Normalize(least - apart, most + apart), "viridis_r")
+
+
+def _scale(figure: "Figure", axes: "list[Axes]", colours: Any, below: bool) -> None:
+    """Tell what the colours of all panels mean, 0.15 inches beside or below them."""
+    width, height = figure.get_size_inches()
+    inch = 1 / (height if below else width)
+    figure.colorbar(
+        colours,
+        ax=axes,
+        location="bottom" if below else "right",
+        label="error@1 of each worker's own model (%)",
+        fraction=0.15 * inch,
+        pad=0.15 * inch,
+        shrink=0.8 if below or len(axes) == 1 else 0.6,
+        aspect=30,
+    )
 
 
 def _lines(axes: "Axes", graph: _Graph, points: float) -> None:
