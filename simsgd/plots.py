@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .figures import curves, layers, pareto, times
+from .figures import curves, layers, pareto, partition, times, topology
 from .figures.groups import grouped, opened
 from .figures.request import Request
 from .figures.style import require_suffix, save, theme_of
@@ -27,6 +27,8 @@ KINDS: dict[str, Callable[[Request], "Figure"]] = {
     "pareto": pareto.draw,
     "layers": layers.draw,
     "time": times.draw,
+    "topology": topology.draw,
+    "partition": partition.draw,
 }
 AXES = ("epoch", "step", "bytes", "seconds")
 
@@ -54,7 +56,8 @@ def plot_results(
         x = step, columns of steps.csv go first.
     path: a .png, .svg or .pdf.
     kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each layer;
-        `time`, what a step takes on each `network`.
+        `time`, what a step takes on each `network`; `topology`, who talks to whom; `partition`,
+        samples by worker and class.
     network: as for `simsgd network`, with `pricing` for the rest.
     smooth: points of a running mean.
     theme: `screen`, or `paper`: one column wide, 8 points.

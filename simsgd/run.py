@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from .language import told, with_perplexity
 from .settings import SettingError, require
-from .tables import EPOCH_COLUMNS, LAYER_COLUMNS, STEP_COLUMNS, TRANSFER_COLUMNS, ratio, read_table
+from .tables import (
+    EPOCH_COLUMNS,
+    LAYER_COLUMNS,
+    PARTITION_COLUMNS,
+    STEP_COLUMNS,
+    TRANSFER_COLUMNS,
+    WORKER_COLUMNS,
+    ratio,
+    read_table,
+)
 from .units import in_units
 
 if TYPE_CHECKING:
@@ -71,6 +80,16 @@ class Run:
     def transfers(self) -> "pd.DataFrame":
         """One row a collective and step: what the step's messages were carried by."""
         return read_table(self.folder / "transfers.csv", TRANSFER_COLUMNS)
+
+    @property
+    def workers(self) -> "pd.DataFrame":
+        """One row an epoch and worker, if each worker's model was evaluated (`evaluate`)."""
+        return read_table(self.folder / "workers.csv", WORKER_COLUMNS)
+
+    @property
+    def partition(self) -> "pd.DataFrame":
+        """One row a worker and class, if a `partition` says which samples workers have."""
+        return read_table(self.folder / "partition.csv", PARTITION_COLUMNS)
 
     @property
     def best(self) -> "pd.Series[Any]":

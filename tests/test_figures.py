@@ -10,6 +10,7 @@ from matplotlib.text import Text
 from simsgd.cli import main
 from simsgd.figures.groups import grouped, opened
 from simsgd.figures.pareto import Point, frontier
+from simsgd.figures.places import places_of
 from simsgd.figures.series import running_mean
 from simsgd.figures.style import look_of, marker_of
 from simsgd.network import Network
@@ -19,12 +20,14 @@ from simsgd.run import Run
 from simsgd.runlog import RunFolder
 from simsgd.settings import SettingError
 from simsgd.tables import EPOCH_COLUMNS, STEP_COLUMNS
+from simsgd.topology import topology
 
 
 def make(folder, name="run", errors=(60.0, 9.0, 4.0), sent=2**20, layers=0, config=None):
     """Return a run of two steps an epoch; `config` is what it has beside its seed."""
     seed = int(name[-1]) if name[-1].isdigit() else 0
-    kept = {"workers": 4, "seed": seed, "name": name} | (config or {})
+    kept = {"workers": 4, "seed": seed, "name": name, "algorithm": "dpsgd", "topology": None}
+    kept |= {"partition": "sorted"} | (config or {})
     run = RunFolder.create(folder, name, kept)
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), sent // 2)
     usual = {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, **sizes}
@@ -37,7 +40,10 @@ def make(folder, name="run", errors=(60.0, 9.0, 4.0), sent=2**20, layers=0, conf
         if layers:
             run.add_layers([_layer(step, i) for i in range(layers)])
     run.flush_steps()
+    run.add_partition([{"worker": i, "class": i // 2, "samples": 10 * i + 1} for i in range(4)])
     for epoch, error in enumerate(errors):
+        same = {"epoch": epoch, "val_loss": 1, "val_error5": 0}
+        run.add_workers([same | {"worker": i, "val_error1": error + i} for i in range(4)])
         row = dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": epoch, "step": 2 * (epoch + 1)}
         total = {"payload_bytes": sent * (epoch + 1), "dense_bytes": 2**21 * (epoch + 1)}
         run.add_epoch(row | total | {"val_error1": error})
@@ -232,6 +238,112 @@ def test_a_bar_is_compute_compression_and_communication(tmp_path):
         mean = 1000 * step_times(run, Network.of(name), how)["communication"].mean()
         assert [bar.get_width() for bar in axes.patches] == pytest.approx([5, 2, mean])
         assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 5, 7])
+
+
+# topology
+
+
+def dots(axes):
+    return [line for line in axes.lines if line.get_marker() == "o"]
+
+
+def edges(axes):
+    """Return the width of each line between two places."""
+    return {
+        tuple(map(tuple, segment.round(3))): width
+        for some in axes.collections
+        for segment, width in zip(some.get_segments(), some.get_linewidths(), strict=True)
+    }
+
+
+def test_a_topology_has_a_dot_for_each_worker_and_a_line_for_each_pair_that_talks(tmp_path):
+    figure = plot_results([make(tmp_path, config={"workers": 8})], kind="topology")
+    assert len(dots(figure.axes[0])) == 8
+    assert len(edges(figure.axes[0])) == 8
+    assert figure.axes[0].get_xlabel() == "ring, W = 8\ndegree 2, gap 0.195"
+
+
+def test_lines_are_as_wide_as_weights(tmp_path):
+    path = tmp_path / "weights.txt"
+    path.write_text("0.5 0.3 0.2\n0.3 0.7 0\n0.2 0 0.8\n")
+    run = make(tmp_path, config={"workers": 3, "topology": str(path)})
+    widths = edges(plot_results([run], kind="topology").axes[0]).values()
+    assert max(widths) / min(widths) == pytest.approx(1.5)
+    assert len(widths) == 2
+
+
+def test_workers_are_as_dark_as_the_mean_of_their_last_errors(tmp_path):
+    figure = plot_results(seeds(tmp_path, "sign", 3), kind="topology")
+    axes, bar = figure.axes
+    fills = [dot.get_markerfacecolor()[:3] for dot in dots(axes)]
+    light = [sum(fill) for fill in fills]
+    assert light == sorted(light, reverse=True)
+    assert bar.get_ylim() == (5, 8)
+
+
+def test_workers_without_errors_are_white_and_there_is_no_scale(tmp_path):
+    run = make(tmp_path)
+    (run.folder / "workers.csv").unlink()
+    figure = plot_results([run], kind="topology")
+    assert len(figure.axes) == 1
+    assert {dot.get_markerfacecolor() for dot in dots(figure.axes[0])} == {"white"}
+
+
+def test_a_torus_leads_out_where_its_borders_meet(tmp_path):
+    run = make(tmp_path, config={"workers": 12, "topology": "torus"})
+    inside, out = plot_results([run], kind="topology").axes[0].collections
+    assert (len(inside.get_segments()), len(out.get_segments())) == (17, 2 * 7)
+
+
+def test_neighbours_on_the_circle_of_a_hypercube_talk():
+    graph = topology("hypercube", 16).graph()
+    at = {place: worker for worker, place in enumerate(places_of("hypercube", graph).dots)}
+    around = sorted(at, key=lambda place: np.arctan2(*place))
+    pairs = zip(around, [*around[1:], around[0]], strict=True)
+    assert all(graph.has_edge(at[a], at[b]) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [("ring", 2), ("star", 2), ("star", 9), ("torus", 18), ("social", 32), ("margulis", 25),
+     ("erdos-renyi:0.2", 32), ("one-peer", 6), ("path", 5)],
+)  # fmt: skip
+def test_dots_lie_within_the_panel_and_apart(name, workers):
+    places = places_of(name, topology(name, workers).graph())
+    assert len(places.dots) == workers
+    assert np.abs(places.dots).max() <= 1 + 1e-9
+    assert places.least_distance > min(2, 1 / np.sqrt(workers))
+
+
+def test_a_run_that_has_no_topology_is_told_which_have_one(tmp_path):
+    run = make(tmp_path, config={"algorithm": "local"})
+    told = r"^run has no topology, as its workers talk by algorithm local.*draw a run of dpsgd"
+    with pytest.raises(SettingError, match=told):
+        plot_results([run], kind="topology")
+
+
+# partition
+
+
+def test_the_areas_of_dots_are_samples(tmp_path):
+    axes = plot_results([make(tmp_path)], kind="partition").axes[0]
+    (dots,) = axes.collections
+    assert dots.get_offsets().tolist() == [[0, 0], [1, 0], [2, 1], [3, 1]]
+    areas = dots.get_sizes()
+    assert (areas / areas.max()).tolist() == pytest.approx([1 / 31, 11 / 31, 21 / 31, 1])
+    assert axes.get_xlabel() == "worker\nsorted\nlargest dot: 31 samples"
+
+
+def test_partitions_of_several_seeds_are_drawn_one_by_one(tmp_path):
+    figure = plot_results(seeds(tmp_path, "sign", 3), kind="partition")
+    assert [axes.get_title() for axes in figure.axes] == [f"sign-seed{seed}" for seed in range(3)]
+
+
+def test_a_run_without_a_partition_is_told_how_to_have_one(tmp_path):
+    run = make(tmp_path)
+    (run.folder / "partition.csv").unlink()
+    with pytest.raises(SettingError, match=r"^run has no partition.csv.*with partition sorted"):
+        plot_results([run], kind="partition")
 
 
 # how it looks

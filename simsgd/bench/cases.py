@@ -64,7 +64,6 @@ CASES = (
     Case("lstm_lm", "", (32,), 8, vocabulary=1000),
 )
 QUICK = (replace(MLP, batch=4), Case("resnet", "depth=8", (3, 8, 8), 2))
-MODELS = tuple(dict.fromkeys(case.model for case in CASES))
 
 
 def selected(
@@ -78,9 +77,10 @@ def selected(
     `models` and `batches`, unless empty, leave out all others. Raises `SettingError` for a model
     of no case and for a number below 1.
     """
+    timed = dict.fromkeys(case.model for case in cases)
     for model in models:
-        if model not in MODELS:
-            raise unknown("model", model, MODELS)
+        if model not in timed:
+            raise unknown("model", model, timed)
     require(all(w >= 1 for w in workers), "workers", list(workers), "must be at least 1")
     require(all(b >= 1 for b in batches), "batch", list(batches), "must be at least 1")
     chosen = [

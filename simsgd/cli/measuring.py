@@ -149,6 +149,34 @@ def bench_step(
         draw_steps(measured["rows"], plot)
 
 
+@bench.command("algorithms")
+@_quick
+@_device
+@_model
+@_workers
+@click.option(
+    "--compressor",
+    default="none",
+    show_default=True,
+    metavar="SPEC",
+    help="What messages are said with.",
+)
+@_json
+def bench_algorithms(
+    quick: bool,
+    device: str,
+    models: tuple[str, ...],
+    workers: tuple[int, ...],
+    compressor: str,
+    file: TextIO | None,
+) -> None:
+    """Time a training step of every algorithm beside one of allreduce."""
+    from ..bench.algorithms import measure, told
+
+    measured = measure(quick, device, models, workers, compressor)
+    _reported(measured, told(measured), file)
+
+
 @bench.command("scaling")
 @_quick
 @_device

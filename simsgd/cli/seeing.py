@@ -17,7 +17,8 @@ from .pricing import priced, pricing_of
     default="curves",
     show_default=True,
     help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: what "
-    "a step takes on each --network.",
+    "a step takes on each --network; topology: who talks to whom, and each worker's error; "
+    "partition: samples by worker and class.",
 )
 @click.option(
     "-x", default="epoch", show_default=True, help="epoch, step, bytes or simulated seconds."
