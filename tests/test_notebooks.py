@@ -1,0 +1,39 @@
+"""The notebooks run as they stand, and are stored with what they show."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+
+CHECKOUT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
+pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path):
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of the kernel's own packages
+def test_a_notebook_runs_from_its_first_cell_to_its_last(path, tmp_path, monkeypatch):
+    before = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(CHECKOUT), before])))
+    notebook = nbformat.read(path, 4)
+    place = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=place).execute()
+
+
+def test_a_notebook_is_stored_as_run_in_order(path):
+    numbers = [cell.execution_count for cell in cells(path)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_notebook_is_stored_with_figures_and_without_errors_or_places(path):
+    outputs = [output for cell in cells(path) for output in cell.outputs]
+    assert [output for output in outputs if output.output_type == "error"] == []
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert [word for word in ("/tmp/", "/home/", "/root/", "/work/") if word in str(outputs)] == []
