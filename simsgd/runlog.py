@@ -291,7 +291,9 @@ def _make(folder: Path, name: str) -> None:
 
 
 def _remove(folder: Path, name: str) -> None:
-    ours = not folder.is_symlink() and (folder / "config.json").is_file()
+    names = {path.name for path in folder.glob("*")} if folder.is_dir() else {"a file"}
+    killed_at_once = names <= {".config.json.part"}
+    ours = not folder.is_symlink() and ((folder / "config.json").is_file() or killed_at_once)
     rule = f"cannot be overwritten, {folder} is not a run folder (no config.json in it)"
     require(ours, "name", name, rule, "choose another name")
     shutil.rmtree(folder)

@@ -69,12 +69,15 @@ METHODS = {
 }
 
 
+PRELOADED = ["tests.lives", "sklearn.datasets", "pandas", "torch._dynamo"]
+
+
 class Child:
     """Trains in a process of its own, which is forked from one that has torch already."""
 
     def __init__(self, settings, moment=None):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.lives", "simsgd.models.mlp"])
+        context.set_forkserver_preload(PRELOADED)
         self.ours, theirs = context.Pipe()
         self.process = context.Process(target=live, args=(settings, moment, theirs))
         self.process.start()

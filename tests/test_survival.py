@@ -110,6 +110,12 @@ def test_a_run_whose_last_checkpoint_is_damaged_ends_as_if_it_were_not(lives, tm
     assert (part.folder / "damaged.pt").exists()
 
 
+def test_a_folder_left_by_a_kill_before_its_config_can_be_overwritten(lives, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".config.json.part").write_text("{")
+    assert len(simsgd.train(**lives.TINY, runs_dir=tmp_path, name="a", overwrite=True).epochs) == 2
+
+
 # a disk that fails
 
 
