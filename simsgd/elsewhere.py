@@ -106,5 +106,8 @@ class Elsewhere(RunFolder):
     def save(self, state: Mapping[str, Any], best: bool = False) -> None:
         """Do nothing."""
 
+    def put_back(self) -> None:
+        """Do nothing."""
+
     def discard(self) -> None:
         """Do nothing."""

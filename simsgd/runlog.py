@@ -9,6 +9,7 @@
       partition.csv how many samples of each class each worker has, if these are fixed
       transfers.csv one row a step and collective: what `simsgd network` prices
       last.pt       where to go on
+      previous.pt   the checkpoint before it, should last.pt be damaged
       best.pt       the least validation error so far
 
 A file is either appended to in whole rows or replaced as a whole, so that a killed run leaves a
@@ -19,12 +20,13 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from .files import append, fill, link, part_of, replace
+from .files import NotWritten, append, fill, link, part_gone, part_of, replace, sync
 from .run import require_run
 from .settings import SettingError, require
 from .tables import (
@@ -49,7 +51,7 @@ class RunFolder:
 
     def __init__(self, folder: Path, fresh: bool = False) -> None:
         self.folder = folder
-        self._fresh = fresh  # made here, and nothing learned yet
+        self.fresh = fresh  # made here, and nothing learned yet
         self._steps: list[Mapping[str, Any]] = []
 
     @classmethod
@@ -66,10 +68,16 @@ class RunFolder:
             _remove(folder, name)
         _make(folder, name)
         run = cls(folder, fresh=True)
-        run.write_config(config)
-        for table, columns in (("epochs.csv", EPOCH_COLUMNS), ("steps.csv", STEP_COLUMNS)):
-            append_rows(folder / table, [], columns)
-        append(folder / "log.txt", "")
+        try:
+            run.write_config(config)
+            for table, columns in (("epochs.csv", EPOCH_COLUMNS), ("steps.csv", STEP_COLUMNS)):
+                append_rows(folder / table, [], columns)
+            append(folder / "log.txt", "")
+            sync(folder)
+            sync(folder.parent)
+        except NotWritten:
+            run.discard()
+            raise
         return run
 
     @classmethod
@@ -85,8 +93,8 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the folder if it was made here and no step, epoch or checkpoint came into it."""
-        if self._fresh:
-            shutil.rmtree(self.folder)
+        if self.fresh:
+            shutil.rmtree(self.folder, ignore_errors=True)  # it may be gone, or read-only by now
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Replace config.json."""
@@ -101,7 +109,7 @@ class RunFolder:
     def add_step(self, row: Mapping[str, Any]) -> None:
         """Keep a row of steps.csv until `flush_steps` (or `save`) writes the block."""
         assert row.keys() == STEP_COLUMNS.keys(), row.keys() ^ STEP_COLUMNS.keys()
-        self._fresh = False
+        self.fresh = False
         self._steps.append(row)
 
     def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -130,7 +138,7 @@ class RunFolder:
         """Write a row of epochs.csv at once; its ratio, if not given, follows from its bytes."""
         row = {"ratio": ratio(row["dense_bytes"], row["payload_bytes"]), **row}
         assert row.keys() == EPOCH_COLUMNS.keys(), row.keys() ^ EPOCH_COLUMNS.keys()
-        self._fresh = False
+        self.fresh = False
         append_rows(self.folder / "epochs.csv", [row], EPOCH_COLUMNS)
 
     def truncate(self, step: int, epoch: int) -> None:
@@ -154,21 +162,32 @@ class RunFolder:
         replace_table(self.folder / "epochs.csv", epochs[done])
 
     def save(self, state: Mapping[str, Any], best: bool = False) -> None:
-        """Replace last.pt, and best.pt too if this is the best so far; write kept steps first."""
+        """Replace last.pt, and best.pt too if this is the best so far; write kept steps first.
+
+        The last.pt of before is then previous.pt. Raises `NotWritten`, with both intact.
+        """
         import torch
 
         assert "format" not in state, "the format is the run folder's to write"
         self.flush_steps()
-        self._fresh = False
         last = self.folder / "last.pt"
         part = part_of(last)
-        try:
+        with part_gone(part):
             fill(part, lambda file: torch.save({"format": FORMAT, **state}, file))
             if best:  # before last.pt: a kill in between then repeats what made it the best
                 link(part, self.folder / "best.pt")
-            os.replace(part, last)
-        finally:
-            part.unlink(missing_ok=True)
+            if last.exists():
+                link(last, self.folder / "previous.pt")
+            _move(part, last)
+        self.fresh = False
+
+    def put_back(self) -> None:
+        """Make previous.pt the last.pt; what a damaged last.pt held stays in damaged.pt."""
+        last = self.folder / "last.pt"
+        if last.exists():
+            _move(last, self.folder / "damaged.pt")
+        link(self.folder / "previous.pt", last)
+        sync(self.folder)
 
 
 def default_name(config: Mapping[str, Any], runs_dir: Path | None = None) -> str:
@@ -199,6 +218,7 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
     file = Path(path) / "last.pt" if Path(path).is_dir() else Path(path)
     require(file.is_file(), name, str(file), "names a file that does not exist")
     try:
+        _require_undamaged(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as wrong:  # torch.load tells a broken file in a dozen ways
         raise SettingError(name, str(file), "cannot be read as a checkpoint") from wrong
@@ -206,6 +226,38 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
     rule = f"is not a checkpoint of simsgd (its format is not {FORMAT})"
     require(ours, name, str(file), rule, "give a run's folder, or the last.pt in it")
     return {key: value for key, value in state.items() if key != "format"}
+
+
+def load_last(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return the state to go on from, and a warning if it is not that of last.pt.
+
+    None where a run ended before its first checkpoint. A damaged or missing last.pt gives that of
+    previous.pt. Raises `SettingError` if none can be read.
+    """
+    last, previous = folder / "last.pt", folder / "previous.pt"
+    if not previous.is_file():
+        return (load_checkpoint(last) if last.is_file() else None), ""
+    try:
+        return load_checkpoint(last), ""
+    except SettingError as wrong:
+        state = load_checkpoint(previous)
+        return state, f"warning: {wrong.told('last.pt')}; going on from {previous}, which is older"
+
+
+def _require_undamaged(file: Path) -> None:
+    """Raise if a checksum in the archive is wrong, which torch.load does not look at."""
+    with zipfile.ZipFile(file) as archive:
+        wrong = archive.testzip()
+    if wrong is not None:
+        raise zipfile.BadZipFile(wrong)
+
+
+def _move(part: Path, path: Path) -> None:
+    try:
+        os.replace(part, path)
+        sync(path.parent)
+    except OSError as wrong:
+        raise NotWritten(path, wrong) from wrong
 
 
 def _untaken(runs_dir: Path, name: str) -> str:
@@ -239,7 +291,9 @@ def _make(folder: Path, name: str) -> None:
 
 
 def _remove(folder: Path, name: str) -> None:
-    ours = not folder.is_symlink() and (folder / "config.json").is_file()
+    names = {path.name for path in folder.glob("*")} if folder.is_dir() else {"a file"}
+    killed_at_once = names <= {".config.json.part"}
+    ours = not folder.is_symlink() and ((folder / "config.json").is_file() or killed_at_once)
     rule = f"cannot be overwritten, {folder} is not a run folder (no config.json in it)"
     require(ours, "name", name, rule, "choose another name")
     shutil.rmtree(folder)

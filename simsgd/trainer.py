@@ -6,6 +6,7 @@ Letters: W workers, B global batch.
 import contextlib
 import dataclasses
 import math
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from .dashboards import Dashboards, require_installed
 from .data import Text
 from .data.partition import by_class, table_of_classes
 from .elsewhere import Elsewhere, restarted, together
+from .ending import Diverged, Interrupted, endings, last_good
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment, device_of
@@ -30,11 +32,11 @@ from .peak import Peak
 from .progress import Progress
 from .record import StepRecord
 from .run import Run
-from .runlog import RunFolder, default_name, load_checkpoint
+from .runlog import RunFolder, default_name, load_last
 from .settings import SettingError, require
 from .tally import Tally, layer_rows
 from .traffic import transfer_rows
-from .transport import RankLost, is_first, told_by_first
+from .transport import is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
@@ -42,20 +44,12 @@ _MAY_CHANGE = {  # settings that a resumed run may have other values of
 }  # fmt: skip
 
 
-class Diverged(RuntimeError):
-    """A loss became NaN or infinite; the last good checkpoint was kept."""
-
-
-class Interrupted(RuntimeError):
-    """Somebody asked to stop; all is saved."""
-
-
 def train(**settings: Any) -> Run:
     """Simulate the training that the settings of `Config` describe, and return the run.
 
     `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
     Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
-    no longer finite, `Interrupted` after Ctrl-C.
+    no longer finite, `Interrupted` after Ctrl-C, `Unwritten` if the folder cannot be written.
 
     Started by torchrun, each of its R processes simulates W / R of the workers, and the first
     writes the folder. Raises `RankLost` if another process dies.
@@ -69,12 +63,9 @@ def train(**settings: Any) -> Run:
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
         try:
-            with requests() as request:
+            with endings(folder), requests() as request:
                 Trainer(experiment, folder, request).run()
-            folder.log(peak.told())
-        except RankLost as lost:
-            go_on = f"go on from its last checkpoint with: simsgd train --resume {folder.folder}"
-            raise RankLost(f"{lost}; {go_on}") from lost
+                folder.log(peak.told())
         finally:
             folder.discard()
         return Run(folder.folder)
@@ -239,11 +230,10 @@ class Trainer:
         """Return the error for numbers [L] of which one is not finite."""
         self.folder.flush_steps()
         worker = int((~numbers.isfinite()).nonzero()[0])
-        last = self.folder.folder / "last.pt"
-        saved = f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
         text = (
             f"the {what} of worker {worker} became {float(numbers[worker])} at step "
-            f"{record.step}, epoch {record.epoch}; {saved}; try a lower lr, or clip"
+            f"{record.step}, epoch {record.epoch}; {last_good(self.folder.folder)}; "
+            "try a lower lr, or clip"
         )
         self.folder.log(text)
         return Diverged(text)
@@ -265,11 +255,16 @@ class Trainer:
     def _resume(self) -> None:
         if self.experiment.config.resume is None:
             return
-        if (self.folder.folder / "last.pt").exists():  # else it ended before its first checkpoint
-            state = load_checkpoint(self.folder.folder)
+        state, warning = load_last(self.folder.folder)
+        if state is not None:  # else it ended before its first checkpoint
             self.experiment.simulator.load_state_dict(state["simulator"])
             self.epoch, self.batch, self.best = state["epoch"], state["batch"], state["best"]
             self.tally = Tally(**state["tally"])
+        if warning:
+            self.folder.put_back()
+            self.folder.log(warning)
+            if not self.experiment.config.quiet:
+                print(warning, file=sys.stderr)
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
 
 

@@ -30,3 +30,11 @@ def two(_importable):
     crew = Crew(2)
     yield crew
     crew.dismiss()
+
+
+@pytest.fixture(scope="session")
+def lives(_importable):
+    """Runs to be ended before their time, and what is compared of them."""
+    from tests import lives
+
+    return lives

@@ -11,7 +11,10 @@ from .. import __version__
 from ..options import spelled
 from ..settings import SettingError
 
-_EXIT_CODES = {"Diverged": 3, "RankLost": 4, "Interrupted": 130}  # by name: rooms with torch
+_EXIT_CODES = {  # by name: some are of rooms with torch
+    "Diverged": 3, "RankLost": 4, "Unwritten": 5, "NotWritten": 5, "OutOfMemory": 6,
+    "Interrupted": 130,
+}  # fmt: skip
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -20,7 +23,11 @@ class OneLine(click.Group):
     """A group that tells a user's error in one line on stderr."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line and leave: 2 user's error, 3 diverged, 4 lost rank, 130 Ctrl-C."""
+        """Run the command line and leave with an exit code.
+
+        2 user's error, 3 diverged, 4 lost rank, 5 disk or folder cannot be written, 6 out of
+        memory, 130 Ctrl-C.
+        """
         kwargs["standalone_mode"] = False
         code = _code(lambda: super(OneLine, self).main(*args, **kwargs))
         if code == _EXIT_CODES["RankLost"]:
@@ -49,7 +56,7 @@ def _code(work: Callable[[], Any]) -> int:
         return _told(" ".join(error.format_message().split()), 2)
     except click.exceptions.Abort:
         return _told("stopped at once", 130)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         if type(error).__name__ not in _EXIT_CODES:
             raise
         return _told(str(error), _EXIT_CODES[type(error).__name__])

@@ -1,0 +1,48 @@
+"""How a run ends before its last epoch, told in one line with the way to go on."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from .files import NotWritten
+from .runlog import RunFolder
+from .transport import RankLost
+
+
+class Diverged(RuntimeError):
+    """A loss became NaN or infinite; the last good checkpoint was kept."""
+
+
+class Interrupted(RuntimeError):
+    """Somebody asked to stop; all is saved."""
+
+
+class Unwritten(RuntimeError):
+    """The run's folder can no longer be written; the last good checkpoint is intact."""
+
+
+@contextlib.contextmanager
+def endings(run: RunFolder) -> Iterator[None]:
+    """Tell how to go on with a run if its disk or another process fails."""
+    try:
+        yield
+    except RankLost as lost:
+        go_on = f"go on from its last checkpoint with: simsgd train --resume {run.folder}"
+        raise RankLost(f"{lost}; {go_on}") from lost
+    except NotWritten as wrong:
+        raise Unwritten(f"{wrong}; {_after_failure(run)}") from wrong
+
+
+def last_good(folder: Path) -> str:
+    """Return where the last good checkpoint is."""
+    last = folder / "last.pt"
+    return f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
+
+
+def _after_failure(run: RunFolder) -> str:
+    folder = run.folder
+    if run.fresh:
+        return "nothing of the run was kept"
+    if not folder.is_dir():
+        return "nothing of the run is left there"
+    return f"{last_good(folder)}; when it can be written, simsgd train --resume {folder}"
