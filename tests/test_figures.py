@@ -267,7 +267,9 @@ def test_lines_are_as_wide_as_weights(tmp_path):
     path = tmp_path / "weights.txt"
     path.write_text("0.5 0.3 0.2\n0.3 0.7 0\n0.2 0 0.8\n")
     run = make(tmp_path, config={"workers": 3, "topology": str(path)})
-    widths = edges(plot_results([run], kind="topology").axes[0]).values()
+    axes = plot_results([run], kind="topology").axes[0]
+    assert axes.get_xlabel().startswith("weights.txt, W = 3")
+    widths = edges(axes).values()
     assert max(widths) / min(widths) == pytest.approx(1.5)
     assert len(widths) == 2
 

@@ -9,6 +9,7 @@ Letters: W workers.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..labels import settle
@@ -80,7 +81,8 @@ def _graph(group: Group) -> _Graph:
     degree = whole.at(0).degree
     least, most = int(degree.min()), int(degree.max())
     told = f"degree {least}" if least == most else f"degree {least} to {most}"
-    shown = name if len(name) <= 24 else f"...{name[-21:]}"
+    shown = PurePath(name).name  # of a file
+    shown = shown if len(shown) <= 24 else f"...{shown[-21:]}"
     gap = "" if whole.varies else f", gap {whole.at(0).spectral_gap:.3g}"
     return _Graph(
         group.name,
