@@ -94,6 +94,9 @@ class Elsewhere(RunFolder):
     def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Do nothing."""
 
+    def add_nonfinite(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
     def flush_steps(self) -> None:
         """Do nothing."""
 

@@ -1,8 +1,10 @@
 """How a run ends before its last epoch, told in one line with the way to go on."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from torch import Tensor
 
 from .files import NotWritten
 from .runlog import RunFolder
@@ -37,6 +39,15 @@ def last_good(folder: Path) -> str:
     """Return where the last good checkpoint is."""
     last = folder / "last.pt"
     return f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
+
+
+def require_sound(model: Mapping[str, Tensor], step: int, run: RunFolder) -> None:
+    """Raise `Diverged` for a model that must not become the last good checkpoint."""
+    for name, value in model.items():
+        if not value.isfinite().all():
+            told = f"{name} of the model is not finite after step {step}; {last_good(run.folder)}"
+            run.log(told)
+            raise Diverged(told)
 
 
 def _after_failure(run: RunFolder) -> str:

@@ -48,7 +48,7 @@ def measured(
     """Return the measures of a segment after its exchange.
 
     `norms` are `squared_norms` of what was said, taken before the memory kept what stays behind;
-    `said` [L, n] may have become that since.
+    `said` [L, n] may have become that since. A message that overflows has an infinite error.
     """
     residual = remembered.get("residual")
     if residual is not None:
@@ -56,9 +56,23 @@ def measured(
     else:
         memory = torch.zeros_like(norms)
         error = memory if segment.dense else squared_norms(_rest(said, message))
+    lost = overflown(message, len(norms))
+    if lost is not None:
+        error = torch.where(lost, torch.inf, error)
     return SegmentMeasures(
         segment, message.payload_bytes(), message.entries(), norms, error, memory
     )
+
+
+def overflown(message: Message, workers: int) -> Tensor | None:
+    """Return which of L `workers`' messages hold what float16 cannot, [L]; None: not in float16."""
+    if isinstance(inner := getattr(message, "inner", None), Message):
+        return overflown(inner, workers)
+    if getattr(message, "wire_dtype", None) != torch.float16:
+        return None
+    numbers = [x for x in vars(message).values() if isinstance(x, Tensor) and x.is_floating_point()]
+    rows = [~x.reshape(len(x), -1).isfinite().all(1) for x in numbers]
+    return torch.stack([r if len(r) == workers else r.any().expand(workers) for r in rows]).any(0)
 
 
 def of_all_workers(

@@ -14,6 +14,7 @@ from .settings import (
     AMPS,
     CLIPS,
     INDEX_CODINGS,
+    ON_NONFINITE,
     STATE_DTYPES,
     VALUE_DTYPES,
     SettingError,
@@ -198,6 +199,13 @@ class Recipe:
         "workers",
         "Backward passes of each worker, b samples each, before one exchange.",
         unit="M",
+    )
+    on_nonfinite: str = setting(
+        "stop",
+        "run",
+        "Where a worker's loss, gradient or float16 message is not finite: stop the run, skip the "
+        "step for all workers, or zero that worker's gradient.",
+        choices=ON_NONFINITE,
     )
     seed: int = setting(0, "run", "Fixes initial weights, data order and every draw.")
 

@@ -3,6 +3,7 @@
 Letters: W workers, L hosted here, b samples each, M passes.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +27,8 @@ class StepRecord:
     bytes: StepBytes
     segments: list[SegmentMeasures]
     spent: Spent
+    wild: Tensor | None = None  # workers with something not finite, [W] bool; None: nobody asked
+    applied: bool = True  # False: the step was skipped
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""
@@ -58,8 +61,9 @@ class StepRecord:
 
     @property
     def loss(self) -> float:
-        """Mean loss over the global batch."""
-        return float(self.losses.mean())
+        """Mean loss over the global batch, or over the workers that are not `wild`."""
+        counted = self.losses if self.wild is None else self.losses[~self.wild]
+        return float(counted.mean())
 
     @property
     def payload_bytes(self) -> list[int]:
@@ -81,7 +85,7 @@ class StepRecord:
     def ratio(self) -> float:
         """Dense bytes over payload bytes, mean over workers."""
         payload = self.payload_bytes
-        return self.dense_bytes * len(payload) / sum(payload)
+        return self.dense_bytes * len(payload) / sum(payload) if sum(payload) else math.inf
 
     def __repr__(self) -> str:
         return (

@@ -12,6 +12,7 @@ from .settings import SettingError, require
 from .tables import (
     EPOCH_COLUMNS,
     LAYER_COLUMNS,
+    NONFINITE_COLUMNS,
     PARTITION_COLUMNS,
     STEP_COLUMNS,
     TRANSFER_COLUMNS,
@@ -92,6 +93,11 @@ class Run:
         return read_table(self.folder / "partition.csv", PARTITION_COLUMNS)
 
     @property
+    def nonfinite(self) -> "pd.DataFrame":
+        """One row a step and worker with numbers that were not finite (`on_nonfinite`)."""
+        return read_table(self.folder / "nonfinite.csv", NONFINITE_COLUMNS)
+
+    @property
     def best(self) -> "pd.Series[Any]":
         """The epoch with the least validation error@1, or loss on text, the first of equals."""
         epochs = self._ended()
@@ -145,9 +151,15 @@ class Run:
             ("dense equivalent", _both(last.dense_bytes)),
             ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
             ("on the network per worker", _both(last.network_bytes)),
+            *self._wild(),
             ("time", f"{self.epochs['seconds'].sum():.1f} s"),
             where,
         ]
+
+    def _wild(self) -> list[tuple[str, str]]:
+        rows = self.nonfinite
+        each = [f"{part.step.nunique()} steps {did}" for did, part in rows.groupby("did")]
+        return [("not finite", ", ".join(each))] if each else []
 
     def _validation(self) -> tuple[str, str]:
         last, best, tokens = self.last, self.best, self.config.get("tokens")

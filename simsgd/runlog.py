@@ -8,6 +8,7 @@
       workers.csv   one row an epoch and worker, if each worker's model is evaluated
       partition.csv how many samples of each class each worker has, if these are fixed
       transfers.csv one row a step and collective: what `simsgd network` prices
+      nonfinite.csv one row a step and worker whose numbers were not finite, if there are any
       last.pt       where to go on
       previous.pt   the checkpoint before it, should last.pt be damaged
       best.pt       the least validation error so far
@@ -32,6 +33,7 @@ from .settings import SettingError, require
 from .tables import (
     EPOCH_COLUMNS,
     LAYER_COLUMNS,
+    NONFINITE_COLUMNS,
     PARTITION_COLUMNS,
     STEP_COLUMNS,
     TRANSFER_COLUMNS,
@@ -44,6 +46,11 @@ from .tables import (
 )
 
 FORMAT = "simsgd-run/1"
+_BY_STEP = {  # tables beside steps.csv
+    "layers": LAYER_COLUMNS,
+    "transfers": TRANSFER_COLUMNS,
+    "nonfinite": NONFINITE_COLUMNS,
+}
 
 
 class RunFolder:
@@ -128,6 +135,11 @@ class RunFolder:
         """Append rows to transfers.csv."""
         append_rows(self.folder / "transfers.csv", rows, TRANSFER_COLUMNS)
 
+    def add_nonfinite(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to nonfinite.csv, if there are any."""
+        if rows:
+            append_rows(self.folder / "nonfinite.csv", rows, NONFINITE_COLUMNS)
+
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
@@ -148,7 +160,7 @@ class RunFolder:
         """
         steps = read_table(self.folder / "steps.csv", STEP_COLUMNS).reindex(columns=[*STEP_COLUMNS])
         replace_table(self.folder / "steps.csv", steps[steps["step"] <= step])
-        for name, columns in (("layers", LAYER_COLUMNS), ("transfers", TRANSFER_COLUMNS)):
+        for name, columns in _BY_STEP.items():
             path = self.folder / f"{name}.csv"
             if path.exists():
                 table = read_table(path, columns)

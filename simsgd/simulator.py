@@ -5,7 +5,6 @@ n elements of one segment.
 """
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .algorithm import check_optimizer, exchange_of
+from .averaging import averaged_into
 from .belonging import require_fitting, shapes
 from .compressors import composed
 from .draw import Draw
-from .exchange import Asynchronous, GradientExchange, ParameterExchange
+from .exchange import Asynchronous, ParameterExchange
 from .gradients import GradientEngine, Gradients
 from .gradients.accumulation import accumulated
 from .gradients.auto import Auto
-from .gradients.clipping import clip_
 from .gradients.contract import Criterion, Tensors, carried
 from .gradients.randomness import KeyedDropout
 from .gradients.squares import sample_squares
@@ -29,8 +28,10 @@ from .layout import Layout
 from .ledger import Ledger
 from .measures import SegmentMeasures, of_all_workers
 from .method import Method, amp_dtype, memory_name, memory_of, regime_of, stored_dtype
+from .nonfinite import Guard, silence
 from .optimizer import RegimeOptimizer, Rows
 from .portrait import in_a_line, in_html
+from .preparing import prepared
 from .recipe import Recipe
 from .record import StepRecord
 from .regime import Form, Regime
@@ -105,6 +106,8 @@ class Simulator:
         self.engine.amp = amp_dtype(recipe, like.dtype)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
+        narrow = recipe.value_dtype == "float16"
+        self.guard = Guard(recipe.on_nonfinite, narrow, self.transport.rows)
         self.optimizer = RegimeOptimizer(self.held.trained)
         self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
@@ -130,19 +133,7 @@ class Simulator:
         spent = Spent(self.draw.workers)
         gradients = self._gradients(self._shard(x), self._shard(y), draw)
         spent.on("compute")
-        pieces = self._prepared(gradients, method)
-        now = self.steps, self.epoch or 0
-        talk = Round(self.exchange, self.channel, method, draw, *now, self.samples)
-        if isinstance(self.held, OwnModels) and isinstance(self.exchange, ParameterExchange):
-            self._update(self.layout.join(pieces), method)
-            spoke, measures = talk.of_parameters(self.voices, self.held.pieces)
-            spent.on("compression")
-            if spoke and self.exchange.restarts:
-                self.optimizer.forget()
-        else:
-            heard, measures = talk.of_gradients(self.voices, pieces, gradients.squares)
-            spent.on("compression")
-            self._update(self.layout.join(heard), method)
+        measures = self._learn(gradients, method, draw, spent)
         self.held.stepped()
         self.steps += 1
         return self._record(gradients, method, measures, spent)
@@ -176,7 +167,6 @@ class Simulator:
         with torch.no_grad(), KeyedDropout(self.draw.keys()[0]):
             return self.engine.loss(dict(self.params), own, batch, target)[1]
 
-    @torch.no_grad()
     def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
 
@@ -185,17 +175,8 @@ class Simulator:
         of its own. `buffers` is "mean", the mean over workers, or "rank0", worker 0's. Training
         goes on as if this had not been called.
         """
-        rows = self.transport.rows
-        average = self.held.average if worker is None else partial(self.held.of_worker, worker)
-        for name, value in average(rows).items():
-            self.params[name].copy_(value)
-        for name, buffer in self.model.named_buffers():
-            if name in self._fresh:
-                continue
-            own = rows(self.buffers[name])  # [W, ...]
-            averaged = buffers == "mean" and own.is_floating_point() and worker is None
-            buffer.copy_(own.mean(0) if averaged else own[worker or 0])
-        return self.model.eval()
+        own, rows = (self.buffers, self._fresh), self.transport.rows
+        return averaged_into(self.model, self.held, *own, rows, buffers, worker)
 
     def parameters(self) -> dict[str, Tensor]:
         """Return what is trained: {name: [*shape]}, or of all workers' own, [W, *shape]."""
@@ -304,21 +285,32 @@ class Simulator:
             draw.at("dropout"),
             sample_squares if wanted else None,
         )
+        gradients = self.guard.judge(gradients, self.buffers)
         self.buffers = gradients.buffers
         return gradients
 
-    def _prepared(self, gradients: Gradients, method: Method) -> list[Tensor]:
-        pieces = self.layout.split(gradients.values)
-        if self.recipe.clip is not None:
-            averaged = isinstance(self.exchange, GradientExchange)
-            workers = self.recipe.workers if averaged else 1
-            clip_(pieces, self.recipe.clip, workers, self.recipe.clip_by)
-        if method.locally and (method.local_decay or method.regularizers):
-            read, rows = self.held.read(), self.held.per_worker
-            pulls = self.regularized.rows(method.regularizers, method.local_decay, read, rows)
-            for piece, pull in zip(pieces, self.layout.split(pulls), strict=True):
-                piece.add_(pull)
-        return pieces
+    def _learn(
+        self, gradients: Gradients, method: Method, draw: Draw, spent: Spent
+    ) -> list[SegmentMeasures]:
+        """Speak of the gradients and change the parameters; return the measures."""
+        if not self.guard.passed:
+            return silence(self.layout, self.draw.workers)
+        about = self.exchange, self.regularized, self.held
+        pieces = prepared(gradients.values, self.layout, self.recipe, method, *about)
+        now = self.steps, self.epoch or 0
+        talk = Round(self.exchange, self.channel, method, draw, *now, self.samples)
+        if isinstance(self.held, OwnModels) and isinstance(self.exchange, ParameterExchange):
+            self._update(self.layout.join(pieces), method)
+            spoke, measures = talk.of_parameters(self.voices, self.held.pieces)
+            spent.on("compression")
+            if spoke and self.exchange.restarts:
+                self.optimizer.forget()
+            return measures
+        heard, measures = self.guard.heard(talk, self.voices, pieces, gradients.squares)
+        spent.on("compression")
+        if self.guard.passed:
+            self._update(self.layout.join(heard), method)
+        return measures
 
     def _update(self, heard: Tensors, method: Method) -> None:
         rows = self.held.per_worker
@@ -346,4 +338,6 @@ class Simulator:
             bytes=self.channel.ledger.close(dense, rows),
             segments=measures if self.alone else of_all_workers(measures, rows),
             spent=spent,
+            wild=self.guard.wild,
+            applied=self.guard.passed,
         )

@@ -80,6 +80,11 @@ WORKER_COLUMNS = {
     "val_error1": "float64",  # errors in percent
     "val_error5": "float64",
 }
+NONFINITE_COLUMNS = {
+    "step": "int64",
+    "worker": "int64",  # whose loss, gradient or message was not finite
+    "did": "str",  # skipped: nobody took the step; zeroed: its gradient counted as 0
+}
 PARTITION_COLUMNS = {"worker": "int64", "class": "int64", "samples": "int64"}
 
 

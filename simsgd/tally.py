@@ -3,6 +3,8 @@
 Letters: W workers, L hosted here, B global batch.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,11 +38,12 @@ class Tally:
         """
         payload, loss = record.payload_bytes, record.loss
         wrong1, wrong5 = missed.tolist()
-        self.samples += guessed
-        self.steps += 1
-        self.loss += loss
-        self.wrong1 += wrong1
-        self.wrong5 += wrong5
+        if not math.isnan(loss):  # else no worker has a loss that is finite
+            self.samples += guessed
+            self.steps += 1
+            self.loss += loss
+            self.wrong1 += wrong1
+            self.wrong5 += wrong5
         self.seconds += seconds
         self.lr, self.kept = record.lr, record.kept
         self.payload_bytes += sum(payload)
@@ -78,9 +81,9 @@ class Tally:
             "step": step,
             "lr": self.lr,
             "kept": self.kept,
-            "train_loss": self.loss / self.steps,
+            "train_loss": self.loss / self.steps if self.steps else math.nan,
             "train_error1": self.train_error1,
-            "train_error5": 100 * self.wrong5 / self.samples,
+            "train_error5": 100 * self.wrong5 / self.samples if self.samples else math.nan,
             **{f"val_{name}": value for name, value in measured.items()},
             "payload_bytes": round(self.payload_bytes / workers),
             "dense_bytes": self.dense_bytes,
@@ -92,7 +95,7 @@ class Tally:
     @property
     def train_error1(self) -> float:
         """Error@1 of this epoch's training batches so far, in percent."""
-        return 100 * self.wrong1 / self.samples
+        return 100 * self.wrong1 / self.samples if self.samples else math.nan
 
     def next_epoch(self) -> None:
         """Begin the sums of an epoch anew."""
@@ -118,3 +121,19 @@ def layer_rows(record: StepRecord) -> list[dict[str, Any]]:
         }
         for m in record.segments
     ]
+
+
+def nonfinite_rows(record: StepRecord) -> list[dict[str, Any]]:
+    """Return a step's rows of nonfinite.csv, one a worker; none if all was finite."""
+    if record.wild is None:
+        return []
+    did = "zeroed" if record.applied else "skipped"
+    workers = record.wild.nonzero().flatten().tolist()
+    return [{"step": record.step, "worker": worker, "did": did} for worker in workers]
+
+
+def told_wild(step: int, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the line of the log for a step's rows of nonfinite.csv."""
+    workers = ", ".join(str(row["worker"]) for row in rows)
+    what = "the step was skipped" if rows[0]["did"] == "skipped" else "its gradient was zeroed"
+    return f"note: not finite at step {step}, worker {workers}: {what}"

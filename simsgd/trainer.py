@@ -5,6 +5,7 @@ Letters: W workers, B global batch.
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import sys
 import time
@@ -21,7 +22,7 @@ from .dashboards import Dashboards, require_installed
 from .data import Text
 from .data.partition import by_class, table_of_classes
 from .elsewhere import Elsewhere, restarted, together
-from .ending import Diverged, Interrupted, endings, last_good
+from .ending import Diverged, Interrupted, endings, last_good, require_sound
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment, device_of
@@ -34,13 +35,13 @@ from .record import StepRecord
 from .run import Run
 from .runlog import RunFolder, default_name, load_last
 from .settings import SettingError, require
-from .tally import Tally, layer_rows
+from .tally import Tally, layer_rows, nonfinite_rows, told_wild
 from .traffic import transfer_rows
 from .transport import is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
-    "tensorboard", "wandb",
+    "tensorboard", "wandb", "on_nonfinite",
 }  # fmt: skip
 
 
@@ -204,15 +205,15 @@ class Trainer:
     def _write_steps(self) -> None:
         """Read the pending records, which waits for the device, and write their rows."""
         for record, missed, guessed, seconds in self.pending:
-            if not record.losses.isfinite().all():
-                raise self._diverged(record, "loss", record.losses)
-            for m in record.segments:
-                if not m.said.isfinite().all():
-                    raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
+            self._require_finite(record)
             row = self.tally.add(record, missed, guessed, seconds)
             self.folder.add_step(row)
             self.dashboards.step(row)
         self.folder.add_transfers([row for r, *_ in self.pending for row in transfer_rows(r)])
+        wild = [row for r, *_ in self.pending for row in nonfinite_rows(r)]
+        self.folder.add_nonfinite(wild)
+        for step, rows in itertools.groupby(wild, key=lambda row: row["step"]):
+            self.folder.log(told_wild(step, list(rows)))
         if self.experiment.config.log_layers:
             self.folder.add_layers([row for r, *_ in self.pending for row in layer_rows(r)])
         if self.pending:
@@ -225,6 +226,15 @@ class Trainer:
         self.pending = []
         self.folder.flush_steps()
         self.dashboards.flush()
+
+    def _require_finite(self, record: StepRecord) -> None:
+        if record.wild is None and not record.losses.isfinite().all():
+            raise self._diverged(record, "loss", record.losses)
+        for m in record.segments:
+            if not m.said.isfinite().all():
+                raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
+            if not m.error.isfinite().all():
+                raise self._diverged(record, f"float16 message of {m.segment.name}", m.error)
 
     def _diverged(self, record: StepRecord, what: str, numbers: Tensor) -> Diverged:
         """Return the error for numbers [L] of which one is not finite."""
@@ -241,9 +251,11 @@ class Trainer:
     def _save(self, best: bool = False) -> None:
         self._write_steps()
         simulator, config = self.experiment.simulator, self.experiment.config
+        model = self._averaged().state_dict()
+        require_sound(model, simulator.steps, self.folder)
         state = {
             "config": config.plain(),
-            "model": self._averaged().state_dict(),
+            "model": model,
             "simulator": simulator.state_dict(),
             "epoch": self.epoch,
             "batch": self.batch,
