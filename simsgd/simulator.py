@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .algorithm import check_optimizer, exchange_of
+from .algorithm import check_optimizer, exchange_of, spoken
 from .belonging import require_fitting, shapes
-from .compressors import composed
 from .draw import Draw
 from .exchange import Asynchronous, GradientExchange, ParameterExchange
 from .gradients import GradientEngine, Gradients
@@ -273,7 +272,7 @@ class Simulator:
 
     def _speak(self, spec: str) -> None:
         if spec != self.spec:
-            compressor, self.spec = composed(spec), spec
+            compressor, self.spec = spoken(self.exchange, spec), spec
             for voice in self.voices:
                 voice.speak(compressor)
 
