@@ -6,6 +6,7 @@ Letters: W workers.
 import dataclasses
 from typing import Any
 
+from .compressors import Compressor, composed
 from .exchange import Butterfly, Exchange, Gossip, LocalSGD, ParameterExchange
 from .exchange.stale import dimensions
 from .recipe import Recipe
@@ -63,6 +64,13 @@ def named(spec: str) -> Any:
     ours = len(parts) == 1 and isinstance(parts[0], Exchange)
     require(ours, "algorithm", spec, "must be one exchange", "as simsgd.exchange defines it")
     return parts[0]
+
+
+def spoken(exchange: Exchange, spec: str) -> Compressor:
+    """Return the compressor of a spec; `SettingError` if workers cannot speak by it there."""
+    compressor = composed(spec)
+    exchange.check(compressor)
+    return compressor
 
 
 def check_optimizer(exchange: Exchange, name: str) -> None:

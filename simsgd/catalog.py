@@ -26,7 +26,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,14 +85,14 @@ def build_model(
     strange = [] if takes_any else [key for key in config if key not in taken]
     shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None
     rule = f"names what {stem} does not take: {', '.join(strange)}"
-    require(not strange, "model_config", shown, rule, f"it takes {', '.join(taken)}")
+    require(not strange, "model_config", shown, rule, f"it takes {_choices(taken)}")
     try:
         network = factory(**given)
     except Exception as wrong:  # whatever the user's own code raises
         if not config or not isinstance(wrong, TypeError | ValueError):
             reason = " ".join(str(wrong).split()) or type(wrong).__name__
             raise SettingError("model", stem, f"cannot be made: {reason}") from wrong
-        fix = f"{stem} takes {', '.join(taken)}"
+        fix = f"{stem} takes {_choices(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
     if not isinstance(network, nn.Module):
         raise SettingError("model", stem, f"makes a {type(network).__name__}, no torch.nn.Module")
@@ -122,6 +122,11 @@ def parse_config(text: str) -> dict[str, Any]:
         require(pair[1] not in settings, "model_config", text, f"sets {pair[1]} twice")
         settings[pair[1]] = literal(pair[2])
     return settings
+
+
+def _choices(taken: Iterable[str]) -> str:
+    """Return what a user may set of a factory's arguments; the data set the others."""
+    return ", ".join(name for name in taken if name not in ("num_classes", "input_shape"))
 
 
 def _factory(module: ModuleType, stem: str) -> Callable[..., Any]:

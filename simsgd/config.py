@@ -120,6 +120,9 @@ class Config(Recipe, Reading):
         require(self.name != "", "name", self.name, "must not be empty")
         both = self.resume is not None and self.overwrite
         require(not both, "overwrite", None, "and resume were both given", "give one")
+        idle = self.overwrite and self.name is None
+        rule = "has no effect without name: the default name is a new one"
+        require(not idle, "overwrite", None, rule, "set name too")
         both = self.batch_size is not None and self.global_batch_size is not None
         require(not both, "global_batch_size", None, "and batch_size were both given", "give one")
         if self.global_batch_size is not None:

@@ -129,6 +129,8 @@ class Experiment:
         norms = any(isinstance(module, _BatchNorm) for module in self.model.modules())
         rule = "has no effect on a model without BatchNorm"
         require(norms or not config.recalibrate_bn, "recalibrate_bn", None, rule)
+        idle = not norms and config.evaluate_buffers != "mean"
+        require(not idle, "evaluate_buffers", config.evaluate_buffers, rule, "leave it out")
 
     def _try(self) -> None:
         """Raise `SettingError` if the model cannot learn from the data."""
@@ -233,6 +235,14 @@ def _dataset(config: Config) -> Dataset | Text:
 
 def _check_batch(config: Config, samples: int) -> None:
     if config.global_batch_size is None:
+        whole = config.workers * config.worker_batch
+        own = config.worker_batch // config.accumulate
+        rule = (
+            f"times {config.workers} workers and {config.accumulate} passes must not exceed the "
+            f"{samples} training samples"
+        )
+        fits = config.accumulate == 1 or whole <= samples
+        require(fits, "batch_size", own, rule, "use fewer workers or passes")
         worker_batches(samples, config.workers, config.worker_batch)
         return
     size = config.global_batch_size

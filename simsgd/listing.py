@@ -43,6 +43,7 @@ def listing(kind: str, workers: int | None = None) -> list[tuple[str, str]]:
         raise unknown("kind", kind, _KINDS)
     rule = "has a meaning for topologies only"
     require(workers is None or kind == "topologies", "workers", workers, rule)
+    require(workers is None or workers >= 1, "workers", workers, "must be at least 1")
     return (
         _KINDS[kind]()
         if workers is None

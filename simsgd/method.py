@@ -14,7 +14,15 @@ from .compressors import Compressor, composed
 from .exchange import ParameterExchange
 from .memory import Memory, Residual
 from .recipe import Recipe
-from .regime import Form, Regime, Results, Settings, prune_warmup
+from .regime import (
+    OURS,
+    Form,
+    Regime,
+    Results,
+    Settings,
+    optimizer_arguments,
+    prune_warmup,
+)
 from .registry import build
 from .regularizers import Regularizer, regularizers
 from .settings import SettingError, kept, require
@@ -104,7 +112,26 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
     if recipe.compressor is not None:
         whole = whole.then(Regime({0: {"compressor": recipe.compressor}}))
     chosen = {name: getattr(recipe, name) for name in _OF_RECIPE}
-    return whole.then(Regime({0: {k: v for k, v in chosen.items() if v is not None}}))
+    given = {k: v for k, v in chosen.items() if v is not None}
+    whole = whole.then(Regime({0: given}))
+    _check_effects(recipe, whole, given)
+    return whole
+
+
+def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
+    """Raise `SettingError` for what a recipe says and nothing here listens to."""
+    name = regime.at(0, 0).get("optimizer", "SGD")
+    for key in ("momentum", "nesterov"):
+        taken = key in optimizer_arguments(name) or not given.get(key)
+        value = None if given.get(key) is True else given.get(key)
+        require(taken, key, value, f"is not taken by {name}", "leave it out")
+    if recipe.downlink is not None or recipe.aggregate == "vote" or regime.may_set(*OURS):
+        return
+    for key in ("prune_1d", "compress_if", "index_dtype", "flush_every"):
+        value = getattr(recipe, key)
+        usual = value == Recipe.__dataclass_fields__[key].default
+        rule, fix = "has no effect where nothing is compressed", "set compressor or prune too"
+        require(usual, key, None if value is True else value, rule, fix)
 
 
 def memory_name(recipe: Recipe, regime: Regime) -> str:

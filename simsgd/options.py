@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -77,11 +77,18 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 def spelled(error: SettingError, commands: Iterable[click.Command]) -> str:
     """Return a user's error with the names of settings as the commands' options have them."""
-    found = [p for command in commands for p in command.params if isinstance(p, click.Option)]
-    options = {str(option.name): max(option.opts, key=len) for option in found}
+    found = [p for command in _all(commands) for p in command.params if isinstance(p, click.Option)]
+    flags = {max(option.opts, key=len): str(option.name) for option in found}
+    options = {flag.lstrip("-").replace("-", "_"): flag for flag in flags} | {
+        name: flag for flag, name in flags.items()
+    }
     compound = "|".join(name for name in options if "_" in name)
     told = error.told(options.get(error.name, error.name))
-    return re.sub(rf"\b({compound})\b", lambda word: options[word[0]], told)
+    told = re.sub(rf"\b({compound})\b", lambda word: options[word[0]], told)
+    names = "|".join(options)
+    told = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", told)
+    also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"
+    return re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", told)
 
 
 def words(settings: Mapping[str, Any]) -> list[str]:
@@ -116,6 +123,14 @@ def several(options: dict[str, Any]) -> dict[str, list[Any]]:
         name: [one for part in parts for one in (part if isinstance(part, list) else [part])]
         for name, parts in options.items()
     }
+
+
+def _all(commands: Iterable[click.Command]) -> Iterator[click.Command]:
+    """Yield commands, and those of groups among them."""
+    for command in commands:
+        yield command
+        if isinstance(command, click.Group):
+            yield from _all(command.commands.values())
 
 
 def _several(one: Any, empty: bool) -> Callable[[str], list[Any]]:

@@ -107,8 +107,10 @@ def _check_networks(kind: str, x: str, networks: Sequence[str], pricing: Pricing
     if kind != "time" and not (kind == "curves" and x == "seconds"):
         fix = "use it with x seconds, or kind time"
         require(not networks, "network", ", ".join(networks), "has no effect here", fix)
-        idle = pricing is None or pricing == Pricing()
-        require(idle, "pricing", None, "has no effect here", fix)
+        usual = Pricing()
+        for name, value in vars(pricing or usual).items():
+            same = value == getattr(usual, name)
+            require(same, name, None, "has no effect here", fix)
     elif kind == "time":
         require(len(networks) > 0, "network", None, "must be given", "such as 10gbe")
     else:

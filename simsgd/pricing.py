@@ -5,6 +5,7 @@ All comes from the run's folder, so that one run answers for every network. No t
 Letters: W workers.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,8 @@ class Pricing:
     def __post_init__(self) -> None:
         for name in ("compute_ms", "compress_ms"):
             value = getattr(self, name)
-            require(value is None or value >= 0, name, value, "must be at least 0")
+            fine = value is None or 0 <= value < math.inf
+            require(fine, name, value, "must be a finite number of at least 0")
         known = f"must be one of {', '.join(ALL_REDUCES)}"
         require(self.all_reduce in ALL_REDUCES, "all_reduce", self.all_reduce, known)
 

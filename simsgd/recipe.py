@@ -6,6 +6,7 @@ Letters: W workers, b samples each.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -218,8 +219,13 @@ class Recipe:
         for name in ("clip", "lr"):
             value = getattr(self, name)
             require(value is None or value > 0, name, value, "must be greater than 0")
-        for name, value in (("momentum", self.momentum), ("weight_decay", self.weight_decay)):
-            require(value is None or value >= 0, name, value, "must be at least 0")
+        inert = self.momentum is None or 0 <= self.momentum < 1
+        require(inert, "momentum", self.momentum, "must lie in [0, 1)")
+        decay = self.weight_decay
+        require(decay is None or decay >= 0, "weight_decay", decay, "must be at least 0")
+        for name in ("lr", "weight_decay"):
+            value = getattr(self, name)
+            require(value is None or isfinite(value), name, value, "must be finite")
         require(0 <= self.seed < 2**63, "seed", self.seed, "must lie in [0, 2**63)")
         require(self.flush_every >= 0, "flush_every", self.flush_every, "must be at least 0")
         require(self.accumulate >= 1, "accumulate", self.accumulate, "must be at least 1")
@@ -278,6 +284,11 @@ class Recipe:
         require(not both, "compressor", None, "and prune were both given", fix)
         idle = self.prune is None and not (self.warmup and self.warmup_epochs == 4)
         require(not idle, "warmup_epochs", None, "and warmup have no effect without prune")
+        idle = not self.warmup and self.warmup_epochs != 4
+        rule = "has no effect without warmup"
+        require(not idle, "warmup_epochs", self.warmup_epochs, rule, "give one of the two")
+        idle = bool(self.nesterov) and self.momentum == 0
+        require(not idle, "nesterov", None, "has no effect with momentum 0", "give a momentum")
         idle = self.clip is None and self.clip_by != "global-norm"
         require(not idle, "clip_by", self.clip_by, "has no effect without clip", "set clip too")
         both = self.prune_1d and self.compress_if != "dim>1"

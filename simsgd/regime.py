@@ -83,6 +83,12 @@ class Regime:
             settings["lr"] = settings["lr"] * rate(step)
         return settings
 
+    def may_set(self, *names: str) -> bool:
+        """Return whether any phase sets one of these, or is a function, which may."""
+        open_ended = {*names, "epoch_lambda", "step_lambda"}
+        phases = [phase for own, _ in self._layers for phase in own]
+        return any(callable(phase) or not open_ended.isdisjoint(phase) for phase in phases)
+
     @property
     def follows_epochs(self) -> bool:
         """Whether settings may depend on the epoch."""
@@ -163,8 +169,9 @@ def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) 
     if isinstance(settings.get("optimizer"), str):
         takes = optimizer_arguments(settings["optimizer"])
         for key in settings.keys() - known - takes:
-            told = f"sets {key}, which {settings['optimizer']} does not take"
-            raise SettingError("regime", settings[key], told)
+            told, fix = f"is not taken by {settings['optimizer']}", "leave it out"
+            value = None if settings[key] is True else settings[key]
+            raise SettingError(key, value, told, fix)
 
 
 def _check_value(key: str, value: Any) -> None:

@@ -85,7 +85,7 @@ def literal(text: str) -> Any:
         return words[text.lower()]
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of deep nesting
         return text
 
 
@@ -124,9 +124,17 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
     hints = get_type_hints(method)
     for key, value in given.items():
         kinds = get_args(hints[key]) or (hints[key],)
-        require(fits(value, kinds), key, value, f"must be {told_kinds(kinds)}")
+        rule = (
+            f"has {key} {value if value != '' else repr(value)}, which must be {told_kinds(kinds)}"
+        )
+        require(fits(value, kinds), kind, spec, rule)
     try:
         return method(**given)
+    except SettingError as wrong:
+        if wrong.name not in given:
+            raise
+        rule = f"has {wrong.name} {given[wrong.name]}, which {wrong.rule}"
+        raise SettingError(kind, spec, rule, wrong.fix) from wrong
     except TypeError as wrong:
         raise SettingError(kind, spec, f"does not fit: {wrong}") from wrong
 

@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .algorithm import check_optimizer, exchange_of
+from .algorithm import check_optimizer, exchange_of, spoken
 from .averaging import averaged_into
 from .belonging import require_fitting, shapes
-from .compressors import composed
 from .draw import Draw
 from .exchange import Asynchronous, ParameterExchange
 from .gradients import GradientEngine, Gradients
@@ -254,7 +253,7 @@ class Simulator:
 
     def _speak(self, spec: str) -> None:
         if spec != self.spec:
-            compressor, self.spec = composed(spec), spec
+            compressor, self.spec = spoken(self.exchange, spec), spec
             for voice in self.voices:
                 voice.speak(compressor)
 

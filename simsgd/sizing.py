@@ -24,7 +24,7 @@ from .ledger import Ledger, Transfer
 from .messages import Dense, Message
 from .messages.contract import term
 from .recipe import Recipe
-from .settings import kept
+from .settings import kept, require
 from .shapes import shapes_of
 from .tables import ratio
 from .transport import Channel, InProcess
@@ -172,6 +172,7 @@ def model_sizes(
     settings = {name: getattr(recipe, name) for name in Recipe.__dataclass_fields__}
     steps = None
     if samples is not None:
+        require(samples >= 1, "samples", samples, "must be at least 1")
         steps = worker_batches(samples, config.workers, config.worker_batch)
     return replace(sizes(shapes, config.dtype, **settings), steps=steps)
 

@@ -32,7 +32,7 @@ from .opening import opening
 from .peak import Peak
 from .progress import Progress
 from .record import StepRecord
-from .run import Run
+from .run import Run, require_run
 from .runlog import RunFolder, default_name, load_last
 from .settings import SettingError, require
 from .tally import Tally, layer_rows, nonfinite_rows, told_wild
@@ -313,6 +313,7 @@ def _config(given: Mapping[str, Any]) -> Config:
     if folder.suffix == ".pt":
         told = "is not where the run stopped"
         raise SettingError("resume", str(folder), told, f"give the folder, {folder.parent}")
+    require_run(folder, "resume")
     own = Config.from_plain(Run(folder).config)
     for name in given.keys() - _MAY_CHANGE:
         before, now = getattr(own, name), getattr(asked, name)

@@ -240,8 +240,8 @@ def test_a_run_without_a_step_is_told_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"compute_ms": -1}, "compute_ms must be at least 0"),
-        ({"compress_ms": -1}, "compress_ms must be at least 0"),
+        ({"compute_ms": -1}, "compute_ms must be a finite number of at least 0"),
+        ({"compress_ms": -1}, "compress_ms must be a finite number of at least 0"),
         ({"all_reduce": "star"}, "all_reduce must be one of ring, tree, got star"),
     ],
 )

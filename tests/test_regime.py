@@ -63,7 +63,7 @@ def test_the_warmup_leaves_out_rungs_below_its_target():
         ({0: {"lrr": 0.1}}, "regime is not known, got lrr; did you mean lr"),
         ({"lr": 0.1}, "must be keyed by epoch"),
         ({0: {"optimizer": "SDG", "lr": 0.1}}, "did you mean SGD"),
-        ({0: {"optimizer": "Adam", "momentum": 0.9}}, "sets momentum, which Adam does not take"),
+        ({0: {"optimizer": "Adam", "momentum": 0.9}}, "momentum is not taken by Adam, got 0.9"),
         ({0: {"prune": 1.5}}, r"prune must lie in \[0, 1\), got 1.5"),
         ({0: {"lr": -1}}, "lr must be a number of at least 0"),
         ({0: {"lr": "0.1"}}, "lr must be a number"),

@@ -233,7 +233,7 @@ def test_bytes_as_json_adds_up():
         ("--num-classes 0", "--num-classes must be at least 1, got 0"),
         ("--samples 10", "must not exceed the 10 training samples"),
         ("--compressor powersgd:2 --compress-if all", "powersgd needs granularity layer"),
-        ("--compressor topk:0.1 --prune 0.9", "and prune were both given"),
+        ("--compressor topk:0.1 --prune 0.9", "and --prune were both given"),
     ],
 )
 def test_a_wrong_setting_is_told_in_one_line(words, message):

@@ -14,7 +14,6 @@ from .group import main
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LINK = f"{', '.join(NETWORKS)}, or bandwidth=10Gbit,latency=50us; repeatable."
-_MS = click.FloatRange(min=0)
 
 
 def priced(*default: str) -> Callable[[_Command], _Command]:
@@ -43,8 +42,10 @@ def pricing_of(options: dict[str, Any]) -> Pricing:
 
 
 _OPTIONS = [
-    click.option("--compute-ms", type=_MS, metavar="MS", help="Forward and backward of a worker."),
-    click.option("--compress-ms", type=_MS, metavar="MS", help="A worker's compression."),
+    click.option(
+        "--compute-ms", type=float, metavar="MS", help="Forward and backward of a worker."
+    ),
+    click.option("--compress-ms", type=float, metavar="MS", help="A worker's compression."),
     click.option(
         "--all-reduce",
         type=click.Choice(ALL_REDUCES),

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ..compressors import Compressor, Conversation, composed
 from ..compressors.contract import Answer, converse
+from ..draw import Draw
 from ..layout import Segment
 from ..messages import Dense, Message, SharedSparse, Sparse, State
 from ..registry import register
-from ..settings import AGGREGATES, require
+from ..settings import AGGREGATES, SettingError, require
 from .contract import GradientExchange, Speech
 
 
@@ -43,14 +44,29 @@ class AllReduce(GradientExchange):
         both = self.aggregate == "vote" and self.downlink != ""
         require(not both, "downlink", self.downlink, "has no effect on a vote, which is one bit")
         if self.downlink:
-            talks = isinstance(composed(self.downlink), Conversation)
+            talks = isinstance(self._composed(), Conversation)
             rule = "talks with all workers, which a server's answer does not"
             require(not talks, "downlink", self.downlink, rule)
+
+    def _composed(self) -> Compressor:
+        try:
+            return composed(self.downlink)
+        except SettingError as wrong:
+            name = "downlink" if wrong.name == "compressor" else wrong.name
+            raise SettingError(name, wrong.value, wrong.rule, wrong.fix) from wrong
 
     @property
     def between_processes(self) -> bool:
         """Not with `downlink`: the server is in this one."""
         return not self.downlink
+
+    def check(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a vote of those who do not say a sign of every entry."""
+        if self.aggregate != "vote":
+            return
+        talks = isinstance(compressor, Conversation)
+        require(not talks, "aggregate", "vote", "has no meaning for a conversation", _FIX)
+        require(not _selects(compressor), "aggregate", "vote", _EVERY, _FIX)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the server's residual and its compressor's state, [1, n]; none without one."""
@@ -78,7 +94,7 @@ class AllReduce(GradientExchange):
             message = compressor.compress(said, speech.state, speech.draw)
             if votes:
                 whole = not isinstance(message, Sparse | SharedSparse)
-                require(whole, "aggregate", "vote", "needs a vote on every entry", _FIX)
+                require(whole, "aggregate", "vote", _EVERY, _FIX)
                 return channel.vote(message, segment)
             mean = channel.mean_at_server if self.downlink else channel.mean
             sent, heard = mean(message, segment)
@@ -99,7 +115,19 @@ class AllReduce(GradientExchange):
 
 
 _DOWN = "downlink "  # before the names of the server's compressor's state
+_EVERY = "needs a vote on every entry"
 _FIX = "use a compressor that sends every entry, as sign does"
+
+
+def _selects(compressor: Compressor) -> bool:
+    """Return whether only some entries of a small matrix are sent."""
+    said = torch.ones(1, 4)
+    fitted = compressor.fitted((2, 2))
+    state = fitted.init(said) | {"gradient": said, "squares": said}
+    if fitted.ask(said) is not None:
+        state["shared"] = torch.ones(1, 1)
+    message = fitted.compress(said, state, Draw(0, torch.zeros(1, dtype=torch.int64)))
+    return isinstance(message, Sparse | SharedSparse)
 
 
 def _talked(compressor: Conversation, said: Tensor, speech: Speech) -> tuple[Message, Tensor]:

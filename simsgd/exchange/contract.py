@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..compressors import Compressor
@@ -49,10 +50,7 @@ class Speech:
 
         Raises `SettingError` for a compressor that asks all workers something first.
         """
-        alone = self.compressor.ask(said) is None
-        fix = "use scales of each worker's own, or algorithm allreduce"
-        rule = "asks for the largest number of all workers, which are not heard here"
-        require(alone, "compressor", None, rule, fix)
+        require(self.compressor.ask(said) is None, "compressor", None, _ASKS, _ALONE)
         if not self.compressor.needs_gradient or "gradient" in self.state:
             return self.compressor.compress(said, self.state, self.draw)
         self.state["gradient"] = said  # of a model all is new
@@ -76,6 +74,10 @@ class Spoken:
         return cls(said, squared_norms(said), message, left or {})
 
 
+_ASKS = "asks for the largest number of all workers, which are not heard here"
+_ALONE = "use scales of each worker's own, or algorithm allreduce"
+
+
 class Exchange(ABC):
     """Who hears what of what is said. A frozen dataclass of settings; its state lives apart."""
 
@@ -86,6 +88,11 @@ class Exchange(ABC):
     def between_processes(self) -> bool:
         """Whether workers may live in several processes."""
         return True
+
+    def check(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a compressor that workers cannot speak by here."""
+        alone = compressor.ask(torch.zeros(1, 1)) is None
+        require(alone, "compressor", None, _ASKS, _ALONE)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""

@@ -1,0 +1,139 @@
+"""Wrong command lines: one line that says which option, which value, which rule; nothing stays."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import simsgd
+from simsgd.cli import main
+from simsgd.settings import SettingError
+
+SMALL = "--model mlp --model-config hidden=4 --dataset digits --workers 4 --epochs 1 --quiet"
+TEXT = (Path(__file__).parent / "data" / "bad_input.txt").read_text("utf-8")
+LINES = TEXT.split("\n\n", 1)[1].splitlines()
+CASES = [*zip(LINES[::2], (line.strip() for line in LINES[1::2]), strict=True)]
+KEYWORDS = {name: name.replace("_", "-") for name in simsgd.Config.__dataclass_fields__}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def call(line):
+    command, *words = shlex.split(line)
+    small = shlex.split(SMALL) if command == "train" and "pydoc" not in words else []
+    return CliRunner().invoke(main, [command, *small, *words])
+
+
+def refused(done, message):
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert isinstance(done.exception, SystemExit)
+    told = done.stderr.replace(str(Path.cwd()), "HERE")
+    assert len(told.splitlines()) == 1
+    whole = told.removeprefix("simsgd: ").rstrip("\n")
+    if message.endswith("..."):
+        assert whole.startswith(message.removesuffix("..."))
+    else:
+        assert whole == message
+
+
+@pytest.mark.parametrize(("line", "message"), CASES, ids=[line for line, _ in CASES])
+def test_a_wrong_line_is_told_exactly_and_leaves_nothing(tmp_path, line, message):
+    refused(call(line), message)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_line_is_listed_twice():
+    assert len({line for line, _ in CASES}) == len(CASES) >= 80
+
+
+def test_every_option_of_training_is_given_wrongly_somewhere():
+    lines = " ".join(line for line, _ in CASES if line.startswith("train")) + " "
+    harmless = {"data-dir", "download", "log-layers", "tensorboard", "wandb", "scale-epochs"}
+    missing = {o for o in KEYWORDS.values() if f"--{o} " not in lines and f"--{o}=" not in lines}
+    assert missing <= harmless | {"runs-dir", "warmup"}
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(
+        call("train --runs-dir file/runs"), "--runs-dir cannot be made (Not a directory), got fi..."
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--model-config hidden=5",
+            "--model-config cannot change on resume, the run has hidden=4, g...",
+        ),
+        ("--workers 2", "--workers cannot change on resume, the run has 4, got 2"),
+        ("--compressor sign", "--compressor cannot change on resume, the run has None, got sign"),
+        ("--name b", "--name cannot change on resume, the run has a, got b"),
+    ],
+)
+def test_a_resumed_run_keeps_its_settings(tmp_path, words, message):
+    assert call("train --name a").exit_code == 0
+    before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+    refused(CliRunner().invoke(main, f"train --resume runs/a {words}".split()), message)
+    assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
+
+
+def test_a_run_of_another_model_is_not_gone_on_with(tmp_path):
+    assert call("train --name a").exit_code == 0
+    config = json.loads((tmp_path / "runs/a/config.json").read_text())
+    (tmp_path / "runs/a/config.json").write_text(json.dumps({**config, "model_config": "hidden=5"}))
+    done = CliRunner().invoke(main, ["train", "--resume", "runs/a", "--epochs", "2"])
+    refused(done, "checkpoint belongs to another model, algorithm or number of workers")
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"aggregate": "vote", "compressor": "topk:0.1"}, "aggregate"),
+        ({"aggregate": "vote", "compressor": "topk:0.1+sign"}, "aggregate"),
+        ({"aggregate": "vote", "compressor": "variance"}, "aggregate"),
+        ({"aggregate": "vote", "compressor": "powersgd:1"}, "aggregate"),
+        ({"aggregate": "vote", "prune": 0.5, "warmup": False}, "aggregate"),
+        ({"algorithm": "local", "compressor": "terngrad:shared_scale=true"}, "compressor"),
+        ({"algorithm": "butterfly", "compressor": "terngrad:shared_scale=true"}, "compressor"),
+    ],
+)
+def test_a_compressor_that_does_not_suit_the_exchange_is_refused_before_a_step(settings, name):
+    with pytest.raises(SettingError) as told:
+        simsgd.Simulator(nn.Linear(4, 2), workers=2, lr=0.1, **settings)
+    assert told.value.name == name
+
+
+@pytest.mark.parametrize("setting", ["prune_1d", "index_dtype", "compress_if", "flush_every"])
+def test_a_regime_that_compresses_later_gives_settings_an_effect(setting):
+    value = {"prune_1d": True, "index_dtype": "packed", "compress_if": "all", "flush_every": 3}
+    later = {0: {"lr": 0.1}, 3: {"compressor": "topk:0.5"}}
+    given = {"workers": 2, "memory": "residual", setting: value[setting]}
+    simsgd.Simulator(nn.Linear(4, 2), regime=later, **given)
+    simsgd.Simulator(nn.Linear(4, 2), regime=lambda epoch: {"lr": 0.1}, **given)
+    with pytest.raises(SettingError, match=f"{setting} has no effect where nothing is compressed"):
+        simsgd.Simulator(nn.Linear(4, 2), regime={0: {"lr": 0.1}}, **given)
+
+
+def test_a_momentum_that_the_regimes_optimizer_does_not_take_is_told():
+    with pytest.raises(SettingError, match=r"momentum is not taken by Adam, got 0\.9"):
+        simsgd.Simulator(
+            nn.Linear(4, 2), workers=2, regime={0: {"optimizer": "Adam", "lr": 0.1}}, momentum=0.9
+        )
+
+
+def test_text_nested_beyond_reason_is_text(tmp_path):
+    refused(call(f"train --compressor topk:{'(' * 20000}"), "--compressor has ratio ((((...")
+    refused(
+        call(f"train --model-config hidden={'-' * 20000}1"), "--model-config does not fit: hid..."
+    )
+    assert torch.get_default_dtype() == torch.float32
