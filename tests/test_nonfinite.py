@@ -249,9 +249,7 @@ def test_a_checkpoint_with_a_parameter_that_is_not_finite_is_not_written(
 
     monkeypatch.setattr(Simulator, "step", spoiled)
     usual = {**lives.TINY, "runs_dir": tmp_path, "name": "run", "checkpoint_every": 1}
-    with pytest.raises(
-        Diverged, match=r"1\.weight of the model is not finite after step 2"
-    ):
+    with pytest.raises(Diverged, match=r"1\.weight of the model is not finite after step 2"):
         simsgd.train(**usual)
     assert load_checkpoint(tmp_path / "run")["simulator"]["steps"] == 1
 
