@@ -4,8 +4,10 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from .config import Config
 from .files import NotWritten
 from .runlog import RunFolder
 from .transport import RankLost
@@ -23,14 +25,21 @@ class Unwritten(RuntimeError):
     """The run's folder can no longer be written; the last good checkpoint is intact."""
 
 
+class OutOfMemory(RuntimeError):
+    """The device's memory does not do; the last good checkpoint is intact."""
+
+
 @contextlib.contextmanager
-def endings(run: RunFolder) -> Iterator[None]:
-    """Tell how to go on with a run if its disk or another process fails."""
+def endings(run: RunFolder, config: Config) -> Iterator[None]:
+    """Tell how to go on with a run if its disk, its device or another process fails."""
     try:
         yield
     except RankLost as lost:
         go_on = f"go on from its last checkpoint with: simsgd train --resume {run.folder}"
         raise RankLost(f"{lost}; {go_on}") from lost
+    except torch.OutOfMemoryError as wrong:
+        text = f"out of memory on {config.device}: {_relief(config)}; {_after_failure(run)}"
+        raise OutOfMemory(text) from wrong
     except NotWritten as wrong:
         raise Unwritten(f"{wrong}; {_after_failure(run)}") from wrong
 
@@ -56,4 +65,12 @@ def _after_failure(run: RunFolder) -> str:
         return "nothing of the run was kept"
     if not folder.is_dir():
         return "nothing of the run is left there"
-    return f"{last_good(folder)}; when it can be written, simsgd train --resume {folder}"
+    return f"{last_good(folder)}; after that, simsgd train --resume {folder}"
+
+
+def _relief(config: Config) -> str:
+    from .relief import relief  # here: the estimate lies above what it estimates
+
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return relief(config)

@@ -44,6 +44,7 @@ class Footprint:
 
     lasting: dict[str, int]
     passing: dict[str, int]
+    at_once: int = 1  # workers that go through the model at a time
 
     @property
     def total(self) -> int:
@@ -94,6 +95,7 @@ def footprint_of(experiment: Experiment) -> Footprint:
             "compression of the largest segment": _compression(experiment),
             "evaluation": _evaluation(experiment),
         },
+        at_once=at_once,
     )
 
 

@@ -20,6 +20,7 @@ class Progress:
         seen = sys.stderr.isatty() or "ipykernel" in sys.modules
         self.quiet = quiet
         self.log = log
+        self.lowered = 0
         self.bar = tqdm(
             total=total,
             initial=done,
@@ -47,6 +48,12 @@ class Progress:
     def show(self, loss: float, error: str, sent: int) -> None:
         """Show the loss, what is told of the errors in training, and one worker's bytes."""
         self.bar.set_postfix_str(f"loss {loss:.3f}, {error}, sent {in_units(sent)}")
+
+    def note_chunk(self, lowered: int) -> None:
+        """Say once that the engine takes fewer workers at a time, 0 if it does not."""
+        if lowered != self.lowered:
+            self.lowered = lowered
+            self.say(f"note: out of memory; from here on {lowered} workers at a time")
 
     def say(self, text: str) -> None:
         """Print and log a text."""

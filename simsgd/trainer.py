@@ -64,7 +64,7 @@ def train(**settings: Any) -> Run:
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
         try:
-            with endings(folder), requests() as request:
+            with endings(folder, experiment.config), requests() as request:
                 Trainer(experiment, folder, request).run()
                 folder.log(peak.told())
         finally:
@@ -146,6 +146,7 @@ class Trainer:
         config = self.experiment.config
         if len(self.pending) >= config.log_every:
             self._write_steps()
+        self.progress.note_chunk(self.experiment.simulator.engine.lowered)
         asked = self._asked_to_stop()
         if asked or _due(record.step, config.checkpoint_every):
             self._save()

@@ -157,7 +157,7 @@ def test_a_folder_that_becomes_read_only_is_told_with_the_last_good_checkpoint(
     folder = tmp_path / "part"
     told = (
         f"Read-only file system; the last good checkpoint is {folder / 'last.pt'}; "
-        f"when it can be written, simsgd train --resume {folder}"
+        f"after that, simsgd train --resume {folder}"
     )
     with pytest.raises(Unwritten, match=f"{told}$"):
         simsgd.train(**lives.TINY, runs_dir=tmp_path, name="part", checkpoint_every=1)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..draw import Draw
 from .contract import GradientEngine, Gradients, Tensors
+from .patience import patiently
 
 Squares = Callable[..., Tensors]  # `sample_squares`
 
@@ -34,7 +35,7 @@ def accumulated(
     for number, (batch, target) in enumerate(zip(x.unbind(1), y.unbind(1), strict=True)):
         keys = draw.at(number).keys()
         before = buffers if total is None else total.buffers
-        one = engine(params, before, batch, target, keys)
+        one = patiently(engine, params, before, batch, target, keys)
         if squares is not None:
             model, criterion = engine.model, engine.criterion
             own = squares(model, criterion, params, before, batch, target, keys, engine.per_worker)

@@ -68,6 +68,13 @@ class Auto(GradientEngine):
         """Return what the chosen engine says."""
         return 1 if self._engine is None else self._engine.at_once(workers)
 
+    def lower(self, workers: int) -> int:
+        """Let the chosen engine take half as many workers at a time; return how many, 0 if none."""
+        if self._engine is not None:
+            self.lowered = self._engine.lower(workers)
+            return self.lowered
+        return 0
+
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:

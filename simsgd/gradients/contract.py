@@ -52,6 +52,7 @@ class GradientEngine(ABC):
     """
 
     amp: torch.dtype | None = None
+    lowered: int = 0  # workers at a time since memory ran out; 0: it did not
 
     def __init__(
         self,
@@ -69,6 +70,13 @@ class GradientEngine(ABC):
     def at_once(self, workers: int) -> int:
         """Return how many of `workers` workers go through the model at a time, once one did."""
         return 1
+
+    def lower(self, workers: int) -> int:
+        """Let half as many workers through at a time from now on; return how many, 0 if none."""
+        fewer = self.at_once(workers) // 2
+        if fewer:
+            self.lowered = self.chunk = fewer
+        return fewer
 
     @abstractmethod
     def __call__(

@@ -42,6 +42,10 @@ class Threads(GradientEngine):
         """Return the number of threads."""
         return min(workers, torch.get_num_threads())
 
+    def lower(self, workers: int) -> int:
+        """Return 0: a worker a thread is what it is."""
+        return 0
+
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:

@@ -36,12 +36,8 @@ class Vmap(GradientEngine):
         convolves = any(isinstance(module, _ConvNd) for module in model.modules())
         by_itself = _CONVOLVED if convolves else None
         self._size = by_itself if isinstance(chunk, str) else chunk
-        self._mapped = torch.func.vmap(
-            torch.func.grad_and_value(self._one_worker, has_aux=True),
-            in_dims=(0 if per_worker else None, 0, 0, 0, 0),
-            randomness="error",
-            chunk_size=self._size,
-        )
+        self._translated = False
+        self._map()
 
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -52,6 +48,8 @@ class Vmap(GradientEngine):
         """
         try:
             return self.attempt(params, buffers, x, y, keys)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as wrong:
             shared = {name: parameter.detach() for name, parameter in params.items()}
             raise self._explained(wrong, shared, buffers, x, y, keys) from wrong
@@ -72,7 +70,25 @@ class Vmap(GradientEngine):
 
     def compile_(self) -> None:
         """Let `torch.compile` translate the call, when it is made."""
-        self._mapped = torch.compile(self._mapped)
+        self._translated = True
+        self._map()
+
+    def lower(self, workers: int) -> int:
+        """Let half as many workers through at a time from now on; return how many, 0 if none."""
+        fewer = super().lower(workers)
+        if fewer:
+            self._size = fewer
+            self._map()
+        return fewer
+
+    def _map(self) -> None:
+        mapped: Any = torch.func.vmap(
+            torch.func.grad_and_value(self._one_worker, has_aux=True),
+            in_dims=(0 if self.per_worker else None, 0, 0, 0, 0),
+            randomness="error",
+            chunk_size=self._size,
+        )
+        self._mapped = torch.compile(mapped) if self._translated else mapped
 
     def _one_worker(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: Tensor
