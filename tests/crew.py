@@ -154,6 +154,22 @@ def shared_out(workers, settings, partial_sums, state=None):
     return told(record), simulator.state_dict()
 
 
+def wild_batches(steps):
+    """Return batches of which one worker of eight, the seventh, has one of numbers not finite."""
+    drawn = list(batches(steps))
+    drawn[3][0][19] = float("inf")
+    return drawn
+
+
+def shared_out_wild(workers, settings):
+    """Return what is told of each of 6 steps, and the state, each rank hosting a part."""
+    simulator = Simulator(
+        network(), workers=workers, transport=Distributed(workers, True), **settings
+    )
+    records = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
+    return [(r.applied, r.wild.tolist(), r.payload_bytes) for r in records], simulator.state_dict()
+
+
 def told(record):
     measures = [
         (m.segment.name, m.payload.tolist(), m.entries.tolist(), m.relative_error)

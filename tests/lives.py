@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from pathlib import Path
 
 import torch
 
@@ -147,3 +148,32 @@ def _half_written(at):
 
     simsgd.files._Patient.write = half
     simsgd.tables.append = simsgd.runlog.append = half_a_row
+
+
+class Long(Child):
+    """Trains many steps, and tells what the process holds after each so many."""
+
+    def __init__(self, settings, every):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        self.ours, theirs = context.Pipe()
+        self.process = context.Process(target=live_long, args=(settings, every, theirs))
+        self.process.start()
+        theirs.close()
+
+
+def live_long(settings, every, told):
+    """Train, and tell the bytes in memory after each `every` steps."""
+    torch.set_num_threads(1)
+    step, held = simsgd.simulator.Simulator.step, []
+
+    def call(self, *arguments):
+        record = step(self, *arguments)
+        if self.steps % every == 0:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            held.append(pages * os.sysconf("SC_PAGE_SIZE"))
+        return record
+
+    simsgd.simulator.Simulator.step = call
+    simsgd.train(**settings)
+    told.send(held)

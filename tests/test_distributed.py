@@ -22,11 +22,13 @@ from .crew import (
     network,
     plain_network,
     shared_out,
+    shared_out_wild,
     thirty_thousand,
     told,
     trained,
     trained_unalike,
     voted,
+    wild_batches,
 )
 
 pytestmark = pytest.mark.distributed
@@ -146,6 +148,26 @@ def test_what_one_process_began_two_go_on_with(two, settings):
     for x, y in batches(6):
         record = simulator.step(x, y, epoch=9)
     assert_alike(own, told(record))
+    assert_same_state(state, simulator.state_dict())
+
+
+@pytest.mark.parametrize("rule", ["skip", "zero"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prune": 0.8, "lr": 0.1, "momentum": 0.9, "clip": 1.0},
+        {"compressor": "topk:0.3", "lr": 0.1, "value_dtype": "float16"},
+        {"algorithm": "choco", "compressor": "topk:0.2", "lr": 0.1},
+    ],
+    ids=str,
+)
+def test_one_ranks_number_that_is_not_finite_is_every_ranks_affair(two, settings, rule):
+    settings = {**settings, "on_nonfinite": rule}
+    simulator = Simulator(network(), workers=8, **settings)
+    wanted = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
+    own, state = two(shared_out_wild, 8, settings)
+    assert own == [(r.applied, r.wild.tolist(), r.payload_bytes) for r in wanted]
+    assert [applied for applied, *_ in own] == [True] * 3 + [rule == "zero"] + [True] * 2
     assert_same_state(state, simulator.state_dict())
 
 
