@@ -6,6 +6,7 @@ Letters: W workers, B global batch.
 import contextlib
 import dataclasses
 import math
+import operator
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .belonging import telling_odd
 from .config import Config
 from .dashboards import Dashboards, require_installed
 from .data import Text
 from .data.partition import by_class, table_of_classes
+from .determinism import deterministic
 from .elsewhere import Elsewhere, restarted, together
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
@@ -61,7 +64,7 @@ def train(**settings: Any) -> Run:
     writes the folder. Raises `RankLost` if another process dies.
     """
     config = _config(settings)
-    with together(config) as transport:
+    with together(config) as transport, deterministic(config.deterministic):
         if not is_first():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
@@ -267,9 +270,13 @@ class Trainer:
             return
         if (self.folder.folder / "last.pt").exists():  # else it ended before its first checkpoint
             state = load_checkpoint(self.folder.folder)
-            self.experiment.simulator.load_state_dict(state["simulator"])
-            self.epoch, self.batch, self.best = state["epoch"], state["batch"], state["best"]
-            self.tally = Tally(**state["tally"])
+            with telling_odd("resume", self.folder.folder):
+                self.experiment.simulator.load_state_dict(state["simulator"])
+                self.epoch, self.batch = (
+                    operator.index(state["epoch"]),
+                    operator.index(state["batch"]),
+                )
+                self.best, self.tally = float(state["best"]), Tally(**state["tally"])
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
 
 

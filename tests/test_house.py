@@ -14,6 +14,7 @@ ORDER = """
     algorithm method voice belonging holding speaking optimizer spent record portrait simulator
     consensus ddp data catalog schedule files columns tables run pricing runlog experiment
     evaluation traffic tally environment interrupt peak dashboards progress elsewhere opening
+    determinism
     trainer processes flips reality verdict verify labels ticks figure figures plots details listing
     shapes sizing bill allocations footprint bench effort advice grid options swept pool launchers
     rehearsal sweep_progress sweeping results report cli __main__
