@@ -1,12 +1,13 @@
 """Whether a checkpoint belongs to a simulation: the same shapes of all that it holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .settings import require
+from .settings import SettingError, require
 
 _HELD = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
@@ -22,6 +23,18 @@ def require_fitting(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         same = _of_segments(state["voices"], place) == _of_segments(own["voices"], place)
         told = f"belongs to another {what}, granularity or number of workers"
         require(same, "checkpoint", None, told)
+
+
+@contextmanager
+def telling_odd(name: str, place: object) -> Iterator[None]:
+    """Tell in one line what goes wrong with a checkpoint that lacks its parts, or has odd ones."""
+    try:
+        yield
+    except SettingError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError) as wrong:
+        rule = f"holds a checkpoint without what is needed ({type(wrong).__name__})"
+        raise SettingError(name, str(place), rule, "train anew, or take another") from wrong
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

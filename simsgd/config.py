@@ -86,6 +86,9 @@ class Config(Recipe, Reading):
         choices=("mean", "rank0"),
     )
     device: str = setting("auto", "run", "auto, cpu, cuda or cuda:N.")
+    deterministic: bool = setting(
+        False, "run", "On a GPU, take sums in a fixed order only: slower, the same to the last bit."
+    )
     runs_dir: Path = setting(Path("runs"), "run", "Folder of run folders.")
     name: str | None = setting(None, "run", "Name of the run's folder; default: date and recipe.")
     overwrite: bool = setting(False, "run", "Replace a run of the same name.")
@@ -154,7 +157,8 @@ class Config(Recipe, Reading):
         """Return the settings that `plain` gave; keys that are no setting are passed over."""
         given = {f.name: plain[f.name] for f in dataclasses.fields(cls) if f.name in plain}
         for name in ("data_dir", "runs_dir", "resume"):
-            given[name] = None if given.get(name) is None else Path(given[name])
+            if isinstance(given.get(name), str):
+                given[name] = Path(given[name])
         return cls(**given)
 
 

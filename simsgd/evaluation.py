@@ -110,7 +110,7 @@ def evaluate_checkpoint(
         config = Config.from_plain({**state["config"], **settings, "resume": None})
         experiment = Experiment.of(config)
         experiment.model.load_state_dict(state["model"])
-    except (KeyError, RuntimeError) as cause:
+    except (KeyError, RuntimeError, TypeError, AttributeError) as cause:
         rule = "does not fit its model any more"
         raise SettingError("checkpoint", str(path), rule) from cause
     measured = evaluate(experiment, experiment.model.eval(), part)

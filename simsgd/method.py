@@ -11,8 +11,8 @@ import torch
 
 from .algorithm import named
 from .compressors import Compressor, composed
-from .exchange import ParameterExchange
-from .memory import Memory, Residual
+from .exchange import Asynchronous, Butterfly, ParameterExchange
+from .memory import EF21, Memory, Residual
 from .recipe import Recipe
 from .regime import (
     OURS,
@@ -171,6 +171,10 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
         rule = f"takes over the momentum of gradients, which algorithm {recipe.algorithm} says not"
         fix = "use residual or none"
         require(not owns_momentum(memory), "memory", name, rule, fix)
+    if isinstance(memory, EF21):
+        rule = f"needs the mean of what all say, which algorithm {recipe.algorithm} has nowhere"
+        mean = not isinstance(named(recipe.algorithm), Asynchronous | Butterfly)
+        require(mean, "memory", name, rule, "use residual or none")
     if recipe.lr_in_memory:
         holds = isinstance(memory, Residual)
         rule = "needs memory residual, which collects lr times the gradient"

@@ -62,7 +62,7 @@ def step_times(run: Run, network: Network, pricing: Pricing | None = None) -> "p
     pricing = pricing or Pricing()
     steps = run.steps
     require(len(steps) > 0, "run", str(run.folder), "has no step to price yet")
-    workers = int(run.config["workers"])
+    workers = run.num_workers
     compute = _measured(run, steps, "compute", pricing.compute_ms)
     compression = _measured(run, steps, "compression", pricing.compress_ms, flag="compress")
     compression = compression.where(steps["payload_bytes"] != steps["dense_bytes"], 0.0)

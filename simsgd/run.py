@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_COUNTED = ("epoch", "step", "payload_bytes", "dense_bytes")  # without which no epoch is told
+
+
 class Run:
     """What a run left in its folder, read anew at each look, so that one may watch it go on.
 
@@ -46,11 +49,26 @@ class Run:
     def config(self) -> dict[str, Any]:
         """Every setting of the run."""
         try:
-            config: dict[str, Any] = json.loads((self.folder / "config.json").read_text("utf-8"))
-        except ValueError as wrong:
+            config = json.loads((self.folder / "config.json").read_text("utf-8"))
+        except (ValueError, RecursionError, OSError) as wrong:
             rule = "has a config.json that is not JSON"
             raise SettingError("run", str(self.folder), rule) from wrong
-        return config
+        rule = "has a config.json that does not hold settings by name"
+        plain = isinstance(config, dict) and all(
+            value is None or isinstance(value, str | int | float) or name == "environment"
+            for name, value in config.items()
+        )
+        require(plain, "run", str(self.folder), rule)
+        return dict(config)
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers were simulated, W."""
+        own = self.config.get("workers")
+        rule = "has a config.json without a number of workers"
+        good = isinstance(own, int) and 1 <= own < 2**31
+        require(good, "run", str(self.folder), rule)
+        return int(own or 0)
 
     @property
     def log(self) -> str:
@@ -64,7 +82,13 @@ class Run:
 
         Of a run on text it has perplexities too, and bits per character or byte.
         """
-        table = read_table(self.folder / "epochs.csv", EPOCH_COLUMNS)
+        path = self.folder / "epochs.csv"
+        table = read_table(path, EPOCH_COLUMNS)
+        lacking = [name for name in _COUNTED if name not in table]
+        require(not lacking, "run", str(path), f"lacks the columns {', '.join(lacking)}")
+        measured = [name for name, kind in EPOCH_COLUMNS.items() if kind == "float64"]
+        missing = [name for name in measured if name not in table]
+        table = table.assign(**dict.fromkeys(missing, math.nan))
         return with_perplexity(table, self.config.get("tokens"))
 
     @property

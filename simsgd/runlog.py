@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -231,7 +232,9 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
     require(file.is_file(), name, str(file), "names a file that does not exist")
     try:
         _require_undamaged(file)
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch says of a foreign file is told below
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as wrong:  # torch.load tells a broken file in a dozen ways
         raise SettingError(name, str(file), "cannot be read as a checkpoint") from wrong
     ours = isinstance(state, dict) and state.get("format") == FORMAT

@@ -49,15 +49,17 @@ def sweep(
     grid = _grid(settings, seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)
-    starts = launcher_of(launcher, jobs, folder)
     known = read_definition(folder)["runs"] if (folder / "sweep.json").exists() else {}
-    with requests() as request, SweepProgress(quiet) as progress:
+    with (
+        contextlib.closing(launcher_of(launcher, jobs, folder)) as starts,
+        requests() as request,
+        SweepProgress(quiet) as progress,
+    ):
         elsewhere = launcher is not None and not launcher.startswith("local")
         refused = _refused(grid, _done(folder, known), elsewhere, request, progress)
         runs = _named(grid, refused, folder, known)
         _write(grid, folder, {**known, **runs})
-        with contextlib.closing(starts):
-            failed = Crew(folder, runs, starts, request, progress).work()
+        failed = Crew(folder, runs, starts, request, progress).work()
     left = Sweep(folder, {**{what: str(error) for what, error in refused.items()}, **failed})
     left.write_table()
     if request.made:

@@ -146,7 +146,7 @@ def read_definition(folder: Path) -> dict[str, Any]:
     require(path.is_file(), "sweep", str(folder), rule)
     try:
         definition: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise SettingError("sweep", str(path), "is not JSON") from wrong
     ours = isinstance(definition, dict) and definition.get("format") == FORMAT
     require(ours, "sweep", str(path), f"is not a sweep's (its format is not {FORMAT})")

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .files import append, replace
-from .settings import SettingError
+from .settings import SettingError, require
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_LARGEST = 1 << 33  # bytes of a table
+_BROKEN = "cannot be read as the table it was"
 EPOCH_COLUMNS = {
     "epoch": "int64",  # counted from 0
     "step": "int64",  # steps done when the epoch ended
@@ -110,16 +112,28 @@ def read_table(path: Path, columns: Mapping[str, str]) -> "pd.DataFrame":
     """Return the whole rows of a file; `SettingError` if it is not the table it was."""
     import pandas as pd
 
-    text = path.read_text("utf-8") if path.exists() else ""
+    text = _text(path)
     whole = text[: text.rfind("\n") + 1]  # a kill, or a look meanwhile, may meet half a row
     if not whole:
         return table_of([], columns)
     floats = [name for name, kind in columns.items() if kind == "float64"]
     try:
         table = pd.read_csv(io.StringIO(whole), converters=dict.fromkeys(floats, float))
-        return table.astype({name: kind for name, kind in columns.items() if name in table})
-    except ValueError as wrong:
-        raise SettingError("run", str(path), "cannot be read as the table it was") from wrong
+        kinds = {name: kind for name, kind in columns.items() if name in table}
+        require(next(iter(columns)) in kinds, "run", str(path), _BROKEN)
+        return table.astype(kinds)
+    except (ValueError, TypeError, OverflowError) as wrong:
+        raise SettingError("run", str(path), _BROKEN) from wrong
+
+
+def _text(path: Path) -> str:
+    if not path.exists():
+        return ""
+    require(path.stat().st_size <= _LARGEST, "run", str(path), "is too large to be a table of ours")
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError) as wrong:
+        raise SettingError("run", str(path), _BROKEN) from wrong
 
 
 def append_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import operator
 import sys
 import time
 from collections.abc import Mapping
@@ -17,10 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .belonging import telling_odd
 from .config import Config
 from .dashboards import Dashboards, require_installed
 from .data import Text
-from .data.partition import by_class, table_of_classes
+from .data.partition import by_class, partition_rows, table_of_classes
+from .determinism import deterministic
 from .elsewhere import Elsewhere, restarted, together
 from .ending import Diverged, Interrupted, endings, last_good, require_sound
 from .environment import environment
@@ -56,7 +59,7 @@ def train(**settings: Any) -> Run:
     writes the folder. Raises `RankLost` if another process dies.
     """
     config = _config(settings)
-    with together(config) as transport:
+    with together(config) as transport, deterministic(config.deterministic):
         if not is_first():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
@@ -107,13 +110,7 @@ class Trainer:
             return
         table = by_class(parts, dataset.train.labels, dataset.num_classes)
         self.progress.say(table_of_classes(table))
-        self.folder.add_partition(
-            [
-                {"worker": worker, "class": label, "samples": samples}
-                for worker, row in enumerate(table.tolist())
-                for label, samples in enumerate(row)
-            ]
-        )
+        self.folder.add_partition(partition_rows(table))
 
     def _train_epoch(self, epoch: int) -> None:
         for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
@@ -270,9 +267,10 @@ class Trainer:
             return
         state, warning = load_last(self.folder.folder)
         if state is not None:  # else it ended before its first checkpoint
-            self.experiment.simulator.load_state_dict(state["simulator"])
-            self.epoch, self.batch, self.best = state["epoch"], state["batch"], state["best"]
-            self.tally = Tally(**state["tally"])
+            with telling_odd("resume", self.folder.folder):
+                self.experiment.simulator.load_state_dict(state["simulator"])
+                self.epoch, self.batch = map(operator.index, (state["epoch"], state["batch"]))
+                self.best, self.tally = float(state["best"]), Tally(**state["tally"])
         if warning:
             self.folder.put_back()
             self.folder.log(warning)

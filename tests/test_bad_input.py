@@ -55,7 +55,15 @@ def test_no_line_is_listed_twice():
 
 def test_every_option_of_training_is_given_wrongly_somewhere():
     lines = " ".join(line for line, _ in CASES if line.startswith("train")) + " "
-    harmless = {"data-dir", "download", "log-layers", "tensorboard", "wandb", "scale-epochs"}
+    harmless = {
+        "data-dir",
+        "deterministic",
+        "download",
+        "log-layers",
+        "tensorboard",
+        "wandb",
+        "scale-epochs",
+    }
     missing = {o for o in KEYWORDS.values() if f"--{o} " not in lines and f"--{o}=" not in lines}
     assert missing <= harmless | {"runs-dir", "warmup"}
 

@@ -74,6 +74,15 @@ def table_of_classes(table: Tensor) -> str:
     return "\n".join(lines)
 
 
+def partition_rows(table: Tensor) -> list[dict[str, int]]:
+    """Return the rows of partition.csv of the table [W, classes] that `by_class` made."""
+    return [
+        {"worker": worker, "class": label, "samples": samples}
+        for worker, row in enumerate(table.tolist())
+        for label, samples in enumerate(row)
+    ]
+
+
 def epoch_index(parts: list[Tensor], take: int, seed: int, epoch: int) -> Tensor:
     """Return the samples that each worker takes in an epoch, in order, [W, take].
 

@@ -20,6 +20,7 @@ from .contract import Dataset, Numbers, line
 from .embedded import for_validation
 
 _LAYOUT = "a line must read: LABEL NUMBER:VALUE NUMBER:VALUE ..."
+_MOST = 1 << 24  # features; webspam's trigrams, 16.6 million, are in
 _SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 
 
@@ -97,13 +98,15 @@ def _read(name: str, files: list[Path]) -> list[tuple[Any, Any]]:
 
     try:
         read = load_svmlight_files([str(file) for file in files], dtype=np.float32)
-    except (ValueError, OSError, EOFError) as wrong:
+    except (ValueError, OSError, EOFError, OverflowError, MemoryError) as wrong:
         rule = f"cannot be read from {' and '.join(map(str, files))} ({line(wrong)})"
         raise SettingError("dataset", name, rule, _LAYOUT) from wrong
     parts = list(zip(read[::2], read[1::2], strict=True))
     for file, (features, _) in zip(files, parts, strict=True):
         filled = features.shape[0] > 0 and features.shape[1] > 0
         require(filled, "dataset", name, f"has nothing in {file}", _LAYOUT)
+        rule = f"has {features.shape[1]:,} features in {file}, more than {_MOST:,}"
+        require(features.shape[1] <= _MOST, "dataset", name, rule, "a batch of them is made dense")
         finite = bool(np.isfinite(features.data).all())
         require(finite, "dataset", name, f"has a feature that is not finite in {file}")
     return parts

@@ -120,6 +120,13 @@ class ParameterExchange(Exchange):
     restarts: ClassVar[bool] = False  # the optimizers begin anew after each exchange
     only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
+    def check(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a compressor that wants more than models have."""
+        super().check(compressor)
+        rule = "looks at the gradients of single samples, and workers speak of models here"
+        alone = not compressor.needs_squares
+        require(alone, "compressor", None, rule, "use algorithm allreduce, or another compressor")
+
     @abstractmethod
     def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken | None:
         """Exchange a segment's parameters `x` [L, n], which are changed in place.
