@@ -20,6 +20,7 @@ class NotWritten(OSError):
         if not path.parent.is_dir():
             reason = f"the folder {path.parent} is gone"
         super().__init__(f"{path} cannot be written: {reason}")
+        self.strerror = reason
 
 
 def append(path: Path, text: str) -> None:

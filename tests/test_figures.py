@@ -416,7 +416,7 @@ def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
         ({"smooth": 0}, "smooth must be at least 1, got 0"),
         ({"kind": "pareto", "smooth": 5}, "smooth has no effect on a figure of pareto, got 5"),
         ({"network": "10gbe"}, "network has no effect here, got 10gbe; use it with x seconds"),
-        ({"pricing": Pricing(overlap=True)}, "pricing has no effect here"),
+        ({"pricing": Pricing(overlap=True)}, "overlap has no effect here"),
         ({"x": "seconds"}, "network must be one for simulated seconds; such as 10gbe"),
         ({"x": "seconds", "network": ["wan", "1gbe"]}, "network must be one for simulated seconds"),
         ({"kind": "time"}, "network must be given; such as 10gbe"),

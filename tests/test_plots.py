@@ -327,7 +327,7 @@ def test_a_run_without_epochs_is_told_in_one_line(tmp_path, x):
 def test_a_run_that_lacks_the_column_is_told_in_one_line(tmp_path):
     run = make(tmp_path)
     run.epochs.drop(columns="lr").to_csv(run.folder / "epochs.csv", index=False)
-    with pytest.raises(SettingError, match=r"^run has no column lr, got .*run$"):
+    with pytest.raises(SettingError, match=r"^run has no (column|values of) lr\b.* got .*run$"):
         plot_results([run], y="lr")
 
 

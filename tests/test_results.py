@@ -174,7 +174,7 @@ def test_a_report_of_a_sweep_has_its_means(tmp_path):
 
 @pytest.mark.parametrize(
     ("output", "told"),
-    [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (No such file")],
+    [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (the folder")],
 )
 def test_a_report_that_cannot_be_written_is_told(runs, tmp_path, output, told):
     done = call("report", runs, "-o", tmp_path / output)

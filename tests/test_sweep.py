@@ -291,7 +291,7 @@ def test_the_folder_is_named_by_what_varies(here, tmp_path):
     ("words", "told"),
     [
         ("--seeds 0", "--seeds must be at least 1, got 0"),
-        ("--seeds 2 --seed 4", "--seed and seeds were both given"),
+        ("--seeds 2 --seed 4", "--seed and --seeds were both given"),
         ("--workers many", "Invalid value for '--workers': 'many' is not a valid integer"),
         ("--aggregate mean,most", "Invalid value for '--aggregate'"),
         ("--lr 0.1,0.1", "--lr stands there twice, got 0.1"),

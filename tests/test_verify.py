@@ -223,7 +223,7 @@ def test_a_process_that_fails_ends_the_verification(tmp_path, files):
     [
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"resume": "runs/x"}, "resume has no place in verify"),
-        ({"compressor": "topk:7"}, "ratio must lie in"),
+        ({"compressor": "topk:7"}, "has ratio 7, which must lie in"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_process_starts(files, tmp_path, settings, message):
