@@ -241,7 +241,7 @@ class Trainer:
         text = (
             f"the {what} of worker {worker} became {float(numbers[worker])} at step "
             f"{record.step}, epoch {record.epoch}; {last_good(self.folder.folder)}; "
-            "try a lower lr, or clip"
+            "try a lower lr, clip, or --on-nonfinite skip"
         )
         self.folder.log(text)
         return Diverged(text)
