@@ -99,8 +99,8 @@ SETTINGS = [
     {"algorithm": "choco", "compressor": "topk:0.2", "lr": 0.1, "consensus_stepsize": 0.2},
     {"algorithm": "dcd", "compressor": "threshold:0.001", "topology": "star", "lr": 0.1},
     {"algorithm": "local", "compressor": "topk:0.2", "local_steps": 4, "lr": 0.1},
-    {"algorithm": "fedavg", "local_steps": 2, "lr": 0.1, "optimizer": "Adam"},
-    {"algorithm": "diloco", "local_steps": 5, "lr": 0.01, "optimizer": "AdamW"},
+    {"algorithm": "fedavg", "local_steps": 2, "lr": 0.1, "momentum": 0.9},
+    {"algorithm": "diloco", "local_steps": 5, "lr": 0.01, "momentum": 0.9, "nesterov": True},
 ]
 
 
