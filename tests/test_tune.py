@@ -48,7 +48,7 @@ def called(engine, model, x, y):
 def clock(monkeypatch, slow):
     """Let time stand still but for engines in `slow`, {class name: seconds}."""
     now = [0.0]
-    for name in ("OnePass", "Vmap", "Loop"):
+    for name in ("OnePass", "Vmap", "Loop", "Threads"):
         kind = next(k for k in auto.ENGINES.values() if k.__name__ == name)
         plain = kind.__call__
 
@@ -62,7 +62,10 @@ def clock(monkeypatch, slow):
 
 @pytest.mark.parametrize(
     ("slow", "chosen"),
-    [({"OnePass": 3, "Loop": 2}, "vmap"), ({"OnePass": 3, "Vmap": 2}, "loop")],
+    [
+        ({"OnePass": 3, "Loop": 2, "Threads": 4}, "vmap"),
+        ({"OnePass": 3, "Vmap": 2, "Threads": 4}, "loop"),
+    ],
 )
 def test_the_fastest_is_chosen_and_what_each_took_is_told(monkeypatch, slow, chosen):
     clock(monkeypatch, slow)
