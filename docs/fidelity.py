@@ -45,7 +45,10 @@ ALGORITHMS = [
 IN_FLOAT32 = [
     ("none", "none"),
     ("topk:0.01", "dgc"),
+    ("sign", "residual"),
     ("qsgd:255", "none"),
+    ("natural", "none"),
+    ("fp16", "none"),
     ("powersgd:2", "residual"),
 ]
 HOOKS = {  # PyTorch's own, and what simulates them
@@ -116,20 +119,21 @@ def main():
 
 def line(config, verdict):
     """Return a recipe's row of the table."""
-    flip = verdict.first_flip
-    flip = "none" if flip is None else f"{flip['step']}, {flip['flipped_worker']}"
+    kinds = [row["flip"] for row in verdict.flips]
+    flips = f"{kinds.count('message')} + {kinds.count('kink')}" if kinds else "none"
+    first = next((f"step {r['step']}, worker {r['flipped_worker']}" for r in verdict.flips), "")
     sent, weighed = (sum(r[c] for r in verdict.rows) for c in ("sent_bytes", "ledger_bytes"))
     return (
         f"| `{config.compressor or 'none'}` | {config.memory} | {config.dtype} "
-        f"| {most(verdict, 'parameter_difference')} | {most(verdict, 'loss_difference')} "
-        f"| {verdict.parameters_agree_until} | {flip} | {sent:,} | {weighed:,} "
+        f"| {most(verdict.held, 'parameter_difference')} | {most(verdict.rows, 'loss_difference')} "
+        f"| {flips} | {first} | {sent:,} | {weighed:,} "
         f"| {'yes' if verdict.holds else 'no'} |"
     )
 
 
-def most(verdict, column):
+def most(rows, column):
     """Return the largest number in a column."""
-    return f"{max(row[column] for row in verdict.rows):.1e}"
+    return f"{max(row[column] for row in rows):.1e}"
 
 
 def mean(verdict, column):

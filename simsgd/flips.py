@@ -3,6 +3,7 @@
 Letters: W workers, n elements of one segment, k selected.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,56 +13,77 @@ from torch import Tensor
 from .layout import Segment
 from .messages import Dense, Message, SharedSparse, Signs, Sparse
 from .messages.quantised import Quantised
+from .topology import Mixing
 from .transport import Channel, rides_all_reduce
 
 
 @dataclass(frozen=True)
 class Flip:
-    """One worker's message for a segment that holds other entries, or others' codes."""
+    """The first place in a step where two runs decided differently.
+
+    That is a worker's message for a segment that holds other entries or other codes, or its
+    gradient at a kink of the model, see `kinks`.
+    """
 
     step: int  # counted from 1
     worker: int
     segment: str
+    kind: str = "message"  # or "kink"
+    entries: int = 0  # of all messages of the step that were decided differently
+    decided: int = 0  # entries that either run sent
+
+
+Decided = tuple[str, Tensor]  # the segment, and what was decided for each entry, [W, n] int64
 
 
 @dataclass(frozen=True)
 class Listening(Channel):
-    """A channel that keeps the messages in which something was decided, until they are taken."""
+    """A channel that keeps what was decided in messages, until it is taken: see `decisions`."""
 
-    heard: list[tuple[str, Message]] = field(default_factory=list)
+    heard: list[Decided] = field(default_factory=list)
+
+    @classmethod
+    def to(cls, channel: Channel) -> "Listening":
+        """Return the channel with ears."""
+        return cls(channel.transport, channel.ledger, channel.wire)
 
     def mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and keep the messages; see `Channel`."""
+        """Send and listen; see `Channel`."""
         return self._kept(super().mean(message, segment), segment)
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and keep the messages; see `Channel`."""
+        """Send and listen; see `Channel`."""
         return self._kept(super().vote(message, segment), segment)
+
+    def gossip(self, message: Message, segment: Segment, mixing: Mixing) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().gossip(message, segment, mixing), segment)
+
+    def weighed(
+        self, message: Message, segment: Segment, weights: Tensor
+    ) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().weighed(message, segment, weights), segment)
 
     def _kept(self, answer: tuple[Message, Tensor], segment: Segment) -> tuple[Message, Tensor]:
         message = answer[0]
         message = message.inner if isinstance(message, SharedSparse) else message
         if not rides_all_reduce(message):
-            self.heard.append((segment.name, message))
+            self.heard.append((segment.name, decisions(message)))
         return answer
 
 
-def first_flip(
-    step: int, simulated: Sequence[tuple[str, Message]], real: Sequence[Message]
-) -> Flip | None:
-    """Return the first flip among the messages [W, ...] of one step, the same ones in both."""
-    for (segment, one), other in zip(simulated, real, strict=True):
-        workers = differing_rows(one, other)
-        if workers:
-            return Flip(step, workers[0], segment)
-    return None
-
-
-def differing_rows(one: Message, other: Message) -> list[int]:
-    """Return the workers whose decisions differ between two messages [W, ...] of one form."""
-    pair = [decisions(message).cpu() for message in (one, other)]
-    rows: list[int] = (pair[0] != pair[1]).any(1).nonzero()[:, 0].tolist()
-    return rows
+def first_flip(step: int, simulated: Sequence[Decided], real: Sequence[Decided]) -> Flip | None:
+    """Return the first flip among all that was decided in one step, in the same order in both."""
+    flip: Flip | None = None
+    entries = decided = 0
+    for (segment, one), (_, other) in zip(simulated, real, strict=True):
+        differ = one != other
+        entries += int(differ.sum())
+        decided += int((one.ne(0) | other.ne(0)).sum())
+        if flip is None and bool(differ.any()):
+            flip = Flip(step, int(differ.any(1).nonzero()[0]), segment)
+    return flip and dataclasses.replace(flip, entries=entries, decided=decided)
 
 
 def decisions(message: Message) -> Tensor:

@@ -13,11 +13,16 @@ _WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's ow
 tqdm: Any = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
 
 
+def is_seen() -> bool:
+    """Return whether there is somebody to look at a bar: at a terminal, or in a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return sys.stderr.isatty() or getattr(shell, "kernel", None) is not None
+
+
 class Progress:
     """A bar over steps, and lines that also go to the log."""
 
     def __init__(self, total: int, done: int, quiet: bool, log: Callable[[str], None]) -> None:
-        seen = sys.stderr.isatty() or "ipykernel" in sys.modules
         self.quiet = quiet
         self.log = log
         self.lowered = 0
@@ -25,7 +30,7 @@ class Progress:
             total=total,
             initial=done,
             unit="step",
-            disable=quiet or not seen,
+            disable=quiet or not is_seen(),
             dynamic_ncols=True,
             leave=False,
         )

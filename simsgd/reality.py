@@ -8,6 +8,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 from .config import Config
 from .draw import Draw
 from .experiment import Experiment
-from .gradients.contract import carried
+from .flips import Decided, Listening
+from .gradients.contract import Tensors, carried
 from .gradients.randomness import KeyedDropout
-from .messages import Message
+from .kinks import Watched
 from .method import Method
 from .regime import optimizer_arguments, optimizer_class
 from .transport import Distributed, counted
@@ -31,7 +33,7 @@ class RealStep:
     losses: Tensor  # of each worker, [W]
     sent: Tensor  # bytes of the buffers that each handed to the network, [W] int64
     weighed: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
-    heard: list[Message]  # what was gathered on rank 0, in order, [W, ...] each
+    heard: list[Decided]  # what was decided in the messages of all workers
     parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
 
 
@@ -44,6 +46,20 @@ class Worker(ABC):
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
         """Train on the own part of a global batch, `x` [B, ...] and `y` [B]."""
 
+    @abstractmethod
+    def gradients(self) -> list[Tensors]:
+        """Return the gradients of all workers in the last step, {name: [W, *shape]} for each pass.
+
+        All processes must call this, and `state`.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what a simulator needs to go on from here, in the form of its `state_dict`.
+
+        What is missing is as in a simulation of as many steps.
+        """
+
 
 class OwnWorker(Worker):
     """Compressor, memory and optimizer are the simulation's, the gradient an ordinary backward.
@@ -55,17 +71,30 @@ class OwnWorker(Worker):
         self.transport = Distributed(config.workers)
         config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
         self.experiment = Experiment.of(config, self.transport)
-        if self.transport.rank == 0:
-            self.transport.heard = []
+        simulator = self.experiment.simulator
+        self.engine = simulator.engine = Watched(simulator.engine)
+        self.channel = simulator.channel = Listening.to(simulator.channel)
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
+        self.engine.forget()
+        self.channel.heard.clear()
         record = self.experiment.simulator.step(x, y, epoch)
-        sent = self.transport.rows(self.transport.sent)
+        rows = self.transport.rows
+        sent = rows(self.transport.sent)
         self.transport.sent.zero_()
-        heard, self.transport.heard = self.transport.heard or [], []
+        heard = [(segment, rows(decided)) for segment, decided in self.channel.heard]
         ended = self.experiment.simulator.parameters()
         return RealStep(record.losses, sent, record.bytes.payload, heard, ended)
+
+    def gradients(self) -> list[Tensors]:
+        """Return the gradients of all workers in the last step."""
+        rows = self.transport.rows
+        return [{n: rows(v) for n, v in call.values.items()} for call in self.engine.calls]
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of all workers."""
+        return self.experiment.simulator.state_dict()
 
 
 class TorchWorker(Worker):
@@ -85,6 +114,10 @@ class TorchWorker(Worker):
         model = self.experiment.model.train()
         self.parallel = with_own_buffers(model)
         self.bytes = listen(self.parallel)
+        self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.own: Tensors = {}  # this worker's gradient, before any other's comes in
+        for name, p in self.trained.items():
+            p.register_hook(partial(self._keep, name))
         self.optimizer: torch.optim.Optimizer | None = None
         self.steps = 0
         self.epoch = 0
@@ -96,6 +129,7 @@ class TorchWorker(Worker):
         self._begin(epoch, len(x))
         optimizer = self._optimizer(epoch)
         optimizer.zero_grad()
+        self.own.clear()
         worker = torch.tensor([rank], device=x.device)
         draw = Draw(self.experiment.config.seed, worker).at(self.steps, "dropout", 0)
         with KeyedDropout(draw.keys()[0]):
@@ -106,8 +140,27 @@ class TorchWorker(Worker):
         sent = torch.tensor([sum(self.bytes)])
         self.bytes.clear()
         rows = self.transport.rows
-        ended = {name: p.detach() for name, p in self.parallel.module.named_parameters()}
+        ended = {name: p.detach() for name, p in self.trained.items()}
         return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [], ended)
+
+    def gradients(self) -> list[Tensors]:
+        """Return the gradients of all workers in the last step, zeros where there was none."""
+        own = {n: self.own.get(n, torch.zeros_like(p)) for n, p in self.trained.items()}
+        return [{name: self.transport.rows(value.unsqueeze(0)) for name, value in own.items()}]
+
+    def state(self) -> dict[str, Any]:
+        """Return parameters, buffers of all workers, and what the optimizer keeps."""
+        assert self.optimizer is not None
+        buffers = self.experiment.model.named_buffers()
+        name = type(self.optimizer).__name__
+        return {
+            "parameters": {name: p.detach() for name, p in self.trained.items()},
+            "buffers": {name: self.transport.rows(b.unsqueeze(0)) for name, b in buffers},
+            "optimizer": {"name": name, "inner": self.optimizer.state_dict(), "decayed": {}},
+        }
+
+    def _keep(self, name: str, gradient: Tensor) -> None:
+        self.own[name] = gradient.detach().clone()
 
     def _begin(self, epoch: int, streams: int) -> None:
         """Stand before the text again where an epoch begins, if the model carries a state."""
@@ -124,7 +177,7 @@ class TorchWorker(Worker):
         values = {key: value for key, value in settings.items() if key in takes}
         kind: Any = optimizer_class(name)
         if type(self.optimizer) is not kind:
-            self.optimizer = kind(self.parallel.parameters(), **values)
+            self.optimizer = kind(self.trained.values(), **values)
         assert self.optimizer is not None
         for group in self.optimizer.param_groups:
             group.update(values)

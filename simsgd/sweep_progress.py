@@ -1,12 +1,11 @@
 """What a sweep shows while it goes on: one bar over all runs, and a line for each that ends."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from .pool import Ending
-from .progress import tqdm
+from .progress import is_seen, tqdm
 from .run import Run
 from .units import in_units
 
@@ -18,7 +17,7 @@ class SweepProgress:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
-        self.off = quiet or not (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        self.off = quiet or not is_seen()
         self.parts: dict[str, float] = {}
         self.ended = 0
         self.bar = tqdm(total=0, disable=self.off, dynamic_ncols=True, leave=False)

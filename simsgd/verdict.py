@@ -19,10 +19,14 @@ COLUMNS = {
     "ledger_bytes": "int64",  # of all workers in this step
     "sent_bytes": "int64",  # in the buffers that the processes handed to the network
     "bytes_agree": "int64",  # 1 if those two do, for each worker, else 0
-    "flipped_worker": "int64",  # of the first flip so far; -1: none
+    "flip": "str",  # the step's first: message, kink, or empty for none
+    "flipped_worker": "int64",  # -1: none
     "flipped_segment": "str",
+    "flipped_entries": "int64",  # of all messages of the step, that were decided differently
+    "decided_entries": "int64",  # that either side sent, in a step with such a flip
 }
-_LIMITS = {"float64": (1e-10, 1e-10), "float32": (1e-5, 1e-2)}  # of parameters, of losses
+LIMITS = {"float64": (1e-10, 1e-10), "float32": (1e-5, 1e-2)}  # of parameters, of losses
+_FEW, _SHARE = 2, 0.01  # so many flips of a step, or such a share of what was decided, are rounding
 _LINES = 10  # of the report
 
 
@@ -41,32 +45,34 @@ class Verdict:
         self.rows.append(row)
 
     @property
-    def before_flip(self) -> list[dict[str, Any]]:
-        """The steps before the first flip."""
-        return [row for row in self.rows if row["flipped_worker"] < 0]
+    def flips(self) -> list[dict[str, Any]]:
+        """The steps in which something was decided differently."""
+        return [row for row in self.rows if row["flip"]]
 
     @property
-    def first_flip(self) -> dict[str, Any] | None:
-        """The row of the step of the first flip."""
-        return next((row for row in self.rows if row["flipped_worker"] >= 0), None)
+    def held(self) -> list[dict[str, Any]]:
+        """The steps in which parameters must agree: in float32 those without a flip."""
+        return [row for row in self.rows if self.dtype == "float64" or not row["flip"]]
 
     @property
-    def parameters_agree_until(self) -> int:
-        """The last step up to which parameters stay within their limit."""
-        most = _LIMITS[self.dtype][0]
-        within = [row["parameter_difference"] <= most for row in self.rows]
-        return within.index(False) if False in within else len(within)
+    def parted(self) -> int:
+        """The first step in which parameters must agree and do not; 0 for none."""
+        most = LIMITS[self.dtype][0]
+        return next((r["step"] for r in self.held if not r["parameter_difference"] <= most), 0)
 
     @property
     def parameters_agree(self) -> bool:
-        """Whether parameters stay within their limit: in float64 always, else until a flip."""
-        held = self.rows if self.dtype == "float64" else self.before_flip
-        return self.parameters_agree_until >= len(held)
+        """Whether parameters stay within their limit, and what flipped is as little as rounding."""
+        few = [
+            row["flipped_entries"] <= max(_FEW, _SHARE * row["decided_entries"])
+            for row in self.flips
+        ]
+        return not self.parted and all(few)
 
     @property
     def losses_agree(self) -> bool:
         """Whether the mean losses stay within their limit."""
-        most = _LIMITS[self.dtype][1]
+        most = LIMITS[self.dtype][1]
         pairs = [(row["loss"], row["real_loss"]) for row in self.rows]
         return all(abs(loss - real) <= most * abs(loss) for loss, real in pairs)
 
@@ -106,13 +112,13 @@ class Verdict:
 
     def summary(self) -> str:
         """Return the closing lines."""
-        most = max(self.rows, key=lambda row: row["parameter_difference"])
+        most = max(self.held or self.rows, key=lambda row: row["parameter_difference"])
         apart = max(row["loss_difference"] for row in self.rows)
         sent, weighed = (sum(row[c] for row in self.rows) for c in ("sent_bytes", "ledger_bytes"))
         facts = {
             "parameters differ by": f"{most['parameter_difference']:.1e} at step {most['step']}",
             "losses differ by": f"{apart:.1e}",
-            "first flip": self._flip(),
+            "flips": self._flips(),
             "bytes really sent": f"{sent:,}",
             "bytes in the ledger": f"{weighed:,}",
             "verdict": self._judgement(),
@@ -141,24 +147,29 @@ class Verdict:
         for column, colour in (("parameter_difference", "#009E73"), ("loss_difference", "#CC79A7")):
             values = [max(row[column], 1e-18) for row in self.rows]
             below.semilogy(steps, values, color=colour, label=column.replace("_", " "))
-        below.axhline(_LIMITS[self.dtype][0], color="#666666", lw=0.8, ls=":", label="limit")
+        below.axhline(LIMITS[self.dtype][0], color="#666666", lw=0.8, ls=":", label="limit")
         below.set(xlabel="step", ylabel="relative difference")
         below.legend(frameon=False)
         return figure
 
-    def _flip(self) -> str:
-        row = self.first_flip
-        if row is None:
+    def _flips(self) -> str:
+        if not self.flips:
             return "none"
-        return f"step {row['step']}, worker {row['flipped_worker']}, {row['flipped_segment']}"
+        first = self.flips[0]
+        where = f"{first['flipped_segment']} of worker {first['flipped_worker']}"
+        what = "at a kink, in" if first["flip"] == "kink" else "in the message for"
+        steps = f"in {len(self.flips)} of {len(self.rows)} steps"
+        return f"{steps}, the first at step {first['step']} {what} {where}"
 
     def _judgement(self) -> str:
         if self.holds:
             return "the simulation is the reality"
         short = len(self.rows) < self.steps
         failed = [f"only {len(self.rows)} of {self.steps} steps ran"] if short else []
-        after = self.parameters_agree_until
-        failed += [] if self.parameters_agree else [f"parameters from step {after + 1} on"]
+        if self.parted:
+            failed += [f"parameters from step {self.parted} on"]
+        elif not self.parameters_agree:
+            failed += ["more flips than rounding makes"]
         failed += [] if self.losses_agree else ["losses"]
         failed += [] if self.bytes_agree else ["bytes"]
         return "they differ: " + ", ".join(failed)

@@ -3,6 +3,7 @@
 Letters: W workers, which is W processes; B global batch.
 """
 
+import copy
 import dataclasses
 import itertools
 import time
@@ -17,17 +18,19 @@ from .environment import environment
 from .evaluation import wrong
 from .experiment import Experiment
 from .flips import Flip, Listening, first_flip
+from .gradients.contract import Tensors
+from .kinks import Watched, copies, is_kink, parting, sizes
 from .processes import Put, launch
 from .reality import OwnWorker, RealStep, TorchWorker, Worker, is_plain
+from .record import StepRecord
 from .runlog import RunFolder, default_name
 from .settings import require
 from .tally import Tally
-from .transport import is_first
-from .verdict import Verdict
+from .transport import is_first, told_by_first
+from .verdict import LIMITS, Verdict
 
 DEFAULTS: dict[str, Any] = {"workers": 4, "dtype": "float64"}  # where they differ from training's
 MakeWorker = Callable[[Config], Worker]
-_SMALL = 1e-3  # of the largest parameter: the least that a tensor's difference is held against
 
 
 def verify(
@@ -76,61 +79,119 @@ def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
 def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
     """Train in each process of a group, and simulate in rank 0; put (row, row of steps.csv).
 
-    The first row is one of verify.csv. Rank 0 simulates a step after the real one.
+    The first row is one of verify.csv. Rank 0 simulates a step after the real one. Where the two
+    part and a flip is the reason, the simulation goes on from where the real side is.
     """
     config = dataclasses.replace(config, device=_own_device(config.device))
     worker = real(config)
     simulation = Simulation(config) if is_first() else None
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
         step = worker.step(x, y, epoch)
+        parted = simulation is not None and simulation.parts_from(step, x, y, epoch)
+        if told_by_first(parted):
+            gradients, state = worker.gradients(), worker.state()
+            if simulation is not None:
+                simulation.explain(gradients, state)
         if simulation is not None:
-            put(simulation.held_to(step, x, y, epoch))
+            put(simulation.rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Began:
+    """Where a step began."""
+
+    batch: tuple[Tensor, Tensor, int]  # x [B, ...], y [B, ...], the epoch
+    state: dict[str, Any]  # of the simulation
+    real: Tensors  # the real parameters
+    apart: float  # how far the simulated ones were from them
 
 
 class Simulation:
-    """The simulated side, which runs beside rank 0's worker."""
+    """The simulated side, which runs beside rank 0's worker.
+
+    `rows` are those of verify.csv and steps.csv for the last step, and `flip` its first.
+    """
+
+    rows: tuple[dict[str, Any], dict[str, Any]]
+    flip: Flip | None
 
     def __init__(self, config: Config) -> None:
         self.experiment = Experiment.of(config)
-        simulator = self.experiment.simulator
-        channel = simulator.channel
-        self.channel = Listening(channel.transport, channel.ledger, channel.wire)
-        simulator.channel = self.channel
+        simulator = self.simulator = self.experiment.simulator
+        self.engine = simulator.engine = Watched(simulator.engine)
+        self.channel = simulator.channel = Listening.to(simulator.channel)
         self.tally = Tally()
-        self.flip: Flip | None = None  # the first
+        self.limit = LIMITS[config.dtype][0]
+        self.apart = 0.0  # how far the parameters are from the real ones
+        self.real = copies(simulator.parameters())
 
-    def held_to(
-        self, real: RealStep, x: Tensor, y: Tensor, epoch: int
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Simulate the step that `real` was, and return the rows of verify.csv and steps.csv."""
+    def parts_from(self, real: RealStep, x: Tensor, y: Tensor, epoch: int) -> bool:
+        """Simulate the step that `real` was; return whether the two part in it.
+
+        They part but once, if nothing explains it.
+        """
+        lost = not self.apart <= self.limit
+        state = copy.deepcopy(self.simulator.state_dict())
+        self.last = Began((x, y, epoch), state, self.real, self.apart)
         began = time.perf_counter()
-        record = self.experiment.simulator.step(x, y, epoch)
-        logged = self.tally.add(
-            record, wrong(record.output, y), y.numel(), time.perf_counter() - began
-        )
-        if self.flip is None and real.weighed is not None:
-            self.flip = first_flip(record.step, self.channel.heard, real.heard)
-        self.channel.heard.clear()
+        record = self._step()
+        seconds = time.perf_counter() - began
+        logged = self.tally.add(record, wrong(record.output, y), y.numel(), seconds)
+        judged = real.weighed is not None and not lost
+        self.flip = first_flip(record.step, self.channel.heard, real.heard) if judged else None
+        self.real = copies(real.parameters)
+        self.apart = difference(self.simulator.parameters(), self.real)
         payload, sent = record.bytes.payload.cpu(), real.sent.cpu()
         weighed = payload if real.weighed is None else real.weighed.cpu()
         agree = torch.equal(sent, weighed)
-        if self.flip is None:  # after it the two may have other things to send
+        if self.flip is None and not lost:  # else the two may have other things to send
             agree = agree and torch.equal(sent, payload)
         compared = {
             "step": record.step,
             "loss": record.loss,
             "real_loss": float(real.losses.mean()),
-            "parameter_difference": difference(
-                self.experiment.simulator.parameters(), real.parameters
-            ),
+            "parameter_difference": self.apart,
             "loss_difference": _apart(record.losses, real.losses),
             "ledger_bytes": int(weighed.sum()),
             "sent_bytes": int(sent.sum()),
             "bytes_agree": int(agree),
-            "flipped_worker": -1 if self.flip is None else self.flip.worker,
-            "flipped_segment": "" if self.flip is None else self.flip.segment,
+            **_told(self.flip),
         }
-        return compared, logged
+        self.rows = compared, logged
+        return not lost and (self.flip is not None or not self.apart <= self.limit)
+
+    def explain(self, gradients: list[Tensors], state: dict[str, Any]) -> None:
+        """Look for the flip by which the two parted; if there is one, go on from the real `state`.
+
+        The real `gradients` must be the simulated ones, or have left them at a kink. Where no
+        message flipped they must have left them, and the simulation must come to the real
+        parameters when it does the step again with them.
+        """
+        ended, step = copy.deepcopy(self.simulator.state_dict()), self.rows[0]["step"]
+        left = parting(self.engine, gradients)
+        agree = left.relative <= self.limit
+        if not agree and not is_kink(self.engine, left, self.last.real, self.limit, step):
+            self.flip = None
+        elif self.flip is None and not agree and self._led_there_by(gradients):
+            self.flip = Flip(step, left.worker, left.name, "kink")
+        self.rows[0].update(_told(self.flip))
+        if self.flip is not None:
+            ended.update(state)
+            self.apart = 0.0
+        self.simulator.load_state_dict(ended)
+
+    def _led_there_by(self, gradients: list[Tensors]) -> bool:
+        """Do the last step again with other gradients; return whether the parameters agree."""
+        self.simulator.load_state_dict(self.last.state)
+        self._step(gradients)
+        apart = difference(self.simulator.parameters(), self.real)
+        return apart <= self.last.apart + self.limit
+
+    def _step(self, given: list[Tensors] | None = None) -> StepRecord:
+        self.engine.forget()
+        self.engine.given = None if given is None else iter(given)
+        self.channel.heard.clear()
+        return self.simulator.step(*self.last.batch)
 
 
 def difference(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
@@ -140,9 +201,20 @@ def difference(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     model's largest if that is more.
     """
     assert own.keys() == other.keys()
-    sizes = torch.stack([p.abs().max() for p in own.values()])
     apart = torch.stack([(p - other[name]).abs().max() for name, p in own.items()])
-    return float((apart / sizes.clamp(min=float(sizes.max()) * _SMALL)).max())
+    return float((apart / torch.tensor(list(sizes(own).values())).to(apart)).max())
+
+
+def _told(flip: Flip | None) -> dict[str, Any]:
+    """Return the columns of verify.csv that tell of a flip."""
+    flip = flip or Flip(0, -1, "", "")
+    return {
+        "flip": flip.kind,
+        "flipped_worker": flip.worker,
+        "flipped_segment": flip.segment,
+        "flipped_entries": flip.entries,
+        "decided_entries": flip.decided,
+    }
 
 
 def _apart(losses: Tensor, others: Tensor) -> float:

@@ -3,11 +3,13 @@
 Each task is a function here; all ranks run it, and the test gets what rank 0 returns.
 """
 
+import dataclasses
 import functools
 import multiprocessing
 import traceback
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import simsgd.ddp
@@ -16,7 +18,7 @@ from simsgd import Simulator
 from simsgd.config import Config
 from simsgd.messages import Cast, Dense, Levels, SharedSparse, Signs, Sparse
 from simsgd.processes import launch
-from simsgd.reality import TorchWorker
+from simsgd.reality import OwnWorker, TorchWorker
 from simsgd.settings import SettingError
 from simsgd.trainer import train
 from simsgd.transport import Distributed, InProcess, is_first, told_by_all, told_by_first
@@ -27,12 +29,13 @@ class Crew:
     """Runs tasks in `ranks` processes."""
 
     def __init__(self, ranks):
-        self.tasks = multiprocessing.get_context("spawn").Queue()
+        context = multiprocessing.get_context("spawn")
+        self.tasks = [context.Queue() for _ in range(ranks)]
         self.results = launch(serve, ranks, self.tasks)
 
     def __call__(self, task, *arguments):
         """Return what `task` returns on rank 0, or raise what it raises."""
-        self.tasks.put((task.__name__, arguments))
+        self._tell((task.__name__, arguments))
         result, refused, failed = next(self.results)
         if refused is not None:
             raise SettingError(*refused)
@@ -40,14 +43,20 @@ class Crew:
         return result
 
     def dismiss(self):
-        self.tasks.put(None)
+        self._tell(None)
         assert list(self.results) == []
+
+    def _tell(self, task):
+        """Tell every rank by itself: no rank waits for another between tasks, for hours perhaps."""
+        for tasks in self.tasks:
+            tasks.put(task)
 
 
 def serve(put, tasks):
     """Do tasks until there is none, in every process; read each data set once."""
     simsgd.experiment.load_data = functools.cache(simsgd.experiment.load_data)
-    while (task := told_by_first(tasks.get() if is_first() else None)) is not None:
+    own = tasks[dist.get_rank()]
+    while (task := own.get()) is not None:
         result = refused = failed = None
         try:
             result = globals()[task[0]](*task[1])
@@ -66,6 +75,33 @@ def verified(steps, settings):
     rows = []
     compare(rows.append, config, steps, real)
     return [row for row, _ in rows], real is TorchWorker
+
+
+class Other(OwnWorker):
+    """A real side that does something else than the recipe says."""
+
+    def __init__(self, wrong, config):
+        changed = {"lr": {"lr": 0.1 * 1.001}, "momentum": {"momentum": 0.899}}
+        super().__init__(dataclasses.replace(config, **changed.get(wrong, {})))
+        if wrong == "gradient":
+            inner = self.engine.inner
+            self.engine.inner = lambda *asked: off_by_a_thousandth(inner(*asked))
+
+
+def off_by_a_thousandth(gradients):
+    """Return gradients in which one entry is a thousandth larger than it should be."""
+    value = max(gradients.values.values(), key=lambda value: value.abs().max()).flatten()
+    value[value.abs().argmax()] *= 1.001
+    return gradients
+
+
+def held_to_another(steps, settings, wrong):
+    """Return the rows of verify.csv where the real side goes wrong in one way."""
+    config = Config.of({"device": "cpu", **settings})
+    config, _ = told_by_first(checked(config, steps) if is_first() else None)
+    rows = []
+    compare(rows.append, config, steps, functools.partial(Other, wrong))
+    return [row for row, _ in rows]
 
 
 def messages(workers):

@@ -39,7 +39,6 @@ class Distributed(Transport):
         self.partial_sums = partial_sums
         self.sent = torch.zeros(workers // self.ranks, dtype=torch.int64)  # bytes handed over, [L]
         self.padding = 0  # bytes beside them
-        self.heard: list[Message] | None = None  # set to [] to keep what is gathered, on rank 0
 
     def hosted(self, workers: int) -> slice:
         """Return the L workers of this rank."""
@@ -150,10 +149,7 @@ class Distributed(Transport):
         arrived = self._buffers(buffers, to_all)
         if arrived is None:
             return None
-        everyone = message.unpack(arrived, _on_cpu(message.header()))
-        if self.heard is not None:
-            self.heard.append(everyone)
-        return everyone
+        return message.unpack(arrived, _on_cpu(message.header()))
 
     def _from_neighbours(self, message: Message, talk: Tensor) -> dict[int, Tensor]:
         """Return {worker: [n]} of those in other processes whom the hosted workers hear.
