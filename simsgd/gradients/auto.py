@@ -1,24 +1,30 @@
 """Which engine a model gets unless one is named.
 
-The rule is a function of the device and of the kinds of layers, and of whether an engine can take
-the model at all; nothing is timed, so that a run made twice is the same run. The table follows
-`simsgd bench engines`, whose figures are in docs/performance.md.
+The rule is a function of the device and its threads, of the kinds of layers and how much they
+compute, and of whether an engine can take the model at all; nothing is timed, so that a run made
+twice is the same run. The table follows `simsgd bench engines`, whose figures are in
+docs/performance.md.
 
 Letters: L workers hosted here, b samples each.
 """
 
+import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
+from ..transport import told_by_first
+from .agreement import compare
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
 from .loop import Loop
 from .onepass import OnePass
 from .threads import Threads
 from .vmap import Vmap
+from .work import multiplications
 
 _ORDER = {  # engines by device and by what the model is made of, the fastest first
     ("cpu", "matrices"): ("onepass", "vmap", "loop"),
@@ -36,7 +42,10 @@ _ORDER_PER_WORKER = {  # the same, where each worker has parameters of its own
     ("other", "convolutions"): ("vmap", "loop"),
     ("other", "recurrent layers"): ("loop",),
 }
-_TRIED = 2  # workers on which it is tried whether vmap takes a model
+_HEAVY = 2**26  # multiplications of a worker's convolutions, from which on threads come first
+_THREADS = range(2, 5)  # so many threads; more were not measured
+_BUSY = 0.8  # the share of the threads' time in which they have workers to compute
+_TRIED = 2  # workers on which it is tried whether vmap or threads take a model
 ENGINES: dict[str, Callable[..., GradientEngine]] = {
     "onepass": OnePass,
     "vmap": Vmap,
@@ -93,7 +102,10 @@ class Auto(GradientEngine):
         Raises `SettingError` if that is a loop although a chunk of workers was asked for.
         """
         why_not = []
-        for name in order(self.model, x.device.type, self.per_worker):
+        names = order(self.model, x.device.type, self.per_worker)
+        if told_by_first(self._asks_for_threads(params, buffers, x, y, keys)):
+            names = ("threads", *names)
+        for name in names:
             engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
@@ -106,6 +118,21 @@ class Auto(GradientEngine):
             self.chosen, self.note, self._engine = name, "; ".join(why_not), engine
             return name
         raise AssertionError("a loop takes every model")
+
+    def _asks_for_threads(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> bool:
+        """Return whether a worker a thread is the fastest: much to compute, in convolutions."""
+        threads = torch.get_num_threads()
+        busy = len(keys) / (math.ceil(len(keys) / threads) * threads)
+        return (
+            x.device.type == "cpu"
+            and self.chunk == "auto"
+            and threads in _THREADS
+            and busy >= _BUSY
+            and kind_of(self.model) == "convolutions"
+            and multiplications(self, params, buffers, x, y, keys) >= _HEAVY
+        )
 
     def made(self, name: str) -> GradientEngine:
         """Return another engine for the same model, with the same settings."""
@@ -121,14 +148,19 @@ def engine_note(engine: GradientEngine) -> str:
 
 def order(model: nn.Module, device: str, per_worker: bool = False) -> tuple[str, ...]:
     """Return the names of engines to try on a model, in order."""
+    table = _ORDER_PER_WORKER if per_worker else _ORDER
+    return table["cpu" if device == "cpu" else "other", kind_of(model)]
+
+
+def kind_of(model: nn.Module) -> str:
+    """Return what decides how fast a model is: matrices, convolutions or recurrent layers."""
     kind = "matrices"
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             kind = "recurrent layers"
         elif isinstance(module, _ConvNd) and kind == "matrices":
             kind = "convolutions"
-    table = _ORDER_PER_WORKER if per_worker else _ORDER
-    return table["cpu" if device == "cpu" else "other", kind]
+    return kind
 
 
 def try_out(
@@ -137,11 +169,16 @@ def try_out(
     """Raise `Declined` if the engine cannot take the model."""
     if isinstance(engine, OnePass):
         engine.try_out(params, buffers, x, y, keys)
-    elif isinstance(engine, Vmap):
+    elif isinstance(engine, Vmap | Threads):
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
+        asked = params, few, x[:_TRIED], y[:_TRIED], keys[:_TRIED]
         try:
-            engine(params, few, x[:_TRIED], y[:_TRIED], keys[:_TRIED])
+            got = engine(*asked)
         except SettingError as refused:
             raise Declined(refused.rule) from refused
+        if isinstance(engine, Threads):
+            loop = Loop(engine.model, engine.criterion, per_worker=engine.per_worker)
+            loop.amp = engine.amp
+            compare(got, loop(*asked))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..registry import register
-from ..settings import require
+from ..settings import SettingError, require
 from .contract import Criterion, GradientEngine, Gradients, Tensors
 from .loop import Loop
 
@@ -85,14 +85,22 @@ class Threads(GradientEngine):
         """Return the threads, with a loop for each; the first call makes them."""
         if self._pool is None:
             threads = torch.get_num_threads()
-            self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
             shared = {id(p): p for p in self.model.parameters()}
-            for _ in range(threads):
-                replica = copy.deepcopy(self.model, dict(shared))
+            for replica in [_replica(self.model, shared) for _ in range(threads)]:
                 self._loops.append(Loop(replica, self.criterion, per_worker=self.per_worker))
                 self._loops[-1].amp = self.amp
                 self._free.put(self._loops[-1])
+            self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
         return self._pool
+
+
+def _replica(model: nn.Module, shared: dict[int, nn.Parameter]) -> nn.Module:
+    """Return a copy of a model with the same parameters."""
+    try:
+        return copy.deepcopy(model, dict(shared))
+    except Exception as wrong:  # whatever a module keeps that has no copy
+        told = f"needs a copy of the model for each thread, and it has none ({wrong})"
+        raise SettingError("engine", "threads", told, "use engine loop") from wrong
 
 
 def _be_in_the_mode_of(model: nn.Module, replica: nn.Module) -> None:
