@@ -475,3 +475,26 @@ def test_a_normalised_batch_of_one_sample_is_the_models_own_error():
     model, x, y = case("batch norms")
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         gradients("onepass", model, x[:, :1], y[:, :1])
+
+
+class Repeated(nn.Module):
+    """A layer that is used `times` times; a worker of 4 samples has a result of 2^17 numbers."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+        self.cell, self.out = nn.Linear(8, 8), nn.Linear(8, 2**15)
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = self.cell(x).tanh()
+        return self.out(x)
+
+
+@pytest.mark.parametrize(("times", "at_once"), [(1, 8), (3, 8), (4, 16)])
+def test_more_workers_of_a_recurrent_model_go_at_a_time(times, at_once):
+    model = Repeated(times)
+    engine = OnePass(model, F.cross_entropy)
+    x, y = torch.randn(16, B, 8), torch.zeros(16, B).long()
+    engine(dict(model.named_parameters()), {}, x, y, Draw(0, torch.arange(16)).keys())
+    assert engine.at_once(16) == at_once

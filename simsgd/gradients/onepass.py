@@ -22,6 +22,7 @@ from .rows import Rows
 
 _TRIED = 2  # workers on which the first call is compared with a loop
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well
+_RECURRENT = 4  # times as many in a recurrent model, whose many small calls are dear
 
 
 @register("engine", "onepass")
@@ -112,7 +113,10 @@ class OnePass(GradientEngine):
     def _pass(
         self, params: Tensors, buffers: Tensors, values: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> tuple[Tensor, Tensor, int]:
-        """Return losses [L], outputs [L, b, ...] and the size of the largest result of a layer."""
+        """Return losses [L], outputs [L, b, ...] and the size of the largest result of a layer.
+
+        In a recurrent model it counts for less.
+        """
         rows = Rows(params, values)
         samples = x.flatten(0, 1)  # [L * b, ...]
         folded = Folded(rows, buffers, keys, len(samples), carried(self.model))
@@ -124,7 +128,8 @@ class OnePass(GradientEngine):
         _refuse(dict(zip(params, found, strict=True)), folded.foreign)
         folded.check_buffers()
         rows.finish()
-        return losses.detach(), output.detach(), folded.largest
+        largest = folded.largest // (_RECURRENT if rows.recurrent else 1)
+        return losses.detach(), output.detach(), largest
 
     def _losses(self, output: Tensor, y: Tensor) -> Tensor:
         """Return each worker's mean loss [L] of `output` [L, b, ...]."""

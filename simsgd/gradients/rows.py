@@ -10,6 +10,8 @@ from torch import Tensor
 
 from .contract import Declined, Tensors
 
+_STEPS = 4  # uses of one weight that make a sequence
+
 
 class Rows:
     """The gradients {parameter: [L, *shape]} of a pass: what is written first, the rest is added.
@@ -32,6 +34,11 @@ class Rows:
         """Count a use of a weight in a product, before any gradient of it comes."""
         if name is not None:
             self._uses[name] = self._uses.get(name, 0) + 1
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether a weight was used at every step of a sequence, or nearly so."""
+        return max(self._uses.values(), default=0) >= _STEPS
 
     def add(self, name: str, gradient: Tensor) -> None:
         """Add each worker's `gradient`, [L, *shape]."""
