@@ -59,6 +59,18 @@ class Listening(Channel):
         """Send and listen; see `Channel`."""
         return self._kept(super().gossip(message, segment, mixing), segment)
 
+    def mean_at_server(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().mean_at_server(message, segment), segment)
+
+    def up(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().up(message, segment), segment)
+
+    def answer(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().answer(message, segment), segment)
+
     def weighed(
         self, message: Message, segment: Segment, weights: Tensor
     ) -> tuple[Message, Tensor]:

@@ -66,7 +66,8 @@ def holding(
 ) -> Holding:
     """Return who holds which parameters, as the exchange wants it; all begin with `params`."""
     if isinstance(exchange, Asynchronous):
-        return LateModel(params, exchange.delays(draw.seed, len(draw.workers)))
+        late = exchange.delays(draw.seed, draw.workers)
+        return LateModel(params, late, exchange.longest)
     if exchange.parameters_per_worker:
         return OwnModels(params, layout, len(draw.workers))
     return OneModel(params, len(draw.workers))
@@ -95,12 +96,11 @@ class LateModel(OneModel):
 
     per_worker = True
 
-    def __init__(self, params: dict[str, nn.Parameter], late: Tensor) -> None:
+    def __init__(self, params: dict[str, nn.Parameter], late: Tensor, longest: int) -> None:
         super().__init__(params, len(late))
         self.late = late  # steps, [L] int64
-        depth = int(late.max()) + 1
-        self.past = {  # the newest first, [depth, *shape]
-            name: torch.stack([p.detach()] * depth) for name, p in params.items()
+        self.past = {  # the newest first, [longest + 1, *shape]
+            name: torch.stack([p.detach()] * (longest + 1)) for name, p in params.items()
         }
 
     def read(self) -> Tensors:

@@ -39,7 +39,7 @@ from .regularizers import Regularized
 from .settings import require
 from .speaking import Round
 from .spent import Spent
-from .transport import Channel, InProcess, Transport
+from .transport import Channel, InProcess, Transport, told_by_first
 from .voice import Voice
 from .wire import Wire
 
@@ -103,6 +103,8 @@ class Simulator:
             model, criterion, recipe.worker_chunk, self.held.per_worker
         )
         self.engine.amp = amp_dtype(recipe, like.dtype)
+        if not self.alone:
+            self.engine.agree = told_by_first
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         narrow = recipe.value_dtype == "float16"

@@ -71,8 +71,7 @@ def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
     require(config.resume is None, "resume", str(config.resume), "has no place in verify")
     experiment = Experiment.of(config)
     spans, rule = experiment.simulator.exchange.between_processes, "runs in one process only"
-    name = "downlink" if config.downlink else "algorithm"
-    require(spans, name, getattr(config, name), rule, "there is no real side to hold it to")
+    require(spans, "algorithm", config.algorithm, rule, "there is no real side to hold it to")
     return experiment.config, TorchWorker if is_plain(experiment, steps) else OwnWorker
 
 

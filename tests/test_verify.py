@@ -104,6 +104,11 @@ ALGORITHMS = [
     {"algorithm": "local", "local_steps": 2, "compressor": "topk:0.1"},
     {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5, "compressor": "qsgd:63"},
     {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
+    {"algorithm": "async", "staleness": "uniform:3"},
+    {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
+    {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},
+    {"downlink": "threshold:0.01", "compressor": "none"},
+    {"downlink": "qsgd:15,bucket=32", "compressor": "topk:0.1", "memory": "dgc"},
 ]
 
 
@@ -125,10 +130,16 @@ def test_workers_with_models_of_their_own_are_real_ranks(four, files, settings):
 
 
 @distributed
-@pytest.mark.parametrize("algorithm", ["async", "butterfly"])
-def test_what_needs_one_process_is_told_so(files, algorithm):
+@pytest.mark.parametrize("engine", ["auto", "tune"])
+def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four, files, engine):
+    rows, _ = four(verified, 3, recipe(files, engine=engine))
+    assert_real(rows, 3)
+
+
+@distributed
+def test_what_needs_one_process_is_told_so(files):
     with pytest.raises(SettingError, match="algorithm runs in one process only"):
-        verify(steps=1, **recipe(files, algorithm=algorithm))
+        verify(steps=1, **recipe(files, algorithm="butterfly"))
 
 
 @distributed

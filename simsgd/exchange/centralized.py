@@ -55,11 +55,6 @@ class AllReduce(GradientExchange):
             name = "downlink" if wrong.name == "compressor" else wrong.name
             raise SettingError(name, wrong.value, wrong.rule, wrong.fix) from wrong
 
-    @property
-    def between_processes(self) -> bool:
-        """Not with `downlink`: the server is in this one."""
-        return not self.downlink
-
     def check(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a vote of those who do not say a sign of every entry."""
         if self.aggregate != "vote":

@@ -38,11 +38,6 @@ class Asynchronous(GradientExchange):
         self.longest  # noqa: B018 - reads the setting, and refuses a wrong one
 
     @property
-    def between_processes(self) -> bool:
-        """No: the server is in this one."""
-        return False
-
-    @property
     def longest(self) -> int:
         """The most steps that a gradient may be late."""
         read = re.fullmatch(r"(uniform:)?(\d+)", str(self.staleness))
@@ -51,11 +46,11 @@ class Asynchronous(GradientExchange):
             raise SettingError("staleness", self.staleness, rule)
         return int(read[2])
 
-    def delays(self, seed: int, workers: int) -> Tensor:
-        """Return how many steps late each worker's gradients are, [W] int64."""
+    def delays(self, seed: int, workers: Tensor) -> Tensor:
+        """Return how many steps late the gradients of `workers`, ids [L], are, [L] int64."""
         if not str(self.staleness).startswith("uniform"):
-            return torch.full((workers,), self.longest)
-        draw = Draw(seed, torch.arange(workers)).at("staleness")
+            return torch.full_like(workers, self.longest)
+        draw = Draw(seed, workers).at("staleness")
         return (draw.uniform(1, torch.float64)[:, 0] * (self.longest + 1)).long()
 
     def gradients(

@@ -17,7 +17,6 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
-from ..transport import told_by_first
 from .agreement import compare
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
 from .loop import Loop
@@ -103,7 +102,8 @@ class Auto(GradientEngine):
         """
         why_not = []
         names = order(self.model, x.device.type, self.per_worker)
-        if told_by_first(self._asks_for_threads(params, buffers, x, y, keys)):
+        threaded = self._asks_for_threads(params, buffers, x, y, keys)
+        if self.agree("threads" if threaded else ""):
             names = ("threads", *names)
         for name in names:
             engine = self.made(name)

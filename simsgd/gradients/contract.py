@@ -48,10 +48,12 @@ class GradientEngine(ABC):
     `chunk` is how many workers go through the model at a time, a number or "auto". Parameters are
     shared by all workers, or with `per_worker` have a row for each. `amp`, to be set before the
     first call, is the dtype that `torch.autocast` computes in where it can; gradients have the
-    parameters' dtype.
+    parameters' dtype. Where other processes host other workers, `agree` returns what the first of
+    them was given.
     """
 
     amp: torch.dtype | None = None
+    agree: Callable[[str], str] = staticmethod(lambda own: own)
     lowered: int = 0  # workers at a time since memory ran out; 0: it did not
 
     def __init__(

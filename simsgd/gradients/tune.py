@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError
-from ..transport import told_by_first
 from .auto import Auto, try_out
 from .contract import Declined, GradientEngine, Tensors
 
@@ -54,7 +53,7 @@ class Tune(Auto):
                 if turn > 0:
                     seconds[name].append(_now(x.device) - began)
         took = {name: statistics.median(spent) for name, spent in seconds.items()}
-        self.chosen = told_by_first(min(took, key=lambda name: took[name]))
+        self.chosen = self.agree(min(took, key=lambda name: took[name]))
         notes.insert(0, ", ".join(f"{name} took {1000 * s:.3g} ms" for name, s in took.items()))
         self.note, self._engine = "; ".join(notes), engines[self.chosen]
         return self.chosen

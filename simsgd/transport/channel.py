@@ -29,6 +29,11 @@ class Channel:
         """Which of the workers are rows here."""
         return self.transport.hosted(self.ledger.workers)
 
+    @property
+    def _own(self) -> int:
+        """How many workers are rows here, L."""
+        return len(range(*self.hosted.indices(self.ledger.workers)))
+
     def mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send the messages; return them as they arrive, and their mean over all workers, [n].
 
@@ -77,10 +82,10 @@ class Channel:
         return sent, self.transport.mixed(sent, mixing)
 
     def up(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send the messages to a server here; return them, and what each says, [W, n]."""
+        """Send the messages to a server; return them, and what each says, [W, n]."""
         sent = message.on_wire(self.wire)
         self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes()))
-        return sent, sent.to_dense()
+        return sent, self.transport.everyone(sent)
 
     def relay(self, payload: Tensor, segment: Segment) -> None:
         """Weigh what each worker passes on to one other, [L] bytes."""
@@ -89,8 +94,8 @@ class Channel:
 
     def answer(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
-        sent = message.on_wire(self.wire)
-        told = sent.payload_bytes().expand(self.ledger.workers)
+        sent = self.transport.answered(message.on_wire(self.wire))
+        told = sent.payload_bytes().expand(self._own)
         self.ledger.add(Transfer(segment.name, "down", "broadcast", told))
         return sent, sent.to_dense()[0]
 
@@ -111,6 +116,6 @@ class Channel:
     def down(self, heard: Tensor, segment: Segment, hearers: Tensor | None = None) -> None:
         """Weigh what a server tells each worker, `heard` [n]; of `hearers` [L] those that are."""
         size = Dense.of(heard.unsqueeze(0)).on_wire(self.wire).payload_bytes()  # [1]
-        told = size.expand(len(range(*self.hosted.indices(self.ledger.workers))))
+        told = size.expand(self._own)
         told = told * hearers if hearers is not None else told
         self.ledger.add(Transfer(segment.name, "down", "broadcast", told))

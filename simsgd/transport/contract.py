@@ -45,6 +45,14 @@ class Transport(ABC):
         """
 
     @abstractmethod
+    def everyone(self, message: Message) -> Tensor:
+        """Return what each worker's message stands for, [W, n]."""
+
+    @abstractmethod
+    def answered(self, message: Message) -> Message:
+        """Return a server's message [1, n] as it arrives; the server is where rank 0 is."""
+
+    @abstractmethod
     def rows(self, own: Tensor) -> Tensor:
         """Return the rows of all workers, [W, ...], for those of the hosted ones, [L, ...].
 

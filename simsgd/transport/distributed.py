@@ -15,7 +15,7 @@ from ..settings import SettingError, require
 from ..topology import Mixing
 from ..wire import pack_bits, unpack_bits
 from .contract import Transport, outcome, rides_all_reduce
-from .group import meeting_place, talking
+from .group import meeting_place, talking, told_by_first
 
 
 class Distributed(Transport):
@@ -111,6 +111,24 @@ class Distributed(Transport):
         with talking():
             dist.broadcast(total, src=0)
         return total.to(values.device)
+
+    def everyone(self, message: Message) -> Tensor:
+        """Return what each worker's message stands for, [W, n], unpacked by every rank."""
+        everyone = self._gathered(message)
+        assert everyone is not None
+        return everyone.to_dense().to(message.to_dense().device)
+
+    def answered(self, message: Message) -> Message:
+        """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
+        packed = message.pack(0).to(meeting_place())
+        size = torch.tensor([len(packed)], device=meeting_place())
+        header = told_by_first(_on_cpu(message.header()))
+        with talking():
+            dist.broadcast(size, src=0)
+            if self.rank:
+                packed = packed.new_empty(int(size))
+            dist.broadcast(packed, src=0)
+        return message.unpack([packed.cpu()], header)
 
     def rows(self, own: Tensor) -> Tensor:
         """Return the rows of all workers, [W, ...], the same on every rank."""

@@ -38,6 +38,14 @@ class InProcess(Transport):
         values = message.to_dense()
         return weights.to(values) @ values
 
+    def everyone(self, message: Message) -> Tensor:
+        """Return the rows, [W, n]."""
+        return message.to_dense()
+
+    def answered(self, message: Message) -> Message:
+        """Return the message as it is."""
+        return message
+
     def rows(self, own: Tensor) -> Tensor:
         """Return the rows as they are."""
         return own
