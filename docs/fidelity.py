@@ -41,6 +41,8 @@ ALGORITHMS = [
     {"algorithm": "local", "local_steps": 5, "compressor": "topk:0.01"},
     {"algorithm": "fedavg", "local_steps": 5, "compressor": "qsgd:255"},
     {"algorithm": "diloco", "local_steps": 5},
+    {"algorithm": "async", "staleness": "uniform:3", "compressor": "topk:0.01"},
+    {"algorithm": "allreduce", "compressor": "qsgd:255", "downlink": "topk:0.1"},
 ]
 IN_FLOAT32 = [
     ("none", "none"),

@@ -125,7 +125,12 @@ def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
         taken = key in optimizer_arguments(name) or not given.get(key)
         value = None if given.get(key) is True else given.get(key)
         require(taken, key, value, f"is not taken by {name}", "leave it out")
-    if recipe.downlink is not None or recipe.aggregate == "vote" or regime.may_set(*OURS):
+    check_use(recipe, regime.may_set(*OURS))
+
+
+def check_use(recipe: Recipe, compresses: bool) -> None:
+    """Raise `SettingError` for what only compression listens to, where nothing is compressed."""
+    if compresses or recipe.downlink is not None or recipe.aggregate == "vote":
         return
     for key in ("prune_1d", "compress_if", "index_dtype", "flush_every"):
         value = getattr(recipe, key)

@@ -23,6 +23,7 @@ from .layout import Layout, Segment
 from .ledger import Ledger, Transfer
 from .messages import Dense, Message
 from .messages.contract import term
+from .method import check_use
 from .recipe import Recipe
 from .settings import kept, require
 from .shapes import shapes_of
@@ -146,6 +147,7 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     recipe, own = Recipe.of(settings), getattr(torch, dtype)
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
     compressor = composed(spec)
+    check_use(recipe, not isinstance(compressor, NoCompression))
     torch_shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
     layout = Layout.of(torch_shapes, recipe.granularity, recipe.rule, own.itemsize)
     return Sizes(

@@ -1,6 +1,9 @@
 import sys
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # two processes run the tests, and sums must not depend on the machine
 
 
 @pytest.fixture(scope="session")

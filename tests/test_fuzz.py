@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -72,6 +72,69 @@ def combinations(draw):
     return draw(model), dtype, chosen
 
 
+ALWAYS = {  # settings that any recipe takes
+    "engine": ("onepass", "vmap", "loop", "threads"),
+    "granularity": ("model", "bucket:100"),
+    "value_dtype": ("float16", "bfloat16"),
+    "accumulate": (2,),
+    "clip": (0.1, 10.0),
+    "on_nonfinite": ("skip", "zero"),
+    "optimizer": ("SGD", "Adam", "AdamW", "RMSprop"),
+    "momentum": (0.0, 0.9),
+    "weight_decay": (0.01,),
+}
+WHERE = {  # and those that others need, by the setting and the values that they need it to have
+    ("engine", ("onepass", "vmap")): {"worker_chunk": (1, 2)},
+    ("engine", ("loop", "threads")): {"amp": ("bf16", "fp16")},
+    ("clip", (0.1, 10.0)): {"clip_by": ("per-tensor", "value")},
+    ("momentum", (0.9,)): {"nesterov": (True,)},
+    ("weight_decay", (0.01,)): {"weight_decay_at": ("local",)},
+    ("prune", (0.5, 0.9)): {"warmup": (False,), "prune_1d": (True,)},
+    ("compressor", COMPRESSORS[1:]): {
+        "compress_if": ("all", "numel>=10"),
+        "index_dtype": ("int64", "packed", "gap16"),
+        "flush_every": (1, 2),
+        "memory": ("none", "residual", "residual:beta=0.9", "dgc", "dgc:masking=false", "ef21",
+                   "momentum"),
+    },
+    ("memory", ("residual", "residual:beta=0.9", "dgc", "momentum")): {
+        "state_dtype": ("bfloat16",),
+    },
+    ("memory", ("residual",)): {"lr_in_memory": (True,)},
+    ("algorithm", ("allreduce",)): {
+        "aggregate": ("vote",),
+        "downlink": ("topk:0.3", "sign", "qsgd:15", "none"),
+    },
+    ("algorithm", GOSSIP): {
+        "topology": ("complete", "path", "star", "exponential", "hypercube", "one-peer"),
+        "consensus_stepsize": (0.1, 1.0),
+    },
+    ("algorithm", ("local", "fedavg", "diloco")): {"local_steps": (1, 2)},
+    ("algorithm", ("local",)): {"post_local_from": (0, 1)},
+    ("algorithm", ("fedavg",)): {"participation": (0.5, 1.0)},
+    ("algorithm", ("diloco",)): {"outer_lr": (0.5,), "outer_momentum": (0.5,)},
+    ("algorithm", ("async",)): {"staleness": (0, 2, "uniform:2")},
+}  # fmt: skip
+
+
+@st.composite
+def anything(draw):
+    """Draw from all settings of a recipe; those drawn need not go together."""
+    workers, seed = draw(st.sampled_from([1, 2, 3, 4])), draw(st.integers(0, 2**63 - 1))
+    chosen = {"workers": workers, "seed": seed, "lr": 0.01}
+    chosen["algorithm"] = draw(st.sampled_from(ALGORITHMS))
+    said, values = draw(st.sampled_from([("compressor", COMPRESSORS), ("prune", (0.5, 0.9))]))
+    chosen[said] = draw(st.sampled_from(values))
+    groups = [ALWAYS, *WHERE.values()]
+    for needed, group in zip([None, *WHERE], groups, strict=True):
+        if needed is None or chosen.get(needed[0]) in needed[1]:
+            for name, values in group.items():
+                if draw(st.integers(0, 3)) == 0:
+                    chosen[name] = draw(st.sampled_from(values))
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    return draw(st.sampled_from(sorted(MODELS))), dtype, chosen
+
+
 MODELS = {
     "linear": lambda: nn.Linear(6, 3),
     "mlp": lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)),
@@ -92,7 +155,7 @@ def simulator(model, dtype, chosen):
 
 def batches(chosen, dtype):
     generator = torch.Generator().manual_seed(1)
-    size = chosen["workers"] * chosen["accumulate"] * BATCH
+    size = chosen["workers"] * chosen.get("accumulate", 1) * BATCH
     for _ in range(STEPS):
         x = torch.randn(size, 6, generator=generator, dtype=torch.float64).to(dtype)
         yield x, torch.randint(3, (size,), generator=generator)
@@ -101,7 +164,7 @@ def batches(chosen, dtype):
 @contextmanager
 def listening(heard):
     """Keep each message that a channel carries to all, with the transfer that weighs it."""
-    usual = {name: getattr(Channel, name) for name in ("mean", "gossip", "up")}
+    usual = {name: getattr(Channel, name) for name in ("mean", "mean_at_server", "gossip", "up")}
 
     def kept(name):
         def carry(self, message, segment, *rest):
@@ -167,6 +230,30 @@ def test_settings_drawn_at_random_train_count_and_resume(drawn):
 @given(combinations())
 def test_many_settings_drawn_at_random_train_count_and_resume(drawn):
     check(*drawn)
+
+
+def check_or_refuse(drawn):
+    """Hold settings to it that are not refused, which they must be before or in the first step."""
+    model, dtype, chosen = drawn
+    try:
+        first = simulator(*drawn)
+        first.step(*next(batches(chosen, dtype)), epoch=0)
+    except SettingError:
+        reject()
+    check(model, dtype, chosen)
+
+
+@settings(max_examples=60, **QUIET)
+@given(anything())
+def test_any_settings_at_all_train_count_and_resume_or_are_refused(drawn):
+    check_or_refuse(drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, **QUIET)
+@given(anything())
+def test_many_settings_at_all_train_count_and_resume_or_are_refused(drawn):
+    check_or_refuse(drawn)
 
 
 @pytest.mark.parametrize("algorithm", ["async", "butterfly"])

@@ -5,24 +5,13 @@ import signal
 import time
 
 import pytest
-import torch
 
 import simsgd
 
 KILLS = 4  # of each kind of run, so that there are 32
 
 
-@pytest.fixture
-def one_thread():
-    """As in the processes that are killed: other numbers of threads sum in other orders."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("augmented", [False, True], ids=["plain", "augmented"])
 @pytest.mark.parametrize("method", ["dgc", "qsgd", "choco", "local"])
 def test_a_run_killed_at_any_moment_and_resumed_is_the_run_that_never_stopped(
