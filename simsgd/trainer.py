@@ -38,6 +38,7 @@ from .record import StepRecord
 from .run import Run, require_run
 from .runlog import RunFolder, default_name, load_last
 from .settings import SettingError, require
+from .tables import ratio
 from .tally import Tally, layer_rows, nonfinite_rows, told_wild
 from .traffic import transfer_rows
 from .transport import is_first, told_by_first
@@ -285,14 +286,15 @@ def _results(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _line(row: Mapping[str, Any], tokens: str | None) -> str:
-    ratio = row["dense_bytes"] / row["payload_bytes"]
+    saved = ratio(row["dense_bytes"], row["payload_bytes"])
+    sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
     error = (
         f"error@1 {row['val_error1']:.2f} %" if tokens is None else told(row["val_loss"], tokens)
     )
     return (
         f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
-        f"val {error}, sent 1/{ratio:.1f} of dense so far"
+        f"val {error}, {sent} so far"
     )
 
 
@@ -313,7 +315,7 @@ def _config(given: Mapping[str, Any]) -> Config:
         told = "is not where the run stopped"
         raise SettingError("resume", str(folder), told, f"give the folder, {folder.parent}")
     require_run(folder, "resume")
-    own = Config.from_plain(Run(folder).config)
+    own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
     for name in given.keys() - _MAY_CHANGE:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")

@@ -116,6 +116,19 @@ def test_a_folder_left_by_a_kill_before_its_config_can_be_overwritten(lives, tmp
     assert len(simsgd.train(**lives.TINY, runs_dir=tmp_path, name="a", overwrite=True).epochs) == 2
 
 
+def test_a_run_that_replaced_another_can_go_on(lives, tmp_path):
+    whole = simsgd.train(**lives.TINY, runs_dir=tmp_path, name="whole")
+    shorter = lives.TINY | {"epochs": 1}
+    part = simsgd.train(**shorter, runs_dir=tmp_path, name="part", overwrite=True)
+    assert lives.apart(simsgd.train(resume=part.folder, epochs=2).folder, whole.folder) == []
+
+
+def test_an_epoch_in_which_nothing_is_said_is_told(lives, tmp_path):
+    few = {"algorithm": "local", "local_steps": 100}
+    run = simsgd.train(**lives.TINY, **few, runs_dir=tmp_path, name="run")
+    assert run.log.count(", nothing sent so far") == 2
+
+
 # a disk that fails
 
 
