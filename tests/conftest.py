@@ -1,9 +1,13 @@
+import os
 import sys
 
 import pytest
 import torch
 
-torch.set_num_threads(1)  # two processes run the tests, and sums must not depend on the machine
+# Two processes run the tests, and sums must not depend on the machine: one thread here, and in all
+# that is started from here, whose threads would wait for each other otherwise.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
