@@ -181,10 +181,11 @@ def test_a_sweep_is_told_safely_in_html(here):
     assert "a &amp; b" in left._repr_html_()
 
 
-def test_a_sweep_draws_its_runs(here, tmp_path):
-    left = sweep(lr=[0.1, 0.2], runs_dir="made")
-    left.plot(path=tmp_path / "figure.png")
+def test_a_sweep_draws_a_line_in_a_band_for_each_combination(here, tmp_path):
+    left = sweep(lr=[0.1, 0.2], seeds=2, runs_dir="made")
+    figure = left.plot(path=tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
+    assert len(figure.axes[0].collections) == 2  # a band for each combination, over its seeds
 
 
 def test_the_folder_is_named_by_what_varies(here, tmp_path):
