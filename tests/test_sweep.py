@@ -202,6 +202,7 @@ def test_the_folder_is_named_by_what_varies(here, tmp_path):
         ("--aggregate mean,most", "Invalid value for '--aggregate'"),
         ("--lr 0.1,0.1", "--lr stands there twice, got 0.1"),
         ("--name a", "No such option"),
+        ("--network fast", "network is not known, got fast"),
         ("--prune nothing", "'nothing' is not a valid float"),
     ],
 )
@@ -211,6 +212,16 @@ def test_a_sweep_tells_bad_input_in_one_line(here, tmp_path, words, told):
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_prices_the_steps_of_its_runs_as_the_network_command_does(here):
+    words = [*WORDS, "--compressor", "none,sign", "--runs-dir", "made"]
+    done = CliRunner().invoke(main, ["sweep", *words, "--network", "10gbe", "--network", "wan"])
+    assert done.exit_code == 0, done.output
+    priced = CliRunner().invoke(main, ["network", "made", "--network", "10gbe", "--network", "wan"])
+    rows = [line.split() for line in priced.stdout.splitlines() if "seed0" in line]
+    assert len(rows) == 4
+    assert all(row in [line.split() for line in done.stdout.splitlines()] for row in rows)
 
 
 def test_switches_given_both_ways_are_two_values(here, tmp_path):
