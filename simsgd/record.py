@@ -29,6 +29,7 @@ class StepRecord:
     spent: Spent
     wild: Tensor | None = None  # workers with something not finite, [W] bool; None: nobody asked
     applied: bool = True  # False: the step was skipped
+    drawn: Tensor | None = None  # workers that train in this round, [W] bool, on the CPU; None: all
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""
@@ -61,9 +62,29 @@ class StepRecord:
 
     @property
     def loss(self) -> float:
-        """Mean loss over the global batch, or over the workers that are not `wild`."""
-        counted = self.losses if self.wild is None else self.losses[~self.wild]
-        return float(counted.mean())
+        """Mean loss over the global batch: over the workers that train and are not `wild`."""
+        return self.mean_of(self.losses)
+
+    def mean_of(self, losses: Tensor) -> float:
+        """Return the mean of losses [W] over the workers whose own count."""
+        counted = torch.ones_like(losses, dtype=torch.bool)
+        if self.drawn is not None:
+            counted &= self.drawn.to(counted.device)
+        if self.wild is not None:
+            counted &= ~self.wild
+        return float(losses[counted].mean())
+
+    def of_drawn(self, samples: Tensor, hosted: slice) -> Tensor:
+        """Return those of `samples` [L * M * b, ...] whose workers, hosted here, train."""
+        if self.drawn is None:
+            return samples
+        own = self.drawn[hosted]
+        each: Tensor = samples.unflatten(0, (len(own), -1))  # [L, M * b, ...]
+        return each[own.nonzero().flatten()].flatten(0, 1)
+
+    def num_of_drawn(self, num: int) -> int:
+        """Return how many of `num` samples or tokens, as many of each worker, count."""
+        return num if self.drawn is None else num * int(self.drawn.sum()) // len(self.drawn)
 
     @property
     def payload_bytes(self) -> list[int]:

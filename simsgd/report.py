@@ -8,6 +8,7 @@ from typing import Any
 
 from . import page
 from .config import Config
+from .figures.groups import grouped
 from .files import replace
 from .grid import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
 from .results import Row, cells, results, runs_in
@@ -21,6 +22,7 @@ _FIGURES = (  # x, y, caption
     ("epoch", "train_loss", "Training loss, mean over each epoch."),
     ("epoch", "ratio", "How many times less is sent than dense gradients take, since the start."),
 )
+_OVER_SEEDS = "Lines of several seeds are their mean, in a band from the least to the most."
 _LAST_LINES = 30  # of the log
 _APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment"}
 
@@ -79,7 +81,9 @@ def _figures(runs: Mapping[str, Run]) -> list[str]:
     if not drawn:
         return []
     parts = [page.figure(_svg(drawn, x, y), caption) for x, y, caption in _FIGURES]
-    return [page.section("Figures", page.figures(parts))]
+    several = any(len(group.runs) > 1 for group in grouped(drawn))
+    told = [page.note(_OVER_SEEDS)] if several else []
+    return [page.section("Figures", page.figures(parts), *told)]
 
 
 def _svg(runs: list[Run], x: str, y: str) -> bytes:

@@ -328,10 +328,11 @@ class Simulator:
         self, gradients: Gradients, method: Method, measures: list[SegmentMeasures], spent: Spent
     ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
-        rows = self.transport.rows
+        rows, before = self.transport.rows, self.steps - 1
+        workers, epoch = self.recipe.workers, self.epoch or 0
         return StepRecord(
             step=self.steps,
-            epoch=self.epoch or 0,
+            epoch=epoch,
             lr=method.lr,
             nominal=method.kept,
             losses=rows(gradients.loss),
@@ -341,4 +342,5 @@ class Simulator:
             spent=spent,
             wild=self.guard.wild,
             applied=self.guard.passed,
+            drawn=self.exchange.drawn(self.draw.seed, workers, before, epoch),
         )

@@ -89,7 +89,10 @@ class Sweep:
     def plot(
         self, x: str = "bytes", y: str | Sequence[str] = "val_error1", path: Path | None = None
     ) -> "Figure":
-        """Draw columns of the runs' tables against epoch, step or bytes."""
+        """Draw columns of the runs' tables against epoch, step or bytes.
+
+        Each combination is one line, the mean over its seeds, in a band from least to most.
+        """
         from .plots import plot_results  # here: drawing lies above reading
 
         started = [run for run in self.runs if len(run.epochs) > 0]

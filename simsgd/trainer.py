@@ -118,16 +118,18 @@ class Trainer:
             record = self.experiment.simulator.step(x, y, epoch)
             missed = self._missed(record, y)
             seconds = time.perf_counter() - self.began
-            self.pending.append((record.without_output(), missed, y.numel(), seconds))
+            guessed = record.num_of_drawn(y.numel())
+            self.pending.append((record.without_output(), missed, guessed, seconds))
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
         self._write_steps()
 
     def _missed(self, record: StepRecord, y: Tensor) -> Tensor:
-        """Return how many of all processes' targets are missed, [2] as `wrong` does."""
+        """Return how many targets of all that train are missed, [2] as `wrong` does."""
         simulator = self.experiment.simulator
-        own = wrong(record.output, simulator.own_part(y))
+        pair = record.output, simulator.own_part(y)
+        own = wrong(*(record.of_drawn(part, simulator.hosted) for part in pair))
         if simulator.alone:
             return own
         hosted = len(simulator.draw.workers)  # rows [L, 2], of which one has the count

@@ -135,7 +135,8 @@ class Simulation:
         began = time.perf_counter()
         record = self._step()
         seconds = time.perf_counter() - began
-        logged = self.tally.add(record, wrong(record.output, y), y.numel(), seconds)
+        missed = wrong(*(record.of_drawn(part, slice(None)) for part in (record.output, y)))
+        logged = self.tally.add(record, missed, record.num_of_drawn(y.numel()), seconds)
         judged = real.weighed is not None and not lost
         self.flip = first_flip(record.step, self.channel.heard, real.heard) if judged else None
         self.real = copies(real.parameters)
@@ -148,7 +149,7 @@ class Simulation:
         compared = {
             "step": record.step,
             "loss": record.loss,
-            "real_loss": float(real.losses.mean()),
+            "real_loss": record.mean_of(real.losses),
             "parameter_difference": self.apart,
             "loss_difference": _apart(record.losses, real.losses),
             "ledger_bytes": int(weighed.sum()),

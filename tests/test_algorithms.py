@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import simsgd
 from simsgd import SettingError, Simulator
 from simsgd.consensus import gossip, tune
 from simsgd.exchange.stale import lateness
@@ -340,6 +341,44 @@ def test_fedavg_draws_anew_each_round_and_the_same_for_all_segments():
     size = 8 * sum(p.numel() for p in smooth().parameters())
     assert {b for r in records[1::2] for b in r.payload_bytes} == {0, size}
     assert {b for r in records[1::2] for b in r.bytes.downlink.tolist()} == {0, size}
+
+
+@pytest.mark.parametrize("post_local_from", [0, 1])
+def test_losses_and_errors_of_fedavg_are_those_of_the_workers_drawn(post_local_from):
+    simulator = Simulator(
+        smooth(), workers=W, lr=0.1, algorithm="fedavg", local_steps=3, participation=0.25,
+        post_local_from=post_local_from,
+    )  # fmt: skip
+    epoch_of, records, targets = [0] * 3 + [1] * 6, [], []
+    for epoch, (x, y) in zip(epoch_of, batches(9), strict=True):
+        records.append(simulator.step(x, y, epoch))
+        targets.append(y)
+    for start in (0, 3, 6):
+        each = start == 0 and post_local_from > 0  # a round of every step
+        for at in range(start, start + 3):
+            record, said = records[at], records[at if each else start + 2]
+            drawn = torch.tensor(said.payload_bytes) > 0
+            assert record.drawn.tolist() == drawn.tolist()
+            assert record.losses.shape == (W,)
+            assert record.loss == pytest.approx(float(record.losses[drawn].mean()), abs=1e-12)
+            assert abs(record.loss - float(record.losses.mean())) > 1e-6
+            own = targets[at].view(W, -1)[drawn].flatten()
+            assert record.of_drawn(targets[at], slice(None)).tolist() == own.tolist()
+            assert record.num_of_drawn(B) == len(own) == B // 4
+    for worker, theirs in enumerate(targets[0].view(W, -1)):  # as each process sees it
+        counted = records[0].of_drawn(theirs, slice(worker, worker + 1))
+        assert len(counted) == (len(theirs) if records[0].drawn[worker] else 0)
+
+
+def test_a_run_of_fedavg_logs_the_loss_of_those_drawn(tmp_path):
+    run = simsgd.train(
+        model="mlp", dataset="digits", workers=4, batch_size=32, epochs=1, algorithm="fedavg",
+        local_steps=4, participation=0.25, partition="sorted", runs_dir=tmp_path, quiet=True,
+    )  # fmt: skip
+    steps, epoch = run.steps, run.epochs.iloc[0]
+    assert epoch["train_loss"] == pytest.approx(steps["loss"].mean())
+    assert steps["loss"].iloc[4:].max() < 1.5  # who is drawn soon knows the few classes it has,
+    assert epoch["train_error1"] < 50  # and those who wait do not count
 
 
 def test_diloco_is_nesterov_sgd_on_the_mean_difference():

@@ -13,6 +13,7 @@ from simsgd.figures.pareto import Point, frontier
 from simsgd.figures.places import places_of
 from simsgd.figures.series import running_mean
 from simsgd.figures.style import look_of, marker_of
+from simsgd.grid import OF_THE_MACHINE
 from simsgd.network import Network
 from simsgd.plots import KINDS, plot_results
 from simsgd.pricing import Pricing, step_times
@@ -112,8 +113,9 @@ def test_any_other_setting_keeps_runs_apart(tmp_path):
     assert [group.name for group in grouped(runs)] == ["run-seed0", "run-seed1"]
 
 
-def test_settings_that_change_no_number_do_not(tmp_path):
-    runs = [make(tmp_path, f"run-seed{i}", config={"log_every": i}) for i in range(2)]
+@pytest.mark.parametrize("setting", sorted(OF_THE_MACHINE))
+def test_settings_that_change_no_number_do_not(tmp_path, setting):
+    runs = [make(tmp_path, f"run-seed{i}", config={setting: i}) for i in range(2)]
     assert len(grouped(runs)) == 1
 
 

@@ -169,7 +169,11 @@ def test_a_report_of_a_sweep_has_its_means(tmp_path):
         simsgd.train(**settings, runs_dir=tmp_path, name=name, quiet=True)
     write_definition(tmp_path, {}, runs)
     mean = sum(simsgd.Run(tmp_path / name).last.val_error1 for name in runs) / 2
-    assert any(f"{mean:.2f} +-" in words for words in Tags(report([tmp_path])).words)
+    words = Tags(report([tmp_path])).words
+    assert any(f"{mean:.2f} +-" in said for said in words)
+    band = "in a band from the least to the most"
+    assert any(band in said for said in words)
+    assert not any(band in said for said in Tags(report([tmp_path / "seed0"])).words)
 
 
 @pytest.mark.parametrize(

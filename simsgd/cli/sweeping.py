@@ -28,12 +28,20 @@ from .group import main
     metavar="local|slurm",
     help="Submit runs through submitit; slurm:partition=gpu,timeout_min=60 sets what it takes.",
 )
+@click.option(
+    "--network",
+    "networks",
+    multiple=True,
+    metavar="SPEC",
+    help="Also tell what a step of each run would take on it, such as 10gbe; repeatable.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def sweep(
     seeds: int | None,
     runs_dir: Path | None,
     jobs: int | None,
     launcher: str | None,
+    networks: tuple[str, ...],
     quiet: bool,
     **options: Any,
 ) -> int:
@@ -49,10 +57,16 @@ def sweep(
 
     Exits with 0 if all runs are done, with 1 if a combination was left out or a run failed.
     """
+    from ..network import networks_of
+    from ..pricing import Pricing, prices, told
     from ..sweeping import sweep as make
 
+    links = networks_of(networks)  # a wrong one is told before the first run
     said = several(given(options))
     left = make(runs_dir=runs_dir, seeds=seeds, jobs=jobs, launcher=launcher, quiet=quiet, **said)
     if not quiet:
         click.echo(f"\n{left.summary()}\n\ntable  {left.folder / 'sweep.csv'}")
+    ended = [run for run in left.runs if len(run.steps) > 0]
+    if links and ended and not quiet:
+        click.echo(f"\n{told(prices(ended, links, Pricing()))}")
     return 1 if left.failures else 0

@@ -98,6 +98,13 @@ class Exchange(ABC):
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""
         return {}
 
+    def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
+        """Return which workers train in a step, [W] bool on the CPU; None: all.
+
+        `step` is how many were done before it.
+        """
+        return None
+
 
 class GradientExchange(Exchange):
     """Workers say their gradients, before the optimizer's step."""

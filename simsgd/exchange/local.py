@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..draw import Draw
 from ..layout import Segment
 from ..messages import Message, State
 from ..registry import register
@@ -43,8 +44,7 @@ class LocalSGD(ParameterExchange):
 
     def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken | None:
         """Agree on a model, if H steps have passed."""
-        steps = self.local_steps if speech.epoch >= self.post_local_from else 1
-        if (speech.step + 1) % steps:
+        if (speech.step + 1) % self.steps_at(speech.epoch):
             return None
         difference = x - own["anchor"]
         said = speech.memory.compensate(difference, speech.remembered)
@@ -55,6 +55,10 @@ class LocalSGD(ParameterExchange):
         self.move(own, speech.memory.hear(mean, speech.remembered))
         x.copy_(own["anchor"].expand_as(x))
         return spoken
+
+    def steps_at(self, epoch: int) -> int:
+        """Return the steps from one exchange to the next in an epoch."""
+        return self.local_steps if epoch >= self.post_local_from else 1
 
     def heard(self, message: Message, speech: Speech) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and their mean, [n]."""
@@ -72,7 +76,7 @@ class FedAvg(LocalSGD):
 
     Their models are averaged by the number of samples that each holds, and every worker begins the
     next round from the average, with a new optimizer: clients keep nothing between rounds. The
-    others' steps are computed beside them and dropped.
+    others' steps are computed beside them and dropped, and count in no loss or error.
     McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep
     Networks from Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629.
     """
@@ -85,16 +89,19 @@ class FedAvg(LocalSGD):
         good = 0 < self.participation <= 1
         require(good, "participation", self.participation, "must lie in (0, 1]")
 
+    def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
+        """Return which workers train in the round of a step, [W] bool."""
+        draw = Draw(seed, torch.arange(workers)).at("participants", step // self.steps_at(epoch))
+        order = draw.uniform(1, torch.float64)[:, 0].argsort(stable=True)
+        drawn = torch.zeros(workers, dtype=torch.bool)
+        drawn[order[: count(self.participation, workers)]] = True
+        return drawn
+
     def weights(self, speech: Speech) -> Tensor:
         """Return each worker's weight in this round, [W] float64; 0 for those not drawn."""
-        steps = self.local_steps if speech.epoch >= self.post_local_from else 1
-        ids = torch.arange(speech.workers)
-        draw = type(speech.draw)(speech.draw.seed, ids).at("participants", speech.step // steps)
-        few = count(self.participation, speech.workers)
-        drawn = draw.uniform(1, torch.float64)[:, 0].argsort(stable=True)[:few]
-        weights = torch.zeros(speech.workers, dtype=torch.float64)
+        drawn = self.drawn(speech.draw.seed, speech.workers, speech.step, speech.epoch)
         held = torch.ones(speech.workers) if speech.samples is None else speech.samples
-        weights[drawn] = held.to(torch.float64)[drawn]
+        weights = held.to(torch.float64) * drawn
         return weights / weights.sum()
 
     def heard(self, message: Message, speech: Speech) -> tuple[Message, Tensor]:
