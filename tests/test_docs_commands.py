@@ -32,7 +32,7 @@ NOT_RUN = {  # a command's beginning, and why it is not run
     "eval": "changes the shell that it is typed into; the script it asks for is made below",
     "simsgd train --help | less": "waits for a person",
     "./run_experiments.sh": "takes a quarter of an hour; makes the README's table",
-    "OMP_NUM_THREADS=1 simsgd bench scaling": "takes minutes; a test of its own runs it short",
+    "simsgd bench scaling": "takes minutes; a test of its own runs it short",
     "tensorboard --logdir": "serves until it is stopped",
     "wandb sync": "needs the network",
 }
