@@ -142,9 +142,11 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     >>> sizes({"weight": (10, 20), "bias": (10,)}, compressor="topk:0.1").payload_bytes
     200
 
-    Raises `SettingError` for settings that do not go together.
+    Raises `SettingError` for settings that do not go together, and for another exchange than
+    all-reduce without a downlink: who hears whom, and when, are not in the shapes.
     """
     recipe, own = Recipe.of(settings), getattr(torch, dtype)
+    _check_exchange(recipe)
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
     compressor = composed(spec)
     check_use(recipe, not isinstance(compressor, NoCompression))
@@ -157,6 +159,14 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
         varies=_varies(compressor, recipe),
         segments=tuple(_size(segment, compressor, recipe, own) for segment in layout.segments),
     )
+
+
+def _check_exchange(recipe: Recipe) -> None:
+    rule = "cannot be counted from shapes alone, which do not tell who speaks to whom and when"
+    fix = "train a step and read payload_bytes in its steps.csv"
+    require(recipe.algorithm == "allreduce", "algorithm", recipe.algorithm, rule, fix)
+    rule = "cannot be counted from shapes alone: the answer follows from what all workers send"
+    require(recipe.downlink is None, "downlink", recipe.downlink, rule, fix)
 
 
 def model_sizes(

@@ -266,3 +266,16 @@ def test_models_are_described_in_less_than_a_hundred_characters():
 def test_an_unknown_setting_is_refused():
     with pytest.raises(SettingError, match="did you mean compressor"):
         sizes(LAYERS, compresor="sign")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("algorithm", "dpsgd"), ("algorithm", "local"), ("downlink", "topk:0.1")]
+)
+def test_what_shapes_do_not_tell_is_refused_rather_than_counted_as_all_reduce(setting, value):
+    told = f"{setting} cannot be counted from shapes alone"
+    with pytest.raises(SettingError, match=told):
+        sizes({"weight": (10, 20)}, compressor="topk:0.1", workers=8, **{setting: value})
+    done = CliRunner().invoke(main, ["bytes", f"--{setting}", value])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -26,6 +26,8 @@ from .group import main
     "value_dtype",
     "index_dtype",
     "aggregate",
+    "algorithm",
+    "downlink",
     "seed",
 )
 @click.option("--num-classes", type=int, help="Classes of the model; default: its own.")
@@ -35,7 +37,11 @@ from .group import main
 @click.option("--explain", is_flag=True, help="Also the arithmetic of each segment.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: Any) -> None:
-    """Count the bytes of a step without training, from the shapes of a model alone."""
+    """Count the bytes of a step without training, from the shapes of a model alone.
+
+    Those of gossip, local and asynchronous methods and of a downlink are not in the shapes, and
+    are refused.
+    """
     from ..config import Config
     from ..sizing import model_sizes
 
