@@ -117,7 +117,7 @@ def test_runs_drawn_at_random_resume(lives, tmp_path_factory, drawn):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, **QUIET)
+@settings(max_examples=20, **QUIET)
 @given(runs())
 def test_many_runs_drawn_at_random_resume(lives, tmp_path_factory, drawn):
     check(lives, tmp_path_factory.mktemp("runs"), *drawn)
