@@ -4,6 +4,7 @@ Letters: W workers, b samples each, B = W * b.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -142,6 +143,14 @@ class Config(Recipe, Reading):
         if self.global_batch_size is not None:
             return self.global_batch_size // self.workers
         return self.accumulate * (8 if self.batch_size is None else self.batch_size)
+
+    @property
+    def files_of_code(self) -> list[str]:
+        """The .py files that settings name, each once, by their whole paths."""
+        methods = self.compressor, self.memory, self.algorithm, self.downlink
+        told = "+".join(spec for spec in (self.model, self.regime, *methods) if spec)
+        named = [name for name in re.split(r"[+:]", told) if name.endswith(".py")]
+        return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in named))
 
     def recipe(self) -> Recipe:
         """Return the part that concerns one step."""

@@ -114,7 +114,9 @@ def evaluate_checkpoint(
         rule = "does not fit its model any more"
         raise SettingError("checkpoint", str(path), rule) from cause
     measured = evaluate(experiment, experiment.model.eval(), part)
-    return _facts(measured, experiment.config.tokens, {"val": "validation"}.get(part, part))
+    code = [("code that was run", file) for file in config.files_of_code]
+    facts = _facts(measured, experiment.config.tokens, {"val": "validation"}.get(part, part))
+    return facts + code
 
 
 def _facts(measured: Mapping[str, float], tokens: str | None, part: str) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from .topology import topology
 def opening(experiment: Experiment) -> str:
     """Return the lines: what is trained on what, what is sent, by which engine, and notes."""
     config, simulator = experiment.config, experiment.simulator
-    lines = [_header(experiment), *_of_text(experiment)]
+    lines = [_header(experiment), *_of_files(config), *_of_text(experiment)]
     if config.prune or config.compressor:
         lines.append(_compression(experiment))
     if config.algorithm != "allreduce":
@@ -44,6 +44,12 @@ def _header(experiment: Experiment) -> str:
         f"{config.workers} workers x {config.worker_batch} {each}, "
         f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
     )
+
+
+def _of_files(config: Config) -> list[str]:
+    """Return whose code a resumed run has run, which its config.json names and not the user."""
+    files = config.files_of_code if config.resume is not None else []
+    return [f"the run names files of code, which were run: {', '.join(files)}"] if files else []
 
 
 def _algorithm(experiment: Experiment) -> str:

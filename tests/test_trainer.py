@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import simsgd
+from simsgd.evaluation import evaluate_checkpoint
 from simsgd.settings import SettingError
 from simsgd.trainer import Diverged, Interrupted
 
@@ -29,6 +30,18 @@ input_transform = {"train": Shift()}
 def model(num_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(),
                          nn.Dropout(0.2), nn.Linear(16, num_classes))
+"""
+
+
+MINE = """
+from dataclasses import dataclass
+from simsgd.compressors import Compressor
+from simsgd.messages import Dense
+@dataclass(frozen=True)
+class Half(Compressor):
+    biased = True
+    def compress(self, said, state, draw):
+        return Dense.of(said / 2)
 """
 
 
@@ -289,7 +302,20 @@ def test_a_run_of_a_users_file_resumes_from_another_folder(tmp_path, monkeypatch
     part = train(tmp_path / "runs", name="part", epochs=1, **settings)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert len(simsgd.train(resume=part.folder, epochs=2).epochs) == 2
+    again = simsgd.train(resume=part.folder, epochs=2)
+    assert len(again.epochs) == 2
+    told = f"the run names files of code, which were run: {tmp_path / 'net.py'}\n"
+    assert again.log.count(told) == 1  # not where the user named the file
+
+
+def test_a_resumed_run_tells_the_files_of_its_methods(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    spec = f"{tmp_path / 'mine.py'}:Half"
+    part = train(tmp_path / "runs", name="part", epochs=1, compressor=spec, memory="none")
+    again = simsgd.train(resume=part.folder, epochs=2)
+    assert f"files of code, which were run: {tmp_path / 'mine.py'}\n" in again.log
+    told = evaluate_checkpoint(again.folder / "last.pt", {})
+    assert told[-1] == ("code that was run", str(tmp_path / "mine.py"))
 
 
 @pytest.mark.parametrize(
