@@ -12,7 +12,6 @@ import simsgd
 from simsgd.allocations import Allocations, peak_of
 from simsgd.cli import main
 from simsgd.footprint import footprint
-from simsgd.peak import Peak
 from simsgd.settings import SettingError
 
 MLP = {"model": "mlp", "dataset": "digits", "model_config": "hidden=32", "workers": 4}
