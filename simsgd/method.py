@@ -161,16 +161,19 @@ def needs_memory(compressor: Compressor) -> bool:
     return compressor.biased and not compressor.remembers
 
 
-def memory_of(recipe: Recipe, regime: Regime) -> Memory:
-    """Return the memory of a recipe.
+def check_memory(recipe: Recipe, compressor: Compressor, spec: str) -> None:
+    """Raise `SettingError` where the compressor remembers by itself and the memory does so again.
 
-    Raises `SettingError` where the compressor remembers by itself and the memory would do so again.
+    `spec` is the compressor's, and the recipe names the memory.
     """
+    rule = f"must be none with {spec}, which keeps what it does not send by itself"
+    once = recipe.memory in (None, "none") or not compressor.remembers
+    require(once, "memory", recipe.memory, rule)
+
+
+def memory_of(recipe: Recipe, regime: Regime) -> Memory:
+    """Return the memory of a recipe; `SettingError` if it cannot be with the algorithm."""
     name = memory_name(recipe, regime)
-    if name != "none":
-        spec = _spec(regime.at(0, 0))
-        rule = f"must be none with {spec}, which keeps what it does not send by itself"
-        require(not composed(spec).remembers, "memory", name, rule)
     memory: Memory = _single("memory", name)
     if isinstance(named(recipe.algorithm), ParameterExchange):
         rule = f"takes over the momentum of gradients, which algorithm {recipe.algorithm} says not"

@@ -14,6 +14,12 @@ from .regime import Settings, optimizer_arguments, optimizer_class
 from .settings import SettingError, require
 
 Rows = Callable[[Tensor], Tensor]
+_AMSGRAD = {"amsgrad": "max_exp_avg_sq"}
+_KEPT_IF = {  # what torch makes at the first step only, and only where a setting asks for it
+    "RMSprop": {"momentum": "momentum_buffer", "centered": "grad_avg"},
+    "Adam": _AMSGRAD,
+    "AdamW": _AMSGRAD,
+}
 
 
 class RegimeOptimizer:
@@ -43,6 +49,15 @@ class RegimeOptimizer:
         assert self.inner is not None
         for group in self.inner.param_groups:
             group.update(values)
+        self._complete(name, values)
+
+    def _complete(self, name: str, values: Settings) -> None:
+        """Begin with zeros what a setting asks for that was not in force in the steps before."""
+        assert self.inner is not None
+        for setting, key in _KEPT_IF.get(name, {}).items():
+            for parameter, own in self.inner.state.items() if values.get(setting) else ():
+                if own and key not in own:
+                    own[key] = torch.zeros_like(parameter)
 
     def decay(
         self, heard: dict[str, Tensor], weight_decay: float, momentum: float, nesterov: bool
@@ -120,6 +135,19 @@ class RegimeOptimizer:
             inner = copy.deepcopy(state["inner"])
             inner["state"] = self._mapped(inner["state"], rows)
             self.inner.load_state_dict(inner)
+            self._restore_scalars(inner["state"])
+
+    def _restore_scalars(self, state: dict[int, dict[str, Any]]) -> None:
+        """Put numbers without dimensions back in their own dtype; torch gives them its parameter's.
+
+        NAdam keeps its product of momenta in float32 beside parameters of float64.
+        """
+        assert self.inner is not None
+        for number, parameter in enumerate(self.params.values()):
+            own = self.inner.state[parameter] if number in state else {}
+            for name, value in own.items():
+                if isinstance(value, Tensor) and not value.dim():
+                    own[name] = state[number][name].to(value.device)
 
     def _mapped(self, state: dict[int, dict[str, Any]], rows: Rows) -> dict[int, dict[str, Any]]:
         """Return an optimizer's state with `rows` of all that has the form of a parameter."""

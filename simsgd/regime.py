@@ -19,6 +19,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import torch
@@ -88,6 +89,21 @@ class Regime:
         open_ended = {*names, "epoch_lambda", "step_lambda"}
         phases = [phase for own, _ in self._layers for phase in own]
         return any(callable(phase) or not open_ended.isdisjoint(phase) for phase in phases)
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """Epochs and steps, (epoch, 0) or (0, step), at which phases begin.
+
+        None where functions say what holds, or where phases begin by epochs and others by steps.
+        """
+        phases = [(phase, times) for own, times in self._layers for phase in own]
+        if any(callable(p) or any(map(callable, p.values())) for p, _ in phases):
+            return []
+        epochs = {ceil(Fraction(p["epoch"]) * times) for p, times in phases if "epoch" in p} - {0}
+        steps = {phase["step"] for phase, _ in phases if "step" in phase} - {0}
+        if epochs and steps:
+            return []
+        return [(epoch, 0) for epoch in sorted(epochs)] + [(0, step) for step in sorted(steps)]
 
     @property
     def follows_epochs(self) -> bool:

@@ -94,7 +94,7 @@ class GradClip(Regularizer):
         """Scale gradients in place, as torch.nn.utils.clip_grad_norm_ does; or each row of them."""
         if not (self.value > 0 and gradients):
             return
-        flat = [g.flatten(1) if rows else g.reshape(1, -1) for g in gradients]  # [L or 1, n] each
+        flat = [g.reshape(len(g) if rows else 1, -1) for g in gradients]  # [L or 1, n] each
         norm = torch.stack([g.norm(dim=1) for g in flat]).norm(dim=0)
         scale = (self.value / (norm + 1e-6)).clamp(max=1)  # [L or 1]
         for gradient in gradients:

@@ -16,6 +16,7 @@ from .averaging import averaged_into
 from .belonging import require_fitting, shapes
 from .draw import Draw
 from .exchange import Asynchronous, ParameterExchange
+from .foresight import foresee
 from .gradients import GradientEngine, Gradients
 from .gradients.accumulation import accumulated
 from .gradients.auto import Auto
@@ -26,7 +27,7 @@ from .holding import OwnModels, holding
 from .layout import Layout
 from .ledger import Ledger
 from .measures import SegmentMeasures, of_all_workers
-from .method import Method, amp_dtype, memory_name, memory_of, regime_of, stored_dtype
+from .method import Method, amp_dtype, check_memory, memory_name, memory_of, regime_of, stored_dtype
 from .nonfinite import Guard, silence
 from .optimizer import RegimeOptimizer, Rows
 from .portrait import in_a_line, in_html
@@ -121,6 +122,8 @@ class Simulator:
         self.epoch: int | None = None
         self.results: list[dict[str, float]] = []  # of the epochs that ended, for the regime
         self.spec = ""
+        about = self.exchange, self.layout, self.held.trained
+        foresee(recipe, self.regime, self.memory, *about)
         self._follow(Method.at(recipe, self.regime, 0, 0, self.memory))
 
     def step(self, x: Tensor, y: Tensor, epoch: int | None = None) -> StepRecord:
@@ -256,6 +259,7 @@ class Simulator:
     def _speak(self, spec: str) -> None:
         if spec != self.spec:
             compressor, self.spec = spoken(self.exchange, spec), spec
+            check_memory(self.recipe, compressor, spec)
             for voice in self.voices:
                 voice.speak(compressor)
 

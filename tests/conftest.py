@@ -45,3 +45,11 @@ def lives(_importable):
     from tests import lives
 
     return lives
+
+
+@pytest.fixture(scope="session")
+def draws(_importable):
+    """Settings to be drawn at random."""
+    from tests import draws
+
+    return draws

@@ -76,6 +76,18 @@ def test_an_engine_gives_what_separate_copies_of_the_model_give(engine):
         assert torch.allclose(got.loss[w], loss)
 
 
+def test_the_gradients_of_an_engine_can_be_changed_in_place(engine):
+    class Partly(nn.Linear):
+        def __init__(self):
+            super().__init__(8, 5, dtype=torch.float64)
+            self.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    x, y = batch()
+    for value in gradients(engine, Partly(), x[:, :, 0, 0], y).values.values():
+        value[0] += 1
+        assert not torch.equal(value[0], value[1])
+
+
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_all_engines_agree(engine, dtype, close):
     x, y = batch(dtype)

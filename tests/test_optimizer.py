@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from simsgd.optimizer import RegimeOptimizer
+from simsgd.regime import optimizer_arguments
 from simsgd.settings import SettingError
 
 
@@ -53,10 +54,10 @@ def test_decay_with_its_own_momentum_is_momentum_sgds(nesterov):
     assert torch.allclose(params["w"], plain["w"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "NAdam", "ASGD"])
 def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(name):
     settings = {"optimizer": name, "lr": 0.1, "momentum": 0.9}
-    settings = {k: v for k, v in settings.items() if name != "Adam" or k != "momentum"}
+    settings = {k: v for k, v in settings.items() if k in optimizer_arguments(name) | {"optimizer"}}
     params, again = one(), one()
     optimizer, other = RegimeOptimizer(params), RegimeOptimizer(again)
     for step, grad in enumerate(grads(6)):
@@ -68,6 +69,25 @@ def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(name):
             each.decay(heard := {"w": grad.clone()}, 0.1, 0.9, False)
             each.step(heard)
     assert torch.equal(params["w"], again["w"])
+
+
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [
+        ("SGD", {"momentum": 0.9}),
+        ("RMSprop", {"momentum": 0.9}),
+        ("RMSprop", {"centered": True}),
+        ("Adam", {"amsgrad": True}),
+        ("AdamW", {"amsgrad": True}),
+    ],
+)
+def test_what_a_later_phase_asks_for_begins_with_zeros(name, later):
+    params = one()
+    optimizer = RegimeOptimizer(params)
+    for step, grad in enumerate(grads(4)):
+        optimizer.follow({"optimizer": name, "lr": 0.1} | (later if step >= 2 else {}))
+        optimizer.step({"w": grad})
+    assert params["w"].isfinite().all()
 
 
 def test_a_missing_lr_is_told():

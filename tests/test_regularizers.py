@@ -130,3 +130,21 @@ def test_a_wrong_form_is_refused_when_the_regime_is_made(form: Any, told: str) -
 def test_a_memory_that_collects_lr_times_the_gradient_refuses_it() -> None:
     with pytest.raises(SettingError, match="regularizer has no place"):
         trained({"regularizer": SOME}, compressor="topk:0.5", memory="residual:lr=true")
+
+
+def test_a_number_without_dimensions_is_clipped_in_each_workers_model() -> None:
+    class Scaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(5, 3)
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * self.scale
+
+    regime = {0: {"lr": 0.1, "regularizer": {"name": "GradClip", "value": 0.1}}}
+    simulator = Simulator(Scaled(), workers=2, algorithm="dpsgd", regime=regime)
+    before = {name: value.clone() for name, value in simulator.parameters().items()}
+    simulator.step(torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
+    moved = [value - before[name] for name, value in simulator.parameters().items()]  # [W, ...]
+    assert all(change.isfinite().all() for change in moved)
+    assert 0 < torch.cat([change.reshape(2, -1) for change in moved], 1).norm(dim=1).max() < 0.0101

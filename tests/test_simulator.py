@@ -313,3 +313,37 @@ def test_a_simulator_shows_what_it_does_and_how_far_it_is():
     shown = simulator._repr_html_()
     for words in ("Linear, 123 in 2 tensors, 492 B", "topk:0.1 on 120 entries; 3 whole"):
         assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("later", "settings", "told"),
+    [
+        ({"optimizer": "Adam"}, {"prune": 0.5}, "memory must not be dgc with Adam"),
+        ({"nesterov": True}, {}, "optimizer refuses its settings: Nesterov"),
+        ({"optimizer": "Muon"}, {"algorithm": "dpsgd"}, "optimizer is not known to treat each"),
+        ({"compressor": "powersgd:1"}, {"granularity": "model"}, "powersgd needs granularity"),
+        ({"compressor": "variance"}, {"memory": "residual"}, "memory must be none with variance"),
+        ({"compressor": "variance"}, {"algorithm": "local"}, "looks at the gradients of single"),
+    ],
+)
+@pytest.mark.parametrize("key", ["epoch", "step"])
+def test_what_a_later_phase_cannot_do_is_told_before_the_first_step(later, settings, told, key):
+    regime = [{key: 0, "lr": 0.1}, {key: 3, **later}]
+    if "prune" in settings and key == "step":
+        settings = {**settings, "warmup": False}
+    with pytest.raises(SettingError, match=told):
+        Simulator(mlp(), workers=2, regime=regime, **settings)
+
+
+def test_a_regime_of_functions_is_asked_for_now_only():
+    regime = {0: {"lr": lambda epoch, step, results: results[epoch - 1]["x"] if epoch else 0.1}}
+    assert Simulator(mlp(), workers=2, regime=regime).regime.starts == []
+
+
+def test_a_memory_that_would_remember_twice_is_refused_when_it_would():
+    regime = {0: {"lr": 0.1}, 1: lambda epoch: {"compressor": "variance", "lr": 0.1}}
+    simulator = Simulator(mlp(), workers=2, regime=regime, memory="residual")
+    x, y = next(iter(batches(1)))
+    simulator.step(x, y, epoch=0)
+    with pytest.raises(SettingError, match="memory must be none with variance"):
+        simulator.step(x, y, epoch=1)

@@ -60,6 +60,7 @@ class Vmap(GradientEngine):
         """Return what a call does, with torch's own errors."""
         shared = {name: parameter.detach() for name, parameter in params.items()}
         values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
+        values = {name: _owned(value) for name, value in values.items()}
         if self.scale != 1:
             values = {name: value.div_(self.scale) for name, value in values.items()}
         return Gradients(values, loss, output, after)
@@ -138,3 +139,11 @@ class Vmap(GradientEngine):
         except RuntimeError:
             return False
         return True
+
+
+def _owned(value: Tensor) -> Tensor:
+    """Return gradients [L, *shape] that can be changed in place: of an unused one, vmap makes one.
+
+    Its zeros are then the same memory for every worker.
+    """
+    return value.clone() if 0 in value.stride() else value
