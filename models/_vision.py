@@ -34,6 +34,14 @@ class Normalize:
         return (images - mean) / std
 
 
+def of_any_shape(network: nn.Module, input_shape: tuple[int, ...]) -> nn.Module:
+    """Return the network, without its file's transforms of images where its inputs are none."""
+    carrying: Any = network
+    if len(input_shape) != 3:
+        carrying.input_transform = {}
+    return network
+
+
 @dataclass(frozen=True)
 class PadCrop:
     """Shift each image by up to `padding` pixels in either direction, then normalise.

@@ -7,12 +7,11 @@ Compressed Communication", ICML 2019, section 5, https://arxiv.org/abs/1902.0034
 """
 
 from math import prod
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._vision import digits
+from ._vision import digits, of_any_shape
 
 # For a batch of 128.
 regime = {
@@ -31,11 +30,7 @@ def logistic(
     With two classes the score of class 0 is 0 and that of class 1 is a.x, so that cross-entropy is
     the logistic loss.
     """
-    network: Any = Logistic(prod(input_shape), num_classes, bias)
-    if len(input_shape) != 3:
-        network.input_transform = {}  # no image
-    made: nn.Module = network
-    return made
+    return of_any_shape(Logistic(prod(input_shape), num_classes, bias), input_shape)
 
 
 class Logistic(nn.Module):

@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-from ._vision import PadCrop, digits
+from ._vision import PadCrop, digits, of_any_shape
 
 # For a global batch of 128; the last quarter of the epochs at a tenth of the rate.
 regime = {
@@ -35,4 +35,5 @@ def mlp(
     units = (prod(input_shape), *widths)
     for before, after in pairwise(units):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(units[-1], num_classes))
+    network = nn.Sequential(*layers, nn.Linear(units[-1], num_classes))
+    return of_any_shape(network, input_shape)

@@ -11,7 +11,7 @@ from math import prod
 
 from torch import nn
 
-from ._vision import digits
+from ._vision import digits, of_any_shape
 
 # For a batch of 128.
 regime = {
@@ -34,4 +34,4 @@ def mnist_f1(
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise((prod(input_shape), *[hidden] * depth)):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, nn.Linear(hidden, num_classes))
+    return of_any_shape(nn.Sequential(*layers, nn.Linear(hidden, num_classes)), input_shape)

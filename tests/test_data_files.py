@@ -246,6 +246,16 @@ def test_a_label_of_validation_alone_is_refused(tmp_path: Path) -> None:
         data.load("libsvm:file", tmp_path)
 
 
+@pytest.mark.parametrize("model", ["mlp", "mnist_f1", "logistic"])
+def test_models_of_any_shape_take_features(tmp_path: Path, model: str) -> None:
+    written(tmp_path / "file", 0, size=100)
+    run = simsgd.train(
+        model=model, dataset=f"libsvm:{tmp_path / 'file'}", workers=2, batch_size=20, epochs=1,
+        runs_dir=tmp_path, quiet=True, name="run",
+    )  # fmt: skip
+    assert run.epochs["val_loss"].notna().all()
+
+
 def test_logistic_regression_on_it_is_the_formula(tmp_path: Path) -> None:
     written(tmp_path / "file", 0, size=100)
     run = simsgd.train(

@@ -498,3 +498,10 @@ def test_more_workers_of_a_recurrent_model_go_at_a_time(times, at_once):
     x, y = torch.randn(16, B, 8), torch.zeros(16, B).long()
     engine(dict(model.named_parameters()), {}, x, y, Draw(0, torch.arange(16)).keys())
     assert engine.at_once(16) == at_once
+
+
+def test_a_first_batch_that_is_not_finite_does_not_decide_about_the_engine():
+    model, (x, y) = Partly().double(), vectors()
+    x[0] = torch.nan
+    got = gradients("onepass", model, x, y)
+    assert got.loss.isnan().tolist() == [True] + [False] * (len(x) - 1)

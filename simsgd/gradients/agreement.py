@@ -50,6 +50,11 @@ def judged(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch,
         return _looped(model, criterion, batch)
 
 
+def sound(x: Tensor) -> Tensor:
+    """Return inputs with 0 for what is not finite, for that does not tell whether samples mix."""
+    return x.nan_to_num(0, 0, 0) if x.is_floating_point() else x
+
+
 def compare(got: Gradients, wanted: Gradients) -> None:
     """Raise `Declined` unless the results are the same up to rounding."""
     close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH

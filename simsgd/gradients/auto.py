@@ -17,7 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
-from .agreement import compare
+from .agreement import compare, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
 from .loop import Loop
 from .onepass import OnePass
@@ -173,7 +173,7 @@ def try_out(
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
-        asked = params, few, x[:_TRIED], y[:_TRIED], keys[:_TRIED]
+        asked = params, few, sound(x[:_TRIED]), y[:_TRIED], keys[:_TRIED]
         try:
             got = engine(*asked)
         except SettingError as refused:

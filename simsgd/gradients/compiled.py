@@ -6,7 +6,7 @@ Letters: L workers hosted here, b samples each.
 from torch import Tensor
 
 from ..registry import register
-from .agreement import compare
+from .agreement import compare, sound
 from .auto import Auto
 from .contract import Tensors
 from .vmap import Vmap
@@ -28,6 +28,7 @@ class Compiled(Auto):
         """
         plain, engine = self.made("vmap"), self.made("vmap")
         assert isinstance(engine, Vmap)
+        x = sound(x)
         wanted = plain(params, buffers, x, y, keys)
         engine.compile_()
         try:

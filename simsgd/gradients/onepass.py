@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError, require
-from .agreement import Batch, compare, judged
+from .agreement import Batch, compare, judged, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors, carried
 from .folded import Folded
 from .rows import Rows
@@ -142,7 +142,7 @@ class OnePass(GradientEngine):
 
     def _tried(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> int:
         """Compare with a loop over the first workers; return the largest result for one worker."""
-        own = Batch(params, buffers, x, y, keys).of_first(_TRIED)
+        own = Batch(params, buffers, sound(x), y, keys).of_first(_TRIED)
         batch, wanted = judged(self.model, self.criterion, own)
         values = {name: torch.empty_like(value) for name, value in wanted.values.items()}
         after = _copied(batch.buffers)
