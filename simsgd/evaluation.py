@@ -22,6 +22,7 @@ from .runlog import load_checkpoint
 from .settings import SettingError, require
 
 _CHUNK = 1000  # samples at a time, the mean does not depend on it,
+_CHUNK_ON_CPU = 125  # with a cache that more would outgrow,
 _PIXELS = 1 << 23  # or as many as have so many numbers
 
 
@@ -64,9 +65,15 @@ def batches_of(experiment: Experiment, model: Any, part: str) -> Iterator[tuple[
         return
     rule = f"cannot be {part} with {dataset.name}, which has no such part"
     require(part == "val", "part", None, rule, "leave it out")
-    chunk = max(1, min(_CHUNK, _PIXELS // prod(dataset.input_shape)))
+    chunk = at_once(dataset.input_shape, experiment.config.device)
     for images, labels in dataset.val.batches(torch.arange(len(dataset.val)).split(chunk)):
         yield experiment.prepared(images, "eval"), labels
+
+
+def at_once(input_shape: tuple[int, ...], device: str) -> int:
+    """Return how many samples are evaluated at a time."""
+    most = _CHUNK_ON_CPU if device == "cpu" else _CHUNK
+    return max(1, min(most, _PIXELS // prod(input_shape)))
 
 
 def evaluate_workers(experiment: Experiment) -> list[dict[str, float]]:

@@ -4,6 +4,7 @@ Letters: W workers, L hosted here, b samples each, n elements of one segment, P 
 """
 
 import copy
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from .evaluation import batches_of
 from .exchange import ParameterExchange
 from .experiment import Experiment
 from .gradients.contract import Gradients, Tensors
+from .gradients.hands import watched
 from .holding import OwnModels
 from .layout import Segment
 from .ledger import Ledger
@@ -31,8 +33,7 @@ from .units import in_units
 from .voice import Voice
 from .wire import Wire
 
-_EVALUATED = 1000  # samples at a time
-_FEW = 2  # workers, or hundreds of samples, that a probe takes
+_FEW = 2  # workers that a probe takes
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,16 @@ def _activations(experiment: Experiment) -> tuple[int, int]:
             return engine(read, own, x[:workers], y[:workers], keys[:workers])
 
         compute()  # makes what it keeps from call to call
-        return peak_of(compute)
+        with watched():
+            return peak_of(compute)
 
     call(1)
-    at_once = engine.at_once(len(keys))
-    few = min(at_once, _FEW)
+    at_once, threads = engine.at_once(len(keys)), engine.in_threads(len(keys))
+    together = math.ceil(at_once / threads)  # in one thread
+    few = min(together, _FEW)
     one = call(1)
     more = (call(few) - one) / (few - 1) if few > 1 else 0
-    return at_once, round(one + (at_once - 1) * more)
+    return at_once, round(threads * (one + (together - 1) * more))
 
 
 def _compression(experiment: Experiment) -> int:
@@ -176,17 +179,9 @@ def _ones(segment: Segment, like: Tensor) -> dict[str, Tensor]:
 
 def _evaluation(experiment: Experiment) -> int:
     """Return what a forward pass of the validation split takes, in parts."""
-    split = experiment.dataset.val
     model = copy.deepcopy(experiment.model).eval()
-    if isinstance(split, Tensor):  # text, in stretches
-        x, _ = next(iter(batches_of(experiment, model, "val")))
-        with torch.no_grad():
-            return peak_of(lambda: model(x))
-    samples = min(len(split), _EVALUATED)
-    few = min(samples, 100 * _FEW)
-    images, _ = next(iter(split.batches([torch.arange(few)])))
     with torch.no_grad():
-        return peak_of(lambda: model(experiment.prepared(images, "eval"))) * samples // few
+        return peak_of(lambda: model(next(batches_of(experiment, model, "val"))[0]))
 
 
 def _optimizer_tensors(simulator: Any) -> int:

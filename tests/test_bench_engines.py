@@ -1,4 +1,5 @@
 import json
+import time
 
 from click.testing import CliRunner
 
@@ -45,12 +46,23 @@ def test_a_number_of_workers_below_one_is_refused():
     assert "workers must be at least 1" in done.stderr
 
 
-def test_all_work_is_done_in_every_round_and_the_first_does_not_count():
+def test_all_work_is_done_in_every_round_and_what_is_brief_twice():
     done = []
-    works = {name: lambda name=name: done.append(name) for name in "ab"}
-    seconds = taking_turns(works, "cpu", rounds=4)
-    assert done == ["a", "b"] * 5
-    assert {name: len(spent) for name, spent in seconds.items()} == {"a": 4, "b": 4}
+
+    def long():
+        done.append("long")
+        if done.count("long") == 1:
+            time.sleep(0.6)  # its first run tells that it is long
+
+    seconds = taking_turns({"brief": lambda: done.append("brief"), "long": long}, "cpu", rounds=4)
+    assert done == ["brief", "long", *["brief", "brief", "long"] * 4]
+    assert {name: len(spent) for name, spent in seconds.items()} == {"brief": 4, "long": 4}
+
+
+def test_a_work_that_takes_all_turns_is_run_as_often_in_every_process():
+    done = []
+    taking_turns({"step": lambda: done.append(1)}, "cpu", rounds=4)
+    assert len(done) == 5
 
 
 def test_rounds_end_early_once_they_took_long_enough():

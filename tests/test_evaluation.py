@@ -28,7 +28,7 @@ def test_every_sample_counts_once_whatever_the_chunk(monkeypatch, chunk):
     split, model = whole.dataset.val, whole.model.eval()
     images, labels = split.batch(torch.arange(len(split)))
     output = model(whole.prepared(images, "eval")).detach()
-    monkeypatch.setattr(evaluation, "_CHUNK", chunk)
+    monkeypatch.setattr(evaluation, "at_once", lambda shape, device: chunk)
     measured = evaluate(whole, model)
     loss = nn.functional.cross_entropy(output, labels).item()
     assert measured["loss"] == pytest.approx(loss, rel=1e-5)

@@ -102,14 +102,14 @@ def test_a_run_out_of_memory_says_what_to_lower_and_where_to_go_on(lives, tmp_pa
         return step(self, *arguments)
 
     monkeypatch.setattr(Simulator, "step", full)
-    monkeypatch.setattr(relief, "capacity", lambda device: 335_000)
+    monkeypatch.setattr(relief, "capacity", lambda device: 250_000)
     many = lives.TINY | {"workers": 16, "batch_size": 20}
     with pytest.raises(OutOfMemory) as e:
         simsgd.train(**many, runs_dir=tmp_path, name="run", checkpoint_every=1)
     told = str(e.value)
     assert "\n" not in told
     assert re.match(
-        r"out of memory on cpu: it needs about \S+ \S+ of 327.1 KiB; lower --work", told
+        r"out of memory on cpu: it needs about \S+ \S+ of 244.1 KiB; lower --work", told
     )
     assert told.endswith(f"last.pt; after that, simsgd train --resume {tmp_path / 'run'}")
     assert load_checkpoint(tmp_path / "run")["simulator"]["steps"] == 5

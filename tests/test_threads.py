@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd.draw import Draw
+from simsgd.footprint import footprint
+from simsgd.gradients import onepass
 from simsgd.registry import find
 from simsgd.settings import SettingError
 from simsgd.simulator import Simulator
@@ -164,3 +166,73 @@ def test_threads_decline_a_model_that_has_no_copies_or_whose_copies_differ(kind,
     name, note = chosen(kind(*wide()))
     assert name != "threads"
     assert re.search(f"threads declines: .*{why}", note)
+
+
+def many(samples=8, workers=6):
+    """Return a batch of which threads share the computing."""
+    torch.manual_seed(1)
+    return torch.randn(workers, samples, 16, 32, 32), torch.randint(5, (workers, samples))
+
+
+def normed():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Dropout(0.3),
+        nn.AvgPool2d(4), nn.Flatten(), nn.Linear(2048, 5),
+    ).double()  # fmt: skip
+
+
+def computed(name, model, x, y):
+    params = dict(model.named_parameters())
+    buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
+    engine = find("engine", name)(model, F.cross_entropy)
+    return engine(params, buffers, x.double(), y, Draw(0, torch.arange(len(x))).keys()), engine
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("workers", [2, 5, 6])
+def test_threads_that_share_one_pass_give_what_a_loop_gives(workers):
+    model, (x, y) = normed(), many(workers=workers, samples=64 // workers)
+    (got, engine), (wanted, _) = (computed(name, model, x, y) for name in ("onepass", "loop"))
+    assert engine.in_threads(workers) == 2
+    for one, other in ((got.values, wanted.values), (got.buffers, wanted.buffers)):
+        for name in other:
+            assert torch.allclose(one[name].double(), other[name].double(), rtol=1e-12, atol=1e-14)
+    assert torch.allclose(got.loss, wanted.loss, rtol=1e-12)
+    assert torch.allclose(got.output, wanted.output, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_share_one_pass_where_there_is_much_to_compute_and_copies_compute_it():
+    model = normed()
+    assert computed("onepass", model, *many(samples=1))[1].in_threads(6) == 1
+    assert computed("onepass", Uncopied(*model).double(), *many())[1].in_threads(6) == 1
+    engine = computed("onepass", model, *many())[1]
+    assert engine.in_threads(6) == 2
+    assert engine.at_once(6) == 6
+    assert engine.in_threads(3) == 1  # the fourth place would be empty
+    assert engine.lower(6) == 3
+    assert engine.in_threads(6) == 1
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_auto_gives_many_weights_for_little_computing_to_one_pass():
+    few, more = (nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.Flatten()) for _ in "ab")
+    few.append(nn.Linear(32768, 5))
+    more.append(nn.Linear(32768, 20))
+    assert [chosen(model)[0] for model in (few, more)] == ["threads", "onepass"]
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("engine", ["threads", "onepass"])
+def test_the_dry_run_counts_what_threads_take(engine, monkeypatch):
+    monkeypatch.setattr(onepass, "_HEAVY", 1)
+    settings = {"model": "lenet", "dataset": "digits", "workers": 4, "batch_size": 150}
+    two = footprint(**settings, engine=engine).passing
+    torch.set_num_threads(1)
+    one = footprint(**settings, engine=engine).passing
+    [(name, size)] = [(n, s) for n, s in two.items() if n.startswith("activations")]
+    [(alone, least)] = [(n, s) for n, s in one.items() if n.startswith("activations")]
+    shares = {"threads": (2, 1), "onepass": (4, 4)}[engine]
+    assert (name, alone) == tuple(f"activations of {n} workers at a time" for n in shares)
+    assert size == pytest.approx(least * shares[0] / shares[1], rel=0.2)

@@ -8,22 +8,20 @@ docs/performance.md.
 Letters: L workers hosted here, b samples each.
 """
 
-import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
 from .agreement import compare, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
+from .hands import helpful
 from .loop import Loop
 from .onepass import OnePass
 from .threads import Threads
 from .vmap import Vmap
-from .work import multiplications
+from .work import kind_of, multiplications
 
 _ORDER = {  # engines by device and by what the model is made of, the fastest first
     ("cpu", "matrices"): ("onepass", "vmap", "loop"),
@@ -42,8 +40,7 @@ _ORDER_PER_WORKER = {  # the same, where each worker has parameters of its own
     ("other", "recurrent layers"): ("loop",),
 }
 _HEAVY = 2**26  # multiplications of a worker's convolutions, from which on threads come first
-_THREADS = range(2, 5)  # so many threads; more were not measured
-_BUSY = 0.8  # the share of the threads' time in which they have workers to compute
+_PER_WEIGHT = 2**8  # of these for each weight, below which reading the weights anew is dear
 _TRIED = 2  # workers on which it is tried whether vmap or threads take a model
 ENGINES: dict[str, Callable[..., GradientEngine]] = {
     "onepass": OnePass,
@@ -75,6 +72,10 @@ class Auto(GradientEngine):
     def at_once(self, workers: int) -> int:
         """Return what the chosen engine says."""
         return 1 if self._engine is None else self._engine.at_once(workers)
+
+    def in_threads(self, workers: int) -> int:
+        """Return what the chosen engine says."""
+        return 1 if self._engine is None else self._engine.in_threads(workers)
 
     def lower(self, workers: int) -> int:
         """Let the chosen engine take half as many workers at a time; return how many, 0 if none."""
@@ -123,16 +124,18 @@ class Auto(GradientEngine):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> bool:
         """Return whether a worker a thread is the fastest: much to compute, in convolutions."""
-        threads = torch.get_num_threads()
-        busy = len(keys) / (math.ceil(len(keys) / threads) * threads)
         return (
             x.device.type == "cpu"
             and self.chunk == "auto"
-            and threads in _THREADS
-            and busy >= _BUSY
+            and helpful(len(keys))
             and kind_of(self.model) == "convolutions"
-            and multiplications(self, params, buffers, x, y, keys) >= _HEAVY
+            and multiplications(self, params, buffers, x, y, keys) >= self._least(params)
         )
+
+    def _least(self, params: Tensors) -> int:
+        """Return the multiplications of a worker from which on threads come first."""
+        each = (p[0] if self.per_worker else p for p in params.values())
+        return max(_HEAVY, 0 if self.per_worker else _PER_WEIGHT * sum(p.numel() for p in each))
 
     def made(self, name: str) -> GradientEngine:
         """Return another engine for the same model, with the same settings."""
@@ -150,17 +153,6 @@ def order(model: nn.Module, device: str, per_worker: bool = False) -> tuple[str,
     """Return the names of engines to try on a model, in order."""
     table = _ORDER_PER_WORKER if per_worker else _ORDER
     return table["cpu" if device == "cpu" else "other", kind_of(model)]
-
-
-def kind_of(model: nn.Module) -> str:
-    """Return what decides how fast a model is: matrices, convolutions or recurrent layers."""
-    kind = "matrices"
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            kind = "recurrent layers"
-        elif isinstance(module, _ConvNd) and kind == "matrices":
-            kind = "convolutions"
-    return kind
 
 
 def try_out(

@@ -73,6 +73,10 @@ class GradientEngine(ABC):
         """Return how many of `workers` workers go through the model at a time, once one did."""
         return 1
 
+    def in_threads(self, workers: int) -> int:
+        """Return by how many threads at once these are computed, each with a part of them."""
+        return 1
+
     def lower(self, workers: int) -> int:
         """Let half as many workers through at a time from now on; return how many, 0 if none."""
         fewer = self.at_once(workers) // 2

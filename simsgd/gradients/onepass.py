@@ -7,6 +7,8 @@ Letters: L workers hosted here, b samples each, B = L * b of one pass.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,11 +20,23 @@ from ..settings import SettingError, require
 from .agreement import Batch, compare, judged, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors, carried
 from .folded import Folded
+from .hands import Hands, helpful, is_watched
 from .rows import Rows
+from .work import kind_of, multiplications
 
 _TRIED = 2  # workers on which the first call is compared with a loop
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well
+_CACHE_OF_THREAD = 1 << 21  # where every thread has a part of its own
 _RECURRENT = 4  # times as many in a recurrent model, whose many small calls are dear
+_HEAVY = 2**26  # multiplications of all workers' convolutions, from which on threads share them
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the first batch of a shape tells about one worker."""
+
+    largest: int  # elements of a layer's largest result
+    work: int  # multiplications that threads may share; 0 if they may not
 
 
 @register("engine", "onepass")
@@ -46,7 +60,8 @@ class OnePass(GradientEngine):
         super().__init__(model, criterion, chunk, per_worker)
         rule = "needs parameters that all workers share, and here each has its own"
         require(not per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
-        self._largest: dict[Any, int] = {}  # of one worker, by the shape of its batch
+        self._seen: dict[Any, _Seen] = {}  # by the shape of one worker's batch
+        self._hands: Hands[OnePass] | None = None
 
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -65,13 +80,13 @@ class OnePass(GradientEngine):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:
         """Return what a call does; raise `Declined` for a model that it declines."""
-        largest = self.try_out(params, buffers, x, y, keys)
-        size = self._size(len(keys), largest)
+        self.try_out(params, buffers, x, y, keys)
+        size = len(keys) if is_watched() else self._size(len(keys))
         after = _copied(buffers)
         values = self.space(params, len(keys))
-        losses, outputs = [], []
-        for some in (slice(w, w + size) for w in range(0, len(keys), size)):
-            loss, output, _ = self._pass(
+
+        def part(engine: OnePass, some: slice) -> tuple[Tensor, Tensor, int]:
+            return engine._pass(
                 params,
                 {name: buffer[some] for name, buffer in after.items()},
                 {name: value[some] for name, value in values.items()},
@@ -79,36 +94,49 @@ class OnePass(GradientEngine):
                 y[some],
                 keys[some],
             )
-            losses.append(loss)
-            outputs.append(output)
+
+        parts = [slice(w, w + size) for w in range(0, len(keys), size)]
+        if self._hands is not None and len(parts) > 1 and self.in_threads(len(keys)) > 1:
+            done = self._hands.map(part, parts)
+        else:
+            done = [part(self, some) for some in parts]
+        losses, outputs, _ = zip(*done, strict=True)
         return Gradients(values, _joined(losses), _joined(outputs), after)
 
-    def try_out(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> int:
-        """Return the elements of a layer's largest result for one worker.
+    def try_out(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> None:
+        """Compare the first batch of each shape with a loop.
 
-        The first batch of each shape is compared with a loop. Raises `Declined` for a model that
-        this engine declines.
+        Raises `Declined` for a model that this engine declines.
         """
         if self.amp is not None:
             raise Declined("its products for each worker are of one dtype, not of mixed ones")
         like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
-        if like not in self._largest:
-            self._largest[like] = self._tried(params, buffers, x, y, keys)
-        return self._largest[like]
+        if like not in self._seen:
+            self._seen[like] = self._tried(params, buffers, x, y, keys)
 
     def at_once(self, workers: int) -> int:
         """Return what the first batch led to."""
-        return self._size(workers, max(self._largest.values(), default=0))
+        return min(workers, self._size(workers) * self.in_threads(workers))
 
-    def _size(self, workers: int, largest: int) -> int:
-        """Return how many go at a time; `largest` is that of a layer's result for a worker.
+    def in_threads(self, workers: int) -> int:
+        """Return 1 unless convolutions compute much, on a CPU."""
+        work = max((seen.work for seen in self._seen.values()), default=0) * workers
+        able = self.chunk == "auto" and self._hands is not None
+        many = able and work >= _HEAVY and helpful(workers)
+        return torch.get_num_threads() if many else 1
 
-        Left to itself it takes parts of about equal size.
-        """
+    def _size(self, workers: int) -> int:
+        """Return how many go together; left to itself it takes parts of about equal size."""
         if not isinstance(self.chunk, str):
             return min(self.chunk, workers)
-        size = max(1, _CACHE // largest) if largest else workers
-        return math.ceil(workers / math.ceil(workers / size))
+        largest = max((seen.largest for seen in self._seen.values()), default=0)
+        threads = self.in_threads(workers)
+        fitting = _CACHE if threads == 1 else _CACHE_OF_THREAD
+        size = max(1, fitting // max(1, largest))
+        rounds = math.ceil(workers / size / threads)
+        return math.ceil(workers / (rounds * threads))
 
     def _pass(
         self, params: Tensors, buffers: Tensors, values: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -140,16 +168,41 @@ class OnePass(GradientEngine):
             return losses
         return torch.stack([self.criterion(o, t) for o, t in zip(output, y, strict=True)])
 
-    def _tried(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> int:
-        """Compare with a loop over the first workers; return the largest result for one worker."""
-        own = Batch(params, buffers, sound(x), y, keys).of_first(_TRIED)
-        batch, wanted = judged(self.model, self.criterion, own)
+    def _tried(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> _Seen:
+        """Compare with a loop over the first workers, if possible in the threads that share them.
+
+        Raises `Declined` if the model, or taking its workers together, is not for this engine.
+        """
+        own = Batch(params, buffers, sound(x), y, keys)
+        if (
+            self.chunk == "auto"
+            and x.device.type == "cpu"
+            and kind_of(self.model) == "convolutions"
+        ):
+            work = multiplications(self, params, buffers, x, y, keys)
+            try:
+                self._hands = self._hands or Hands(self.model, self._hand)
+                return _Seen(self._compared(own, self._hands), work)
+            except (Declined, SettingError):  # which may be for other threads only
+                self._hands = None
+        return _Seen(self._compared(own, None), 0)
+
+    def _hand(self, model: torch.nn.Module) -> "OnePass":
+        return OnePass(model, self.criterion)
+
+    def _compared(self, own: Batch, hands: "Hands[OnePass] | None") -> int:
+        """Compare a pass with a loop; return the elements of a layer's largest result."""
+        batch, wanted = judged(self.model, self.criterion, own.of_first(_TRIED))
         values = {name: torch.empty_like(value) for name, value in wanted.values.items()}
         after = _copied(batch.buffers)
+        asked = batch.params, after, values, batch.x, batch.y, batch.keys
         try:
-            loss, output, largest = self._pass(
-                batch.params, after, values, batch.x, batch.y, batch.keys
-            )
+            if hands is None:
+                loss, output, largest = self._pass(*asked)
+            else:
+                [(loss, output, largest)] = hands.map(OnePass._pass, *([one] for one in asked))
         except Declined:
             raise
         except Exception as wrong:  # a loop takes the model: what fails is taking workers together
@@ -165,8 +218,8 @@ def _copied(buffers: Tensors) -> Tensors:
     return {name: buffer.clone(memory_format=whole) for name, buffer in buffers.items()}
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat([*parts])
 
 
 def _refuse(found: dict[str, Tensor | None], foreign: dict[str, str]) -> None:

@@ -1,10 +1,11 @@
-"""How much computing one worker's share of a batch is.
+"""What decides how fast a model is: its layers, and how much they compute.
 
 Letters: L workers hosted here, b samples each.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.utils.flop_counter import FlopCounterMode
 
 from .contract import GradientEngine, Tensors
@@ -24,3 +25,14 @@ def multiplications(
     with torch.no_grad(), counter, KeyedDropout(keys[0]):
         engine.loss(read, own, x[0], y[0])
     return int(counter.get_total_flops()) // 2
+
+
+def kind_of(model: nn.Module) -> str:
+    """Return of which kind a model is: matrices, convolutions or recurrent layers."""
+    kind = "matrices"
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            kind = "recurrent layers"
+        elif isinstance(module, _ConvNd) and kind == "matrices":
+            kind = "convolutions"
+    return kind

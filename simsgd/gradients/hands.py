@@ -1,0 +1,98 @@
+"""Several threads that compute at once on the CPU, each with an engine on a model of its own.
+
+The models share their parameters. One thread inside each operation is all that they use: a small
+operation gains nothing from several, while workers know nothing of each other.
+"""
+
+import copy
+import math
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from ..settings import SettingError
+from .contract import GradientEngine
+
+Engine = TypeVar("Engine", bound=GradientEngine)
+
+_MEASURED = range(2, 5)  # so many threads; more were not measured
+_BUSY = 0.8  # the share of their time in which threads have something to compute
+_watched: ContextVar[bool] = ContextVar("_watched", default=False)
+
+
+def helpful(workers: int) -> bool:
+    """Return whether as many threads as torch has are of use for so many workers."""
+    threads = torch.get_num_threads()
+    busy = workers / (math.ceil(workers / threads) * threads)
+    return threads in _MEASURED and busy >= _BUSY
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Within it, all is computed in the caller's thread, where one can watch its tensors.
+
+    Hands work one after the other, and the workers of one pass are taken together, however many.
+    """
+    before = _watched.set(True)
+    try:
+        yield
+    finally:
+        _watched.reset(before)
+
+
+def is_watched() -> bool:
+    """Return whether this is within `watched()`."""
+    return _watched.get()
+
+
+class Hands(Generic[Engine]):
+    """As many engines as torch has threads (OMP_NUM_THREADS), `make(model)` each, at work at once.
+
+    Raises `SettingError` for a model that cannot be copied.
+    """
+
+    def __init__(self, model: nn.Module, make: Callable[[nn.Module], Engine]) -> None:
+        threads = torch.get_num_threads()
+        shared = {id(p): p for p in model.parameters()}
+        self.model = model
+        self.engines = [make(_replica(model, shared)) for _ in range(threads)]
+        self._free: queue.SimpleQueue[Engine] = queue.SimpleQueue()
+        for engine in self.engines:
+            self._free.put(engine)
+        self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
+
+    def map(self, task: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
+        """Return `task(engine, *own)` for each of the items, in their order."""
+        for engine in self.engines:
+            _be_in_the_mode_of(self.model, engine.model)
+        one = partial(self._one, task)
+        return list(map(one, *items) if is_watched() else self._pool.map(one, *items))
+
+    def _one(self, task: Callable[..., Any], *own: Any) -> Any:
+        engine = self._free.get()
+        try:
+            return task(engine, *own)
+        finally:
+            self._free.put(engine)
+
+
+def _replica(model: nn.Module, shared: dict[int, nn.Parameter]) -> nn.Module:
+    """Return a copy of a model with the same parameters."""
+    try:
+        return copy.deepcopy(model, dict(shared))
+    except Exception as wrong:  # whatever a module keeps that has no copy
+        told = f"needs a copy of the model for each thread, and it has none ({wrong})"
+        raise SettingError("engine", "threads", told, "use engine loop") from wrong
+
+
+def _be_in_the_mode_of(model: nn.Module, replica: nn.Module) -> None:
+    """Let each module of the replica train or evaluate as its original does."""
+    for module, same in zip(model.modules(), replica.modules(), strict=True):
+        same.training = module.training
