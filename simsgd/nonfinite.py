@@ -1,7 +1,6 @@
 """What a step does about gradients and messages that are not finite.
 
-`stop` looks at nothing here: the numbers are read when the log is written, so no step waits for the
-device. `skip` waits once a step. With values in float16 on the network, `skip` and `zero` wait and
+`stop` waits for nothing here: the numbers are read when the log is written. `skip` waits once a step. With values in float16 on the network, `skip` and `zero` wait and
 copy what memories hold, as an overflow shows after the memory was asked.
 
 Letters: W workers, L hosted here, n elements of one segment.
@@ -30,30 +29,42 @@ class Guard:
     rule: str  # stop, skip or zero
     narrow: bool  # values travel in float16, and may overflow
     rows: Rows
+    hosted: slice  # the L of all W workers
     wild: Tensor | None = field(default=None, init=False)  # [W] bool, of this step; None: not asked
+    drawn: Tensor | None = field(
+        default=None, init=False
+    )  # [W] bool, of this step; None: all train
     passed: bool = field(default=True, init=False)  # whether the step is applied
 
-    def judge(self, gradients: Gradients, before: Tensors) -> Gradients:
+    def judge(
+        self, gradients: Gradients, before: Tensors, drawn: Tensor | None = None
+    ) -> Gradients:
         """Return the gradients to go on with; `before` are the buffers before the step.
 
         A worker is wild if its loss or an entry of its gradient is not finite. With `skip` one wild
         worker of all W is enough, and the buffers are those of before; with `zero` the wild ones'
-        gradients are 0 and their buffers those of before.
+        gradients are 0 and their buffers those of before. So are those of wild workers that do not
+        train in this round, by any rule, and nothing else comes of them; `drawn` [W] are those that
+        train, None: all.
         """
-        self.wild, self.passed = None, True
-        if self.rule == "stop":
+        self.wild, self.passed, self.drawn = None, True, drawn
+        if self.rule == "stop" and drawn is None:
             return gradients
         own = ~gradients.loss.isfinite()  # [L]
         for value in gradients.values.values():
             own = own | ~value.reshape(len(own), -1).isfinite().all(1)
-        self.wild = self.rows(own)
+        trains = torch.ones_like(own) if drawn is None else drawn[self.hosted].to(own.device)
+        if self.rule != "stop":
+            self.wild = self.rows(own & trains)
         if self.rule == "skip":
             self.passed = not bool(self.wild.any())  # waits for the device
-            return gradients if self.passed else replace(gradients, buffers=before)
+            if not self.passed:
+                return replace(gradients, buffers=before)
+        emptied = own if self.rule == "zero" else own & ~trains
         for value in [*gradients.values.values(), *(gradients.squares or {}).values()]:
-            value.masked_fill_(_beside(own, value), 0)
+            value.masked_fill_(_beside(emptied, value), 0)
         buffers = {
-            name: torch.where(_beside(own, after), before[name], after)
+            name: torch.where(_beside(emptied, after), before[name], after)
             for name, after in gradients.buffers.items()
         }
         return replace(gradients, buffers=buffers)

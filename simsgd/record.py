@@ -65,6 +65,12 @@ class StepRecord:
         """Mean loss over the global batch: over the workers that train and are not `wild`."""
         return self.mean_of(self.losses)
 
+    @property
+    def losses_of_drawn(self) -> Tensor:
+        """Losses [W], with 0 for the workers that do not train."""
+        own = self.losses
+        return own if self.drawn is None else own.where(self.drawn.to(own.device), 0.0)
+
     def mean_of(self, losses: Tensor) -> float:
         """Return the mean of losses [W] over the workers whose own count."""
         counted = torch.ones_like(losses, dtype=torch.bool)

@@ -109,7 +109,7 @@ class Simulator:
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         narrow = recipe.value_dtype == "float16"
-        self.guard = Guard(recipe.on_nonfinite, narrow, self.transport.rows)
+        self.guard = Guard(recipe.on_nonfinite, narrow, self.transport.rows, self.hosted)
         self.optimizer = RegimeOptimizer(self.held.trained)
         self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
@@ -290,7 +290,8 @@ class Simulator:
             draw.at("dropout"),
             sample_squares if wanted else None,
         )
-        gradients = self.guard.judge(gradients, self.buffers)
+        now = self.draw.seed, self.recipe.workers, self.steps, self.epoch or 0
+        gradients = self.guard.judge(gradients, self.buffers, self.exchange.drawn(*now))
         self.buffers = gradients.buffers
         return gradients
 
@@ -332,11 +333,10 @@ class Simulator:
         self, gradients: Gradients, method: Method, measures: list[SegmentMeasures], spent: Spent
     ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
-        rows, before = self.transport.rows, self.steps - 1
-        workers, epoch = self.recipe.workers, self.epoch or 0
+        rows = self.transport.rows
         return StepRecord(
             step=self.steps,
-            epoch=epoch,
+            epoch=self.epoch or 0,
             lr=method.lr,
             nominal=method.kept,
             losses=rows(gradients.loss),
@@ -346,5 +346,5 @@ class Simulator:
             spent=spent,
             wild=self.guard.wild,
             applied=self.guard.passed,
-            drawn=self.exchange.drawn(self.draw.seed, workers, before, epoch),
+            drawn=self.guard.drawn,
         )

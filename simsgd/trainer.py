@@ -229,8 +229,8 @@ class Trainer:
         self.dashboards.flush()
 
     def _require_finite(self, record: StepRecord) -> None:
-        if record.wild is None and not record.losses.isfinite().all():
-            raise self._diverged(record, "loss", record.losses)
+        if record.wild is None and not record.losses_of_drawn.isfinite().all():
+            raise self._diverged(record, "loss", record.losses_of_drawn)
         for m in record.segments:
             if not m.said.isfinite().all():
                 raise self._diverged(record, f"gradient of {m.segment.name}", m.said)

@@ -53,3 +53,11 @@ def draws(_importable):
     from tests import draws
 
     return draws
+
+
+@pytest.fixture(scope="session")
+def type_in(_importable):
+    """What runs `simsgd` with a user's words, as `tests.forked.type_in` says."""
+    from tests.forked import type_in
+
+    return type_in

@@ -1,6 +1,5 @@
 """Runs that are killed, and what is compared of them with runs that were not."""
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -12,6 +11,7 @@ import simsgd.runlog
 import simsgd.simulator
 import simsgd.tables
 import simsgd.trainer
+from tests.forked import process
 
 TINY = {
     "model": "mlp", "model_config": "hidden=8", "dataset": "digits", "workers": 4,
@@ -70,17 +70,11 @@ METHODS = {
 }
 
 
-PRELOADED = ["tests.lives", "sklearn.datasets", "pandas", "torch._dynamo"]
-
-
 class Child:
     """Trains in a process of its own, which is forked from one that has torch already."""
 
     def __init__(self, settings, moment=None):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        self.ours, theirs = context.Pipe()
-        self.process = context.Process(target=live, args=(settings, moment, theirs))
+        self.process, self.ours, theirs = process(live, settings, moment)
         self.process.start()
         theirs.close()
 
@@ -154,10 +148,7 @@ class Long(Child):
     """Trains many steps, and tells what the process holds after each so many."""
 
     def __init__(self, settings, every):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        self.ours, theirs = context.Pipe()
-        self.process = context.Process(target=live_long, args=(settings, every, theirs))
+        self.process, self.ours, theirs = process(live_long, settings, every)
         self.process.start()
         theirs.close()
 

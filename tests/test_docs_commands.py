@@ -1,7 +1,8 @@
 """Every command in a console block of the README and of docs/ is run, as it stands or in short.
 
-A block is run by bash in a folder where runs and a user's own files lie. What takes minutes is
-shortened by options or variables of SHORTER, what cannot be run here is in NOT_RUN with its reason.
+Each is run by bash in a folder where runs and a user's own files lie, or without it if all that it
+does is to start `simsgd`, which then need not be imported again. What takes minutes is shortened by
+options of SHORTER, what cannot be run here is in NOT_RUN with its reason.
 """
 
 import os
@@ -85,7 +86,7 @@ def shortened(command):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, type_in):
     """A folder with two runs, files of a user's own, and `simsgd` on the path."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "bin").mkdir()
@@ -96,12 +97,12 @@ def place(tmp_path_factory):
     (folder / "mine.py").write_text(MINE)
     (folder / "theirs.py").write_text(THEIRS)
     for name in ("NAME", "OTHER"):
-        made = run(folder, f"simsgd train --epochs 1 --workers 4 --name {name} --quiet")
-        assert made.returncode == 0, made.stderr
+        run(folder, type_in, f"simsgd train --epochs 1 --workers 4 --name {name} --quiet")
     return folder
 
 
-def run(folder, command):
+def run(folder, type_in, command):
+    """Run a command and raise `AssertionError` if it fails."""
     paths = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
     surroundings = {
         **os.environ,
@@ -109,15 +110,20 @@ def run(folder, command):
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "HOME": str(folder),
     }
-    return subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=surroundings, capture_output=True, text=True,
-        check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    if command.startswith("simsgd ") and not set(command) & set("|&;<>$`*?"):
+        code, told = type_in(shlex.split(command)[1:], folder, surroundings)
+    else:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=folder, env=surroundings, check=False, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        code, told = done.returncode, done.stdout
+    assert code == 0, f"{command}\n{told}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", list(commands()))
-def test_a_command_in_the_documentation_runs(place, command):
+def test_a_command_in_the_documentation_runs(place, type_in, command):
     reasons = [why for beginning, why in NOT_RUN.items() if command.startswith(beginning)]
     if reasons:
         pytest.skip(f"not run: {reasons[0]}")
@@ -129,10 +135,8 @@ def test_a_command_in_the_documentation_runs(place, command):
     if "slurm" in command:
         pytest.skip("not run: needs a Slurm cluster")
     if "runs/sweep" in command and not list(place.glob("runs/sweep*")):
-        made = run(place, shortened("simsgd sweep --workers 4,16 --compressor none,topk:0.01"))
-        assert made.returncode == 0, made.stderr
-    done = run(place, shortened(command))
-    assert done.returncode == 0, f"{shortened(command)}\n{done.stdout}\n{done.stderr}"
+        run(place, type_in, shortened("simsgd sweep --workers 4,16 --compressor none,topk:0.01"))
+    run(place, type_in, shortened(command))
 
 
 def test_what_is_not_run_is_named_for_a_reason_that_holds():

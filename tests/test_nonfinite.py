@@ -111,6 +111,26 @@ def test_a_run_of_finite_numbers_is_the_same_under_every_rule(rule):
     assert equal(usual.state_dict(), guarded.state_dict())
 
 
+@pytest.mark.parametrize("rule", ["stop", "skip", "zero"])
+def test_numbers_of_a_worker_that_does_not_train_change_nothing(rule):
+    settings = {"algorithm": "fedavg", "participation": 0.5, "on_nonfinite": rule, "momentum": 0.9}
+    one, other = simulator(**settings), simulator(**settings)
+    drawn = one.exchange.drawn(0, W, 0, 0)
+    wild = int((~drawn).nonzero()[0])
+    x, y = next(batches())
+    broken = x.clone()
+    broken[wild * B] = float("nan")
+    got, wanted = one.step(broken, y), other.step(x, y)
+    assert got.applied
+    assert got.loss == wanted.loss
+    assert torch.equal(got.losses_of_drawn, wanted.losses_of_drawn)
+    assert got.losses_of_drawn.isfinite().all()
+    after = [{n: p[drawn] for n, p in s.parameters().items()} for s in (one, other)]
+    assert equal(*after)
+    assert all(p.isfinite().all() for p in [*one.parameters().values(), *one.buffers.values()])
+    assert all(m.said.isfinite().all() for m in got.segments)
+
+
 OVERFLOWING = [
     {},
     {"compressor": "topk:0.3"},
