@@ -1,7 +1,8 @@
 """What a step does about gradients and messages that are not finite.
 
-`stop` waits for nothing here: the numbers are read when the log is written. `skip` waits once a step. With values in float16 on the network, `skip` and `zero` wait and
-copy what memories hold, as an overflow shows after the memory was asked.
+`stop` waits for nothing here: the numbers are read when the log is written. `skip` waits once a
+step. With values in float16 on the network, `skip` and `zero` wait and copy what memories hold, as
+an overflow shows after the memory was asked.
 
 Letters: W workers, L hosted here, n elements of one segment.
 """
@@ -31,9 +32,7 @@ class Guard:
     rows: Rows
     hosted: slice  # the L of all W workers
     wild: Tensor | None = field(default=None, init=False)  # [W] bool, of this step; None: not asked
-    drawn: Tensor | None = field(
-        default=None, init=False
-    )  # [W] bool, of this step; None: all train
+    drawn: Tensor | None = field(default=None, init=False)  # [W] bool; None: all train
     passed: bool = field(default=True, init=False)  # whether the step is applied
 
     def judge(
@@ -54,10 +53,10 @@ class Guard:
         for value in gradients.values.values():
             own = own | ~value.reshape(len(own), -1).isfinite().all(1)
         trains = torch.ones_like(own) if drawn is None else drawn[self.hosted].to(own.device)
-        if self.rule != "stop":
-            self.wild = self.rows(own & trains)
+        wild = self.rows(own & trains)
+        self.wild = None if self.rule == "stop" else wild
         if self.rule == "skip":
-            self.passed = not bool(self.wild.any())  # waits for the device
+            self.passed = not bool(wild.any())  # waits for the device
             if not self.passed:
                 return replace(gradients, buffers=before)
         emptied = own if self.rule == "zero" else own & ~trains

@@ -42,10 +42,9 @@ def _type_in(words, folder, surroundings, _):
     sys.argv = ["simsgd", *words]
     torch.set_num_threads(1)
     output = os.open(f"output-{os.getpid()}", os.O_CREAT | os.O_WRONLY)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for own in (1, 2):
         os.dup2(output, own)
-    sys.stdin = open(os.devnull)
-    sys.stdout, sys.stderr = (open(own, "w", closefd=False) for own in (1, 2))
     try:
         main(words, prog_name="simsgd")
     except Exception:
