@@ -1,9 +1,12 @@
 import json
 import time
 
+import torch
 from click.testing import CliRunner
 
 from simsgd.bench import engines
+from simsgd.bench.cases import Case, task_of
+from simsgd.bench.floors import floors
 from simsgd.bench.turns import milliseconds, taking_turns
 from simsgd.cli import main
 
@@ -71,3 +74,20 @@ def test_rounds_end_early_once_they_took_long_enough():
 
 def test_milliseconds_are_median_least_and_most():
     assert milliseconds([0.5, 0.25, 4.0]) == {"ms": 500.0, "ms_min": 250.0, "ms_max": 4000.0}
+
+
+def test_the_floor_of_a_language_model_is_torchs_own_lstm_of_the_same_size():
+    case = Case("lstm_lm", "hidden=6,layers=2", (5,), 3, workers=2, vocabulary=11)
+    task = task_of(case, "cpu")
+    works = floors(task)
+    shapes = {name: sorted(tuple(g.shape) for g in work()) for name, work in works.items()}
+    assert list(shapes) == ["plain", "plain in W parts", "plain nn.LSTM"]
+    assert shapes["plain"] == shapes["plain in W parts"] == shapes["plain nn.LSTM"]
+    image = Case("mlp", "", (1, 4, 4), 3, workers=2)
+    assert list(floors(task_of(image, "cpu"))) == ["plain", "plain in W parts"]
+
+
+def test_parts_of_a_batch_add_up_to_the_whole():
+    works = floors(task_of(Case("mlp", "", (1, 4, 4), 3, workers=2), "cpu"))
+    for whole, parts in zip(works["plain"](), works["plain in W parts"](), strict=True):
+        assert torch.allclose(whole, parts, atol=1e-6)
