@@ -1,3 +1,4 @@
+import copy
 import re
 
 import pytest
@@ -236,3 +237,22 @@ def test_the_dry_run_counts_what_threads_take(engine, monkeypatch):
     shares = {"threads": (2, 1), "onepass": (4, 4)}[engine]
     assert (name, alone) == tuple(f"activations of {n} workers at a time" for n in shares)
     assert size == pytest.approx(least * shares[0] / shares[1], rel=0.2)
+
+
+def test_no_copies_are_made_for_threads_that_are_not_there():
+    class Counted(nn.Sequential):
+        copies = 0
+
+        def __deepcopy__(self, memo):
+            Counted.copies += 1
+            return Counted(*copy.deepcopy([*self], memo))
+
+    before = torch.get_num_threads()
+    try:
+        for threads, copies in ((1, 0), (5, 0), (2, 2)):
+            torch.set_num_threads(threads)
+            Counted.copies = 0
+            computed("onepass", Counted(*normed()), *many())
+            assert Counted.copies == copies
+    finally:
+        torch.set_num_threads(before)

@@ -27,11 +27,16 @@ _BUSY = 0.8  # the share of their time in which threads have something to comput
 _watched: ContextVar[bool] = ContextVar("_watched", default=False)
 
 
+def measured() -> bool:
+    """Return whether torch has as many threads as it was measured that these can be of use for."""
+    return torch.get_num_threads() in _MEASURED
+
+
 def helpful(workers: int) -> bool:
     """Return whether as many threads as torch has are of use for so many workers."""
     threads = torch.get_num_threads()
     busy = workers / (math.ceil(workers / threads) * threads)
-    return threads in _MEASURED and busy >= _BUSY
+    return measured() and busy >= _BUSY
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ..settings import SettingError, require
 from .agreement import Batch, compare, judged, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors, carried
 from .folded import Folded
-from .hands import Hands, helpful, is_watched
+from .hands import Hands, helpful, is_watched, measured
 from .rows import Rows
 from .work import kind_of, multiplications
 
@@ -177,7 +177,8 @@ class OnePass(GradientEngine):
         """
         own = Batch(params, buffers, sound(x), y, keys)
         if (
-            self.chunk == "auto"
+            measured()
+            and self.chunk == "auto"
             and x.device.type == "cpu"
             and kind_of(self.model) == "convolutions"
         ):
