@@ -5,7 +5,7 @@ Letters: W workers, L hosted here, b samples each, n elements of one segment, P 
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,11 @@ from torch import Tensor
 from .allocations import peak_of
 from .columns import columns
 from .config import Config
+from .data import reader
 from .draw import Draw
 from .evaluation import batches_of
 from .exchange import ParameterExchange
-from .experiment import Experiment
+from .experiment import Experiment, device_of
 from .gradients.contract import Gradients, Tensors
 from .gradients.hands import watched
 from .holding import OwnModels
@@ -26,12 +27,16 @@ from .layout import Segment
 from .ledger import Ledger
 from .method import Method
 from .optimizer import RegimeOptimizer
+from .peak import Peak, load
 from .settings import require
 from .speaking import Round
 from .transport import Channel, InProcess
 from .units import in_units
 from .voice import Voice
 from .wire import Wire
+
+Work = Callable[[], object]
+Taken = Callable[[Work], int]
 
 _FEW = 2  # workers that a probe takes
 
@@ -65,16 +70,28 @@ def footprint(**settings: Any) -> Footprint:
     """Return what the run that `simsgd.train` would make of the settings takes at its peak.
 
     The model and the data are made, a few workers compute one gradient and send it once; nothing
-    is written. Raises `SettingError` as `train` does.
+    is written. Where the system tells more than tensors take, as buffers of libraries do, that
+    counts. Raises `SettingError` as `train` does.
     """
     config = Config.of(settings)
     fix = "it tells of a run from its settings"
     require(config.resume is None, "resume", str(config.resume), "has no place in a dry run", fix)
-    return footprint_of(Experiment.of(config))
+    load(("pandas", reader(config.dataset)))
+    device = device_of(config.device)
+    before = Peak(device)
+    experiment = Experiment.of(config)
+    return footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
 
 
-def footprint_of(experiment: Experiment) -> Footprint:
-    """Return the bytes of an experiment that has not begun; it stays as it is."""
+def footprint_of(
+    experiment: Experiment, taken: Taken = peak_of, kept: int | None = None
+) -> Footprint:
+    """Return the bytes of an experiment that has not begun; it stays as it is.
+
+    `taken` returns the most bytes that some work takes at a time. `kept` are those by which the
+    process grew when the experiment was made, if that is to count what libraries and the engine
+    keep, and the heaps of threads.
+    """
     simulator = experiment.simulator
     workers = len(simulator.draw.workers)
     parameters, trained = _bytes(simulator.params.values()), _bytes(simulator.held.trained.values())
@@ -82,26 +99,38 @@ def footprint_of(experiment: Experiment) -> Footprint:
     apart = parameters if isinstance(simulator.held, OwnModels) else 0  # the model to evaluate
     states = [(voice.remembered, voice.state, voice.exchanged) for voice in simulator.voices]
     held = _bytes(t for three in states for state in three for t in state.values())
-    at_once, activations = _activations(experiment)
-    return Footprint(
-        lasting={
-            "data": _bytes(_data(experiment)),
-            "parameters, their update, optimizer": per_step + apart,
-            f"memory, compressor and exchange of {workers} workers": held,
-            f"buffers of {workers} workers": 2 * _bytes(simulator.buffers.values()),
-            f"gradients of {workers} workers": workers * parameters,
-        },
-        passing={
-            f"activations of {at_once} workers at a time": activations,
-            "compression of the largest segment": _compression(experiment),
-            "evaluation": _evaluation(experiment),
-        },
-        at_once=at_once,
-    )
+    data, buffers = _bytes(_data(experiment)), _bytes(simulator.buffers.values())
+    at_once, threads, activations = _activations(experiment, taken)
+    lasting = {
+        "data": data,
+        "parameters, their update, optimizer": per_step + apart,
+        f"memory, compressor and exchange of {workers} workers": held,
+        f"buffers of {workers} workers": 2 * buffers,
+        f"gradients of {workers} workers": workers * parameters,
+    }
+    forward_and_backward = {f"activations of {at_once} workers at a time": activations}
+    passing = {
+        "compression of the largest segment": _compression(experiment),
+        "evaluation": _evaluation(experiment, taken),
+    }
+    if kept is None:
+        return Footprint(lasting, forward_and_backward | passing, at_once)
+    lasting["kept by libraries and engine"] = max(0, kept - data - trained - held - buffers)
+    if threads == 1:
+        return Footprint(lasting, forward_and_backward | passing, at_once)
+    return Footprint(lasting | forward_and_backward, passing, at_once)
 
 
-def _activations(experiment: Experiment) -> tuple[int, int]:
-    """Return how many workers go at a time, and what a forward and backward of theirs takes."""
+def _grown_by(work: Work, device: str) -> int:
+    """Return the most bytes that `work` takes at a time, of tensors or as the system tells."""
+    counted = peak_of(work)
+    peak = Peak(device)
+    work()
+    return max(counted, peak.bytes() or 0)
+
+
+def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
+    """Return how many workers go at a time, in how many threads, and what their passes take."""
     simulator = experiment.simulator
     recipe, batch = simulator.recipe, next(experiment.epoch_batches(0))
     shards = (part.unflatten(0, (recipe.workers, recipe.accumulate, -1)) for part in batch)
@@ -122,7 +151,7 @@ def _activations(experiment: Experiment) -> tuple[int, int]:
 
         compute()  # makes what it keeps from call to call
         with watched():
-            return peak_of(compute)
+            return taken(compute)
 
     call(1)
     at_once, threads = engine.at_once(len(keys)), engine.in_threads(len(keys))
@@ -130,7 +159,7 @@ def _activations(experiment: Experiment) -> tuple[int, int]:
     few = min(together, _FEW)
     one = call(1)
     more = (call(few) - one) / (few - 1) if few > 1 else 0
-    return at_once, round(threads * (one + (together - 1) * more))
+    return at_once, threads, round(threads * (one + (together - 1) * more))
 
 
 def _compression(experiment: Experiment) -> int:
@@ -177,11 +206,11 @@ def _ones(segment: Segment, like: Tensor) -> dict[str, Tensor]:
     return {name: like.new_ones(1).expand(len(like), *shape) for name, shape in pairs}
 
 
-def _evaluation(experiment: Experiment) -> int:
+def _evaluation(experiment: Experiment, taken: Taken) -> int:
     """Return what a forward pass of the validation split takes, in parts."""
     model = copy.deepcopy(experiment.model).eval()
     with torch.no_grad():
-        return peak_of(lambda: model(next(batches_of(experiment, model, "val"))[0]))
+        return taken(lambda: model(next(batches_of(experiment, model, "val"))[0]))
 
 
 def _optimizer_tensors(simulator: Any) -> int:

@@ -17,6 +17,7 @@ from .gradients.contract import Tensors
 from .layout import Layout
 
 Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
+_AT_ONCE = 1 << 20  # numbers in float64
 
 
 class Holding(ABC):
@@ -171,8 +172,10 @@ class OwnModels(Holding):
         """Return the consensus distance."""
         square = 0.0
         for piece in self.pieces:
-            all_rows = rows(piece).double()
-            square += float((all_rows - all_rows.mean(0)).square().sum(1).mean())
+            all_rows = rows(piece)  # [W, n]
+            for some in all_rows.split(max(1, _AT_ONCE // len(all_rows)), dim=1):
+                own = some.double()
+                square += float((own - own.mean(0)).square_().sum(1).mean())
         return math.sqrt(square)
 
     def state_dict(self, rows: Rows) -> dict[str, Any]:

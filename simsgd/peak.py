@@ -1,7 +1,10 @@
 """How much memory a run took at its peak, as far as the system tells."""
 
+import ctypes
+import gc
 import importlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -16,20 +19,18 @@ _RESET = "5"  # what resets the peak of a process on Linux, see proc(5)
 class Peak:
     """The most memory in use since it was made, above what was in use then.
 
-    On a GPU that is what torch allocated there. On the CPU it is the growth of the process's
-    resident memory, after a step of a small model that loads the libraries which a run needs.
+    On a GPU that is what torch allocated there; on the CPU the growth of the process's resident
+    memory, which libraries loaded meanwhile are part of: see `load`.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._before = 0
         if device.startswith("cuda"):
             torch.cuda.reset_peak_memory_stats(device)
-            self._before = torch.cuda.memory_allocated(device)
         elif sys.platform == "linux":
-            _load_libraries()
+            _trim()
             _reset()
-            self._before = _resident("VmRSS") or 0
+        self._before = self._now()
 
     def told(self) -> str:
         """Return a line for the log."""
@@ -46,9 +47,21 @@ class Peak:
         most = _resident("VmHWM") if sys.platform == "linux" else None
         return None if most is None else max(0, most - self._before)
 
+    def kept(self) -> int:
+        """Return how much more is in use now; 0 where the system does not tell."""
+        _trim()
+        return max(0, self._now() - self._before)
 
-def _load_libraries() -> None:
-    importlib.import_module("pandas")  # with which the tables of a run are written
+    def _now(self) -> int:
+        if self.device.startswith("cuda"):
+            return int(torch.cuda.memory_allocated(self.device))
+        return (_resident("VmRSS") or 0) if sys.platform == "linux" else 0
+
+
+def load(libraries: Iterable[str]) -> None:
+    """Import libraries, and take a step of a small model, which loads more."""
+    for name in libraries:
+        importlib.import_module(name)
     with torch.random.fork_rng(devices=[]):
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 8)
@@ -56,6 +69,14 @@ def _load_libraries() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         model(torch.randn(4, 3, 8, 8)).logsumexp(1).sum().backward()
         optimizer.step()
+
+
+def _trim() -> None:
+    """Give what is free on the heap back to the system, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        gc.collect()
+        trim(0)
 
 
 def _resident(name: str) -> int | None:

@@ -5,7 +5,6 @@ Letters: W workers, B global batch.
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import operator
 import sys
@@ -21,26 +20,26 @@ from torch import Tensor, nn
 from .belonging import telling_odd
 from .config import Config
 from .dashboards import Dashboards, require_installed
-from .data import Text
+from .data import Text, reader
 from .data.partition import by_class, partition_rows, table_of_classes
 from .determinism import deterministic
 from .elsewhere import Elsewhere, restarted, together
-from .ending import Diverged, Interrupted, endings, last_good, require_sound
+from .ending import Interrupted, endings, require_sound
 from .environment import environment
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment, device_of
 from .interrupt import Request, requests
+from .journal import Journal
 from .language import told
 from .opening import opening
-from .peak import Peak
+from .peak import Peak, load
 from .progress import Progress
 from .record import StepRecord
 from .run import Run, require_run
 from .runlog import RunFolder, default_name, load_last
 from .settings import SettingError, require
 from .tables import ratio
-from .tally import Tally, layer_rows, nonfinite_rows, told_wild
-from .traffic import transfer_rows
+from .tally import Tally
 from .transport import is_first, told_by_first
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
@@ -64,6 +63,7 @@ def train(**settings: Any) -> Run:
         if not is_first():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
+        load(("pandas", reader(config.dataset)))
         peak = Peak(device_of(config.device))
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
@@ -87,7 +87,6 @@ class Trainer:
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
     best: float = math.inf  # least validation error@1, in percent; of text, least loss
-    pending: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
 
     def run(self) -> None:
         """Train from where the folder stands to the last epoch."""
@@ -97,6 +96,7 @@ class Trainer:
         done = self.epoch * batches + self.batch
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
         self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
+        self.journal = Journal(config, self.folder, self.dashboards, self.tally)
         with self.progress, contextlib.closing(self.dashboards):
             self.progress.say(opening(self.experiment))
             self._tell_partition()
@@ -119,7 +119,7 @@ class Trainer:
             missed = self._missed(record, y)
             seconds = time.perf_counter() - self.began
             guessed = record.num_of_drawn(y.numel())
-            self.pending.append((record.without_output(), missed, guessed, seconds))
+            self.journal.add(record, missed, guessed, seconds)
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
@@ -144,7 +144,7 @@ class Trainer:
 
     def _between_steps(self, record: StepRecord) -> None:
         config = self.experiment.config
-        if len(self.pending) >= config.log_every:
+        if self.journal.unwritten >= config.log_every:
             self._write_steps()
         self.progress.note_chunk(self.experiment.simulator.engine.lowered)
         asked = self._asked_to_stop()
@@ -204,50 +204,16 @@ class Trainer:
         return model
 
     def _write_steps(self) -> None:
-        """Read the pending records, which waits for the device, and write their rows."""
-        for record, missed, guessed, seconds in self.pending:
-            self._require_finite(record)
-            row = self.tally.add(record, missed, guessed, seconds)
-            self.folder.add_step(row)
-            self.dashboards.step(row)
-        self.folder.add_transfers([row for r, *_ in self.pending for row in transfer_rows(r)])
-        wild = [row for r, *_ in self.pending for row in nonfinite_rows(r)]
-        self.folder.add_nonfinite(wild)
-        for step, rows in itertools.groupby(wild, key=lambda row: row["step"]):
-            self.folder.log(told_wild(step, list(rows)))
-        if self.experiment.config.log_layers:
-            self.folder.add_layers([row for r, *_ in self.pending for row in layer_rows(r)])
-        if self.pending:
+        self.journal.write()
+        if (last := self.journal.last) is not None:
             sent = self.tally.payload_bytes // self.experiment.config.workers
-            loss, tokens = self.pending[-1][0].loss, self.experiment.config.tokens
+            tokens = self.experiment.config.tokens
             error = (
-                f"error {self.tally.train_error1:.1f} %" if tokens is None else told(loss, tokens)
+                f"error {self.tally.train_error1:.1f} %"
+                if tokens is None
+                else told(last.loss, tokens)
             )
-            self.progress.show(loss, error, sent)
-        self.pending = []
-        self.folder.flush_steps()
-        self.dashboards.flush()
-
-    def _require_finite(self, record: StepRecord) -> None:
-        if record.wild is None and not record.losses_of_drawn.isfinite().all():
-            raise self._diverged(record, "loss", record.losses_of_drawn)
-        for m in record.segments:
-            if not m.said.isfinite().all():
-                raise self._diverged(record, f"gradient of {m.segment.name}", m.said)
-            if not m.error.isfinite().all():
-                raise self._diverged(record, f"float16 message of {m.segment.name}", m.error)
-
-    def _diverged(self, record: StepRecord, what: str, numbers: Tensor) -> Diverged:
-        """Return the error for numbers [L] of which one is not finite."""
-        self.folder.flush_steps()
-        worker = int((~numbers.isfinite()).nonzero()[0])
-        text = (
-            f"the {what} of worker {worker} became {float(numbers[worker])} at step "
-            f"{record.step}, epoch {record.epoch}; {last_good(self.folder.folder)}; "
-            "try a lower lr, clip, or --on-nonfinite skip"
-        )
-        self.folder.log(text)
-        return Diverged(text)
+            self.progress.show(last.loss, error, sent)
 
     def _save(self, best: bool = False) -> None:
         self._write_steps()

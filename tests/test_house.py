@@ -14,10 +14,10 @@ ORDER = """
     algorithm method voice belonging holding averaging speaking nonfinite preparing optimizer spent
     foresight record portrait simulator consensus ddp data catalog schedule files columns tables run
     pricing runlog ending experiment evaluation traffic tally environment interrupt peak dashboards
-    progress elsewhere opening determinism trainer processes flips kinks reality verdict verify
-    labels ticks figure figures plots details listing shapes sizing bill allocations footprint
-    relief bench effort advice grid options swept pool launchers rehearsal sweep_progress sweeping
-    results report cli __main__
+    journal progress elsewhere opening determinism trainer processes flips kinks reality verdict
+    verify labels ticks figure figures plots details listing shapes sizing bill allocations
+    footprint relief bench effort advice grid options swept pool launchers rehearsal sweep_progress
+    sweeping results report cli __main__
 """  # imports go from right to left
 ROOMS = ORDER.split()
 APART = {"__init__"}  # names its rooms lazily

@@ -1,4 +1,5 @@
 import copy
+import functools
 import re
 
 import pytest
@@ -6,8 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from simsgd.config import Config
 from simsgd.draw import Draw
-from simsgd.footprint import footprint
+from simsgd.experiment import Experiment
+from simsgd.footprint import footprint_of
 from simsgd.gradients import onepass
 from simsgd.registry import find
 from simsgd.settings import SettingError
@@ -229,9 +232,10 @@ def test_auto_gives_many_weights_for_little_computing_to_one_pass():
 def test_the_dry_run_counts_what_threads_take(engine, monkeypatch):
     monkeypatch.setattr(onepass, "_HEAVY", 1)
     settings = {"model": "lenet", "dataset": "digits", "workers": 4, "batch_size": 150}
-    two = footprint(**settings, engine=engine).passing
+    experiment = functools.partial(Experiment.of, Config.of({**settings, "engine": engine}))
+    two = footprint_of(experiment()).passing
     torch.set_num_threads(1)
-    one = footprint(**settings, engine=engine).passing
+    one = footprint_of(experiment()).passing
     [(name, size)] = [(n, s) for n, s in two.items() if n.startswith("activations")]
     [(alone, least)] = [(n, s) for n, s in one.items() if n.startswith("activations")]
     shares = {"threads": (2, 1), "onepass": (4, 4)}[engine]

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import simsgd
+from simsgd.ending import Diverged, Interrupted
 from simsgd.evaluation import evaluate_checkpoint
 from simsgd.settings import SettingError
-from simsgd.trainer import Diverged, Interrupted
 
 TINY = {
     "model": "mlp", "model_config": "hidden=16", "dataset": "digits", "workers": 4,

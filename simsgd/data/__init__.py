@@ -34,6 +34,7 @@ __all__ = [
     "load_text",
     "names",
     "parted",
+    "reader",
     "worker_batches",
 ]
 
@@ -59,6 +60,13 @@ def about() -> dict[str, str]:
         "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",
         **ABOUT,
     }
+
+
+def reader(name: str) -> str:
+    """Return the name of the module that reads a data set of images, to be imported beforehand."""
+    if name == "digits" or name.startswith("libsvm:"):
+        return "sklearn.datasets"
+    return "numpy" if name in EMBEDDED else "torchvision.datasets"
 
 
 def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:
