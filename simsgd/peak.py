@@ -1,7 +1,6 @@
 """How much memory a run took at its peak, as far as the system tells."""
 
 import ctypes
-import gc
 import importlib
 import sys
 from collections.abc import Iterable
@@ -75,7 +74,6 @@ def _trim() -> None:
     """Give what is free on the heap back to the system, where the C library can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
-        gc.collect()
         trim(0)
 
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import queue
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,13 +14,15 @@ import torch
 from torch.multiprocessing.spawn import (
     ProcessExitedException,
     ProcessRaisedException,
-    spawn,
+    start_processes,
 )
 
 from .settings import SettingError
 from .transport import RankLost, group, told_by_all
 
 Put = Callable[[Any], None]
+_NEEDED = ("pandas", "torch._dynamo")  # which any training imports in the end
+_IF_IMPORTED = ("sklearn.datasets", "torchvision.datasets")
 _PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
 
 
@@ -27,15 +30,20 @@ def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[A
     """Run `work(put, *arguments)` in each of `ranks` new processes, and yield all that they put.
 
     `work` and its arguments must be picklable. Where each rank can have a GPU of its own they talk
-    by nccl, else by gloo. Raises `RankLost` if one dies, and a `SettingError` that one raises.
+    by nccl, else by gloo. Where the system can, they are forked from one that has imported what
+    `work` needs, once for all launches. Raises `RankLost` if one dies, and a `SettingError` that
+    one raises.
     """
-    context = multiprocessing.get_context("spawn")
+    start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(start)
+    heavy = [name for name in _IF_IMPORTED if name in sys.modules]
+    context.set_forkserver_preload([work.__module__, *_NEEDED, *heavy])
     spoken: Any = context.Queue()
     refused: SettingError | None = None
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
         asked = (ranks, meeting, spoken, work, arguments)
-        started: Any = spawn(_enter, asked, nprocs=ranks, join=False)
+        started: Any = start_processes(_enter, asked, ranks, join=False, start_method=start)
         try:
             ended = False
             while not ended:

@@ -9,6 +9,21 @@ import torch
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
+# Files that take long are begun first, lest one process is left with the last of them.
+_FIRST = (
+    "docs_commands", "verify", "distributed", "notebooks", "figures", "plots", "long_runs",
+    "launchers", "fuzz", "footprint", "fuzz_runs", "kills", "trainer", "algorithms", "survival",
+    "bad_input", "language", "partition", "packaging", "results", "sweep",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if {"two", "four"} & set(item.fixturenames):
+            item.add_marker("slow")
+    rank = {f"test_{name}": place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
 
 @pytest.fixture(scope="session")
 def _importable(pytestconfig):

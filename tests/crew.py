@@ -29,7 +29,7 @@ class Crew:
     """Runs tasks in `ranks` processes."""
 
     def __init__(self, ranks):
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
         self.tasks = [context.Queue() for _ in range(ranks)]
         self.results = launch(serve, ranks, self.tasks)
 

@@ -17,6 +17,7 @@ def run(*arguments):
     return CliRunner().invoke(main, ["bench", *arguments])
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_the_quick_step_bench_prints_writes_and_draws_every_kind_of_step(tmp_path):
     file, figure = tmp_path / "rows.json", tmp_path / "step.png"

@@ -59,6 +59,7 @@ def test_what_a_killed_run_told_too_much_is_hidden_when_it_goes_on():
     assert events("runs/tensorboard")["a"] == [(1, 1), (2, 2), (3, 23), (4, 24)]
 
 
+@pytest.mark.slow
 def test_no_dashboard_is_imported_unless_asked_for():
     code = (
         "import sys, simsgd\n"

@@ -373,6 +373,7 @@ def crowd(request, tmp_path_factory):
     return CROWDS[request.param](tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["screen", "paper"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_overlaps_another_or_leaves_the_figure(crowd, kind, theme):
@@ -386,6 +387,7 @@ def test_no_text_overlaps_another_or_leaves_the_figure(crowd, kind, theme):
     assert out == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_figure_for_paper_is_one_column_wide_and_set_in_eight_points(tmp_path, kind):
     network = "10gbe" if kind == "time" else ()
@@ -398,6 +400,7 @@ def test_a_figure_for_paper_is_one_column_wide_and_set_in_eight_points(tmp_path,
     assert b"/Type3" not in path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
     network = "10gbe" if kind == "time" else ()
@@ -438,6 +441,7 @@ def test_a_run_that_has_nothing_yet_is_told_in_one_line(tmp_path, kind):
         plot_results([make(tmp_path, errors=())], kind=kind, network=network)
 
 
+@pytest.mark.slow
 def test_the_command_draws_every_kind(tmp_path):
     seeds(tmp_path / "runs", "sign", layers=2)
     for kind in KINDS:

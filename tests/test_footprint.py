@@ -133,9 +133,16 @@ def in_bytes(text, before):
 @pytest.mark.parametrize(
     ("threads", "words"),
     [
-        ("1", "--model mlp --model-config hidden=2048 --batch-size 64 --prune 0.999 --epochs 1"),
+        (
+            "1",
+            "--model mlp --dataset digits --model-config hidden=4096 --batch-size 16"
+            " --prune 0.999 --epochs 1",
+        ),
         ("2", "--model resnet --dataset digits --batch-size 32 --prune 0.999 --epochs 1"),
-        ("1", "--model mlp --model-config hidden=256 --batch-size 1 --epochs 1"),  # many steps
+        (
+            "1",
+            "--model mlp --model-config hidden=256 --batch-size 1 --epochs 1",
+        ),  # many steps
     ],
 )
 def test_the_estimate_is_within_a_fifth_of_the_measured_peak(threads, words, tmp_path):

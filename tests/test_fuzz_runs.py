@@ -112,6 +112,7 @@ QUIET = {
 
 @settings(max_examples=4, **QUIET)
 @given(runs())
+@pytest.mark.slow
 def test_runs_drawn_at_random_resume(lives, tmp_path_factory, drawn):
     check(lives, tmp_path_factory.mktemp("runs"), *drawn)
 

@@ -148,6 +148,7 @@ def test_a_single_epoch_is_seen(tmp_path):
 # how it looks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [10, 5000, 3 * 2**30])
 @pytest.mark.parametrize("epochs", [1, 3, 40])
 def test_at_least_two_amounts_of_bytes_can_be_read_off(tmp_path, sent, epochs):
@@ -217,6 +218,7 @@ def crowd(request, tmp_path_factory):
     return plot_results(runs, x="bytes", y=("val_error1", "lr"))
 
 
+@pytest.mark.slow
 def test_no_name_overlaps_another(crowd):
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes(crowd), 2))
 

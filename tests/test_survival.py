@@ -226,6 +226,7 @@ def test_a_checkpoint_cut_short_in_the_middle_of_its_archive_leaves_the_last(sav
     assert load_checkpoint(saved.folder)["step"] == 2
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_a_full_disk_in_one_line_with_a_code_of_its_own(lives, tmp_path):
     options = [
         f"--{name.replace('_', '-')}={value}"
