@@ -6,12 +6,12 @@ import pytest
 
 import simsgd
 
-STEPS, EVERY = 10_000, 1_000
+STEPS, EVERY = 20_000, 1_000
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells memory on Linux only")
-def test_ten_thousand_steps_hold_no_more_memory_than_a_thousand_and_lose_no_row(lives, tmp_path):
+def test_twenty_thousand_steps_hold_no_more_memory_than_a_thousand_and_lose_no_row(lives, tmp_path):
     an_epoch = 1438  # digits to train on, one a step
     settings = lives.TINY | {
         "model": "logistic", "model_config": "", "workers": 1, "batch_size": 1, "lr": 0.001,
