@@ -1,6 +1,5 @@
 """How much memory a run took at its peak, as far as the system tells."""
 
-import ctypes
 import importlib
 import sys
 from collections.abc import Iterable
@@ -9,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from .heap import trim
 from .units import in_units
 
 _PROC = Path("/proc/self")
@@ -27,7 +27,7 @@ class Peak:
         if device.startswith("cuda"):
             torch.cuda.reset_peak_memory_stats(device)
         elif sys.platform == "linux":
-            _trim()
+            trim()
             _reset()
         self._before = self._now()
 
@@ -48,7 +48,7 @@ class Peak:
 
     def kept(self) -> int:
         """Return how much more is in use now; 0 where the system does not tell."""
-        _trim()
+        trim()
         return max(0, self._now() - self._before)
 
     def _now(self) -> int:
@@ -68,13 +68,6 @@ def load(libraries: Iterable[str]) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         model(torch.randn(4, 3, 8, 8)).logsumexp(1).sum().backward()
         optimizer.step()
-
-
-def _trim() -> None:
-    """Give what is free on the heap back to the system, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def _resident(name: str) -> int | None:

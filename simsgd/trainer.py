@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import heap
 from .belonging import telling_odd
 from .config import Config
 from .dashboards import Dashboards, require_installed
@@ -65,6 +66,7 @@ def train(**settings: Any) -> Run:
         require_installed(config)
         load(("pandas", reader(config.dataset)))
         peak = Peak(device_of(config.device))
+        heap.keep()
         experiment = Experiment.of(config, transport)
         folder = _shared_folder(experiment.config)
         try:
@@ -73,6 +75,7 @@ def train(**settings: Any) -> Run:
                 folder.log(peak.told())
         finally:
             folder.discard()
+            heap.trim()
         return Run(folder.folder)
 
 

@@ -13,9 +13,9 @@ ORDER = """
     topology ledger transport measures exchange gradients regularizers regime recipe language config
     algorithm method voice belonging holding averaging speaking nonfinite preparing optimizer spent
     foresight record portrait simulator consensus ddp data catalog schedule files columns tables run
-    pricing runlog ending experiment evaluation traffic tally environment interrupt peak dashboards
-    journal progress elsewhere opening determinism trainer processes flips kinks reality verdict
-    verify labels ticks figure figures plots details listing shapes sizing bill allocations
+    pricing runlog ending experiment evaluation traffic tally environment interrupt heap peak
+    dashboards journal progress elsewhere opening determinism trainer processes flips kinks reality
+    verdict verify labels ticks figure figures plots details listing shapes sizing bill allocations
     footprint relief bench effort advice grid options swept pool launchers rehearsal sweep_progress
     sweeping results report cli __main__
 """  # imports go from right to left

@@ -1,0 +1,35 @@
+"""How the C library's heap keeps what is freed, where that library is glibc."""
+
+import ctypes
+import functools
+import sys
+from typing import Any
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_MOST_KEPT = (1 << 31) - 1  # bytes, all that an int can say
+_LARGEST = 1 << 25  # bytes, the most that may come from the heap
+
+
+def keep() -> None:
+    """Keep memory that is freed for the next step, which takes as much again.
+
+    Otherwise tensors of some MiB go back to the system at every step, and each page of the next
+    ones is cleared and mapped anew.
+    """
+    library = _library()
+    if library is not None:
+        library.mallopt(_MMAP_THRESHOLD, _LARGEST)
+        library.mallopt(_TRIM_THRESHOLD, _MOST_KEPT)
+
+
+def trim() -> None:
+    """Give memory that is free back to the system."""
+    library = _library()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+@functools.cache
+def _library() -> Any:
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return library if hasattr(library, "malloc_trim") and hasattr(library, "mallopt") else None
