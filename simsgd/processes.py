@@ -42,7 +42,7 @@ def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[A
     refused: SettingError | None = None
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
-        asked = (ranks, meeting, spoken, work, arguments)
+        asked = (ranks, meeting, dict(os.environ), spoken, work, arguments)
         started: Any = start_processes(_enter, asked, ranks, join=False, start_method=start)
         try:
             ended = False
@@ -76,10 +76,12 @@ def _enter(
     rank: int,
     ranks: int,
     meeting: str,
+    environment: dict[str, str],
     spoken: Any,
     work: Callable[..., None],
     arguments: tuple[Any, ...],
 ) -> None:
+    os.environ.update(environment)  # of now, not of when the process to fork from was started
     own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     if own_gpu:
         torch.cuda.set_device(rank)

@@ -15,26 +15,29 @@ _IMPORTED = [
 
 def process(target, *arguments):
     """Return a process that is to call `target`, and a pipe whose other end it is given last."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
+    context = _context()
     ours, theirs = context.Pipe()
     return context.Process(target=target, args=(*arguments, theirs)), ours, theirs
 
 
+def _context():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    return context
+
+
 def type_in(words, folder, surroundings):
     """Return the exit code and all output of `simsgd` with these words, started in a folder."""
-    child, ours, theirs = process(_type_in, words, str(folder), surroundings)
+    child = _context().Process(target=_type_in, args=(words, str(folder), surroundings))
     child.start()
-    theirs.close()
     child.join()
     output = folder / f"output-{child.pid}"
     text = output.read_text(errors="replace")
     output.unlink()
-    ours.close()
     return child.exitcode, text
 
 
-def _type_in(words, folder, surroundings, _):
+def _type_in(words, folder, surroundings):
     from simsgd.cli import main
 
     os.chdir(folder)
