@@ -1,11 +1,13 @@
 """Several processes on this machine that form a group and talk over loopback."""
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import queue
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,7 @@ def _enter(
     work: Callable[..., None],
     arguments: tuple[Any, ...],
 ) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)  # of now, not of when the process to fork from was started
     own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     if own_gpu:
@@ -94,6 +97,14 @@ def _enter(
             _leave(spoken)
     except SettingError as error:
         spoken.put(_Refused(error))
+
+
+def _end_with_parent() -> None:
+    """End this process once the one that launched it is gone, however that ended."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    multiprocessing.connection.wait([launcher.sentinel])
+    os._exit(1)
 
 
 def _leave(spoken: Any) -> None:

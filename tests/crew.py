@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import multiprocessing
 import os
+import threading
 import traceback
 
 import torch
@@ -274,3 +275,9 @@ def hooked(settings, momentum, steps=8, stop=None, bucket_mb=25):
 def tell(put, name):
     """Put what a variable of the environment is, on every rank."""
     put(os.environ.get(name))
+
+
+def linger(put):
+    """Put the number of this process, and stay."""
+    put(os.getpid())
+    threading.Event().wait()

@@ -138,7 +138,7 @@ def in_bytes(text, before):
             "--model mlp --dataset digits --model-config hidden=4096 --batch-size 16"
             " --prune 0.999 --epochs 1",
         ),
-        ("2", "--model resnet --dataset digits --batch-size 32 --prune 0.999 --epochs 1"),
+        ("2", "--model resnet --batch-size 32 --prune 0.999 --epochs 1"),
         (
             "1",
             "--model mlp --model-config hidden=256 --batch-size 1 --epochs 1",

@@ -1,4 +1,8 @@
 import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,29 @@ def test_ranks_have_the_environment_of_now(monkeypatch):
     for value in ("before", "now"):
         monkeypatch.setenv("SIMSGD_VALUE", value)
         assert list(launch(tell, 2, "SIMSGD_VALUE")) == [value, value]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="tells processes on Linux only")
+def test_ranks_end_with_the_process_that_launched_them():
+    code = (
+        "from simsgd.processes import launch; from tests.crew import linger\n"
+        "for rank in launch(linger, 2): print(rank, flush=True)"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    ranks = [Path(f"/proc/{int(launcher.stdout.readline())}") for _ in range(2)]
+    launcher.kill()
+    launcher.communicate(timeout=30)
+    end = time.monotonic() + 30
+    while any(rank.exists() for rank in ranks):
+        assert time.monotonic() < end, "they stay"
+        time.sleep(0.1)
 
 
 def test_ranks_are_forked_from_one_where_the_system_can(monkeypatch):
