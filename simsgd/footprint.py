@@ -15,7 +15,6 @@ from torch import Tensor
 from .allocations import peak_of
 from .columns import columns
 from .config import Config
-from .data import reader
 from .draw import Draw
 from .evaluation import batches_of
 from .exchange import ParameterExchange
@@ -76,7 +75,7 @@ def footprint(**settings: Any) -> Footprint:
     config = Config.of(settings)
     fix = "it tells of a run from its settings"
     require(config.resume is None, "resume", str(config.resume), "has no place in a dry run", fix)
-    load(("pandas", reader(config.dataset)))
+    load(config.dataset)
     device = device_of(config.device)
     before = Peak(device)
     experiment = Experiment.of(config)
@@ -108,17 +107,17 @@ def footprint_of(
         f"buffers of {workers} workers": 2 * buffers,
         f"gradients of {workers} workers": workers * parameters,
     }
-    forward_and_backward = {f"activations of {at_once} workers at a time": activations}
+    forward_and_backward = f"activations of {at_once} workers at a time"
     passing = {
+        forward_and_backward: activations,
         "compression of the largest segment": _compression(experiment),
         "evaluation": _evaluation(experiment, taken),
     }
-    if kept is None:
-        return Footprint(lasting, forward_and_backward | passing, at_once)
-    lasting["kept by libraries and engine"] = max(0, kept - data - trained - held - buffers)
-    if threads == 1:
-        return Footprint(lasting, forward_and_backward | passing, at_once)
-    return Footprint(lasting | forward_and_backward, passing, at_once)
+    if kept is not None:
+        lasting["kept by libraries and engine"] = max(0, kept - data - trained - held - buffers)
+        if threads > 1:
+            lasting[forward_and_backward] = passing.pop(forward_and_backward)
+    return Footprint(lasting, passing, at_once)
 
 
 def _grown_by(work: Work, device: str) -> int:

@@ -32,7 +32,7 @@ class Journal:
     folder: RunFolder
     dashboards: Dashboards
     tally: Tally
-    last: StepRecord | None = None  # that was read
+    last: StepRecord | None = None  # that was read, of those unwritten
     unread: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
     unwritten: int = 0  # steps
     transfers: Rows = field(default_factory=list)
@@ -49,8 +49,11 @@ class Journal:
         if record.losses.device.type == "cpu":
             self._read()
 
-    def write(self) -> None:
-        """Have all steps in the folder's files; on a GPU this waits for it."""
+    def write(self) -> StepRecord | None:
+        """Have all steps in the folder's files, and return the last one, None if none was new.
+
+        On a GPU this waits for it.
+        """
         self._read()
         self.folder.flush_steps()
         self.folder.add_transfers(self.transfers)
@@ -62,6 +65,8 @@ class Journal:
         self.transfers, self.layers, self.wild = [], [], []
         self.unwritten = 0
         self.dashboards.flush()
+        last, self.last = self.last, None
+        return last
 
     def _read(self) -> None:
         unread, self.unread = self.unread, []

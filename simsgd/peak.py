@@ -2,12 +2,12 @@
 
 import importlib
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from .data import readers
 from .heap import trim
 from .units import in_units
 
@@ -57,9 +57,9 @@ class Peak:
         return (_resident("VmRSS") or 0) if sys.platform == "linux" else 0
 
 
-def load(libraries: Iterable[str]) -> None:
-    """Import libraries, and take a step of a small model, which loads more."""
-    for name in libraries:
+def load(dataset: str) -> None:
+    """Import what a run on a data set does, and take a step of a small model, which loads more."""
+    for name in ["pandas", *readers(dataset)]:  # pandas writes the tables
         importlib.import_module(name)
     with torch.random.fork_rng(devices=[]):
         model = nn.Sequential(

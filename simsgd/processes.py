@@ -84,7 +84,8 @@ def _enter(
     arguments: tuple[Any, ...],
 ) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.update(environment)  # of now, not of when the process to fork from was started
+    os.environ.clear()  # it is of when the process to fork from was started
+    os.environ.update(environment)
     own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     if own_gpu:
         torch.cuda.set_device(rank)

@@ -21,7 +21,7 @@ from . import heap
 from .belonging import telling_odd
 from .config import Config
 from .dashboards import Dashboards, require_installed
-from .data import Text, reader
+from .data import Text
 from .data.partition import by_class, partition_rows, table_of_classes
 from .determinism import deterministic
 from .elsewhere import Elsewhere, restarted, together
@@ -64,7 +64,7 @@ def train(**settings: Any) -> Run:
         if not is_first():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
-        load(("pandas", reader(config.dataset)))
+        load(config.dataset)
         peak = Peak(device_of(config.device))
         heap.keep()
         experiment = Experiment.of(config, transport)
@@ -207,8 +207,7 @@ class Trainer:
         return model
 
     def _write_steps(self) -> None:
-        self.journal.write()
-        if (last := self.journal.last) is not None:
+        if (last := self.journal.write()) is not None:
             sent = self.tally.payload_bytes // self.experiment.config.workers
             tokens = self.experiment.config.tokens
             error = (

@@ -146,9 +146,9 @@ def estimated_and_measured(words, threads, folder):
         ("2", "--model resnet --batch-size 32 --prune 0.999"),
     ],
 )
-def test_the_estimate_is_near_the_measured_peak(threads, words, tmp_path):
+def test_the_estimate_is_within_a_fifth_of_the_measured_peak(threads, words, tmp_path):
     estimated, measured = estimated_and_measured(words, threads, tmp_path)
-    assert estimated == pytest.approx(measured, rel=0.3)  # a fifth, and what a busy machine adds
+    assert estimated == pytest.approx(measured, rel=0.2)
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ def test_ranks_have_the_environment_of_now(monkeypatch):
     for value in ("before", "now"):
         monkeypatch.setenv("SIMSGD_VALUE", value)
         assert list(launch(tell, 2, "SIMSGD_VALUE")) == [value, value]
+    monkeypatch.delenv("SIMSGD_VALUE")
+    assert list(launch(tell, 2, "SIMSGD_VALUE")) == [None, None]
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from simsgd.progress import is_seen
+import simsgd
+from simsgd.progress import Progress, is_seen
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,13 @@ def test_without_a_terminal_there_is_nobody_to_see_it(monkeypatch):
 def test_a_bar_is_drawn_at_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
     assert is_seen()
+
+
+def test_progress_shows_a_block_once_and_never_an_epoch_without_steps(monkeypatch, tmp_path):
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda self, loss, error, sent: shown.append(error))
+    run = simsgd.train(
+        model="mlp", model_config="hidden=4", dataset="digits", workers=4, epochs=2, quiet=True,
+        runs_dir=tmp_path, name="a",
+    )  # fmt: skip
+    assert shown == [f"error {error:.1f} %" for error in run.epochs["train_error1"]]

@@ -207,10 +207,10 @@ def test_gradients_of_whole_numbers_agree_bit_for_bit(four, files, compressor):
 )
 def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four, files, settings):
     settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32", **settings}
-    rows, _ = four(verified, 15, recipe(files, **settings))
-    verdict = Verdict("float32", 15, False, files, rows)
+    rows, _ = four(verified, 30, recipe(files, **settings))
+    verdict = Verdict("float32", 30, False, files, rows)
     assert verdict.holds
-    assert len(verdict.held) >= 5
+    assert len(verdict.held) >= 10
     assert max(row["loss_difference"] for row in rows) < 1e-4
 
 

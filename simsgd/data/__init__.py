@@ -34,7 +34,7 @@ __all__ = [
     "load_text",
     "names",
     "parted",
-    "reader",
+    "readers",
     "worker_batches",
 ]
 
@@ -62,11 +62,13 @@ def about() -> dict[str, str]:
     }
 
 
-def reader(name: str) -> str:
-    """Return the name of the module that reads a data set of images, to be imported beforehand."""
-    if name == "digits" or name.startswith("libsvm:"):
-        return "sklearn.datasets"
-    return "numpy" if name in EMBEDDED else "torchvision.datasets"
+def readers(name: str) -> list[str]:
+    """Return the names of the modules, beside torch and NumPy, that read a data set."""
+    kind = name.partition(":")[0]
+    if kind in ("digits", "libsvm"):
+        return ["sklearn.datasets"]
+    by_torchvision = kind in ("imagefolder", "imagenet") or name in DOWNLOADED
+    return ["torchvision.datasets"] if by_torchvision else []
 
 
 def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Dataset:
