@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
+from simsgd.communication.transport import is_first
 from simsgd.config import Config
-from simsgd.processes import launch
-from simsgd.reality import TorchWorker
-from simsgd.transport import is_first
-from simsgd.verdict import Verdict
-from simsgd.verify import checked, compare
+from simsgd.verify.launch import launch
+from simsgd.verify.real_worker import TorchWorker
+from simsgd.verify.verdict import Verdict
+from simsgd.verify.verify import checked, compare
 
 STEPS = 50
 COMMON = {"model": "resnet", "model_config": "depth=8", "dataset": "digits", "workers": 4,

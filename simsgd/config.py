@@ -10,13 +10,15 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from .language import Reading
 from .recipe import Recipe
 from .settings import require, setting
 
+TOKENS = ("word", "char", "byte")
+BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
+
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Recipe, Reading):
+class Config(Recipe):
     """A whole run: a recipe, and the model, the data and the folder it is used on."""
 
     model: str | None = setting(
@@ -38,6 +40,28 @@ class Config(Recipe, Reading):
         "model and data",
         "Dtype of parameters and gradients.",
         choices=("float32", "float64"),
+    )
+    tokens: str | None = setting(
+        None,
+        "text",
+        "What a text is made of; default: word.",
+        choices=TOKENS,
+    )
+    min_count: int | None = setting(
+        None,
+        "text",
+        "Times that a word or character must occur in the training text to be known, else it is "
+        "<unk>; default: 2 for words of pydoc and text:PATH, else 1.",
+        unit="N",
+    )
+    bptt: int | None = setting(
+        None,
+        "text",
+        f"Tokens T that each stream goes on by in a pass, and gradients go back; default: {BPTT}.",
+        unit="T",
+    )
+    vary_bptt: bool = setting(
+        False, "text", "Draw the tokens of each step anew, from T / 2 to 3 T / 2."
     )
     batch_size: int | None = setting(
         None, "workers", "Samples of each worker and pass, b; default: 8.", unit="b"
@@ -113,7 +137,7 @@ class Config(Recipe, Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_reading()
+        self._check_text()
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
@@ -170,12 +194,27 @@ class Config(Recipe, Reading):
                 given[name] = Path(given[name])
         return cls(**given)
 
+    def _check_text(self) -> None:
+        for name in ("min_count", "bptt"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, value, "must be at least 1")
+        idle = self.min_count is not None and self.tokens == "byte"
+        rule = "has no effect with tokens byte, which are all known"
+        require(not idle, "min_count", self.min_count, rule, "leave it out")
+
 
 def default(name: str) -> Any:
     """Return the default of a setting of `Config`."""
     value = Config.__dataclass_fields__[name].default
     assert value is not MISSING
     return value
+
+
+def refuse_text_settings(config: Config, dataset: str) -> None:
+    """Raise `SettingError` for a setting of texts where the data are none."""
+    for name in ("tokens", "min_count", "bptt", "vary_bptt"):
+        value, idle = getattr(config, name), f"has no effect with {dataset}, which is no text"
+        require(value is None or value is False, name, value, idle, "leave it out")
 
 
 def _anywhere(names: str | None) -> str | None:
@@ -187,3 +226,18 @@ def _anywhere(names: str | None) -> str | None:
         for n in names.split("+")
     ]
     return "+".join(parts)
+
+
+def worker_batches(n: int, workers: int, batch: int) -> int:
+    """Return how many batches of `workers` * `batch` samples an epoch of `n` holds, the last whole.
+
+    Raises `SettingError` if there is none.
+
+    >>> worker_batches(4000, workers=16, batch=8)
+    31
+    """
+    fits = n // workers
+    fix = f"at most {fits} fits" if fits else f"use at most {n} workers"
+    rule = f"times {workers} workers must not exceed the {n} training samples"
+    require(workers * batch <= n, "batch_size", batch, rule, fix)
+    return n // (workers * batch)

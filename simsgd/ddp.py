@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .compressors import composed
-from .draw import Draw
-from .exchange import AllReduce, Speech
-from .layout import Layout, Segment
-from .ledger import Ledger
-from .memory import Memory
+from .communication.ledger import Ledger
+from .communication.segments import Layout, Segment
+from .communication.transport import Channel, Distributed, speak_for, told_by_all
+from .communication.wire import Wire
+from .keyed_random import Draw
+from .methods.algorithms import AllReduce, Speech
+from .methods.compressors import composed
+from .methods.memories import Memory
 from .registry import build
 from .settings import require
-from .transport import Channel, Distributed, speak_for, told_by_all
-from .voice import Voice
-from .wire import Wire
+from .simulator.segment_state import Voice
 
 _FIX = "give it, as in dgc:0.9, and take momentum out of the optimizer"
 

@@ -11,9 +11,9 @@ torch.set_num_threads(1)
 
 # Files that take long are begun first, lest one process is left with the last of them.
 _FIRST = (
-    "docs_commands", "verify", "distributed", "notebooks", "figures", "plots", "long_runs",
-    "launchers", "fuzz", "footprint", "fuzz_runs", "kills", "trainer", "algorithms", "survival",
-    "bad_input", "language", "partition", "packaging", "results", "sweep",
+    "docs_commands", "verify", "transport", "notebooks", "figures", "plot_results", "long_runs",
+    "launchers", "fuzz", "estimate", "fuzz_runs", "kills", "trainer", "algorithms", "survival",
+    "bad_input", "language", "partition", "packaging", "results_table", "sweep",
 )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def _importable(pytestconfig):
-    """Let new processes import tests/crew.py."""
+    """Let new processes import tests/process_group.py."""
     root = str(pytestconfig.rootpath)
     sys.path.append(root)
     yield
@@ -37,7 +37,7 @@ def _importable(pytestconfig):
 @pytest.fixture(scope="session")
 def four(_importable):
     """Four processes of one group."""
-    from tests.crew import Crew
+    from tests.process_group import Crew
 
     crew = Crew(4)
     yield crew
@@ -47,7 +47,7 @@ def four(_importable):
 @pytest.fixture(scope="session")
 def two(_importable):
     """Two processes of one group."""
-    from tests.crew import Crew
+    from tests.process_group import Crew
 
     crew = Crew(2)
     yield crew
@@ -55,24 +55,24 @@ def two(_importable):
 
 
 @pytest.fixture(scope="session")
-def lives(_importable):
+def kill_runs(_importable):
     """Runs to be ended before their time, and what is compared of them."""
-    from tests import lives
+    from tests import kill_runs
 
-    return lives
+    return kill_runs
 
 
 @pytest.fixture(scope="session")
-def draws(_importable):
+def random_settings(_importable):
     """Settings to be drawn at random."""
-    from tests import draws
+    from tests import random_settings
 
-    return draws
+    return random_settings
 
 
 @pytest.fixture(scope="session")
 def type_in(_importable):
-    """What runs `simsgd` with a user's words, as `tests.forked.type_in` says."""
-    from tests.forked import type_in
+    """What runs `simsgd` with a user's words, as `tests.fork_cli.type_in` says."""
+    from tests.fork_cli import type_in
 
     return type_in

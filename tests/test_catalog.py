@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from simsgd import catalog
 from simsgd.config import Config
-from simsgd.schedule import schedule_of
 from simsgd.settings import SettingError
+from simsgd.training.schedule import schedule_of
 
 ours = catalog.names("models")
 of_images = [name for name in ours if not name.endswith("_lm")]

@@ -10,10 +10,10 @@ from torch import nn
 
 import simsgd
 from simsgd.cli import main
-from simsgd.compressors import composed
-from simsgd.listing import listing
+from simsgd.cli.list_names import listing
+from simsgd.methods.compressors import composed
 from simsgd.registry import names
-from simsgd.sizing import sizes
+from simsgd.simulator.step_bytes import sizes
 
 TEXT = (Path(__file__).parents[1] / "docs" / "compressors.md").read_text()
 SNIPPET = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)[1]

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import simsgd
-from simsgd.algorithm import OWNED
 from simsgd.cli import main
 from simsgd.registry import names
+from simsgd.simulator.components import OWNED
 
 TEXT = (Path(__file__).parents[1] / "docs" / "algorithms.md").read_text()
 TABLE = TEXT.split("## Algorithms\n")[1].split("\n## ")[0]

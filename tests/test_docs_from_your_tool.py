@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from simsgd.algorithm import exchange_of
 from simsgd.catalog import names as files
 from simsgd.cli import main
-from simsgd.compressors import composed
+from simsgd.cli.options import given
 from simsgd.config import Config
-from simsgd.data import about
-from simsgd.memory import Memory
-from simsgd.options import given
+from simsgd.methods.compressors import composed
+from simsgd.methods.memories import Memory
 from simsgd.registry import build
+from simsgd.simulator.components import exchange_of
+from simsgd.training.data import about
 
 TEXT = (Path(__file__).parents[1] / "docs" / "from-your-tool.md").read_text()
 ROWS = [

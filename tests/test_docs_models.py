@@ -9,8 +9,8 @@ import torch
 
 from simsgd import catalog
 from simsgd.config import Config
-from simsgd.data import about
-from simsgd.schedule import schedule_of
+from simsgd.training.data import about
+from simsgd.training.schedule import schedule_of
 
 TEXT = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
 ROWS = [

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import simsgd
+from simsgd.communication.transport import Channel
 from simsgd.recipe import Recipe
 from simsgd.registry import names
 from simsgd.settings import SettingError
-from simsgd.transport import Channel
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap of an LSTM
 STEPS, BATCH = 3, 2
@@ -190,9 +190,9 @@ QUIET = {
 }
 
 
-def anything(draw, draws):
+def anything(draw, random_settings):
     """Return settings drawn from all there are, a model, a regime, epochs, and bad numbers."""
-    chosen = draw(draws.recipes())
+    chosen = draw(random_settings.recipes())
     regime = draw(st.sampled_from(["", "", *REGIMES]))
     if regime in ("rates", "called"):
         chosen["lr"] = None
@@ -225,30 +225,32 @@ def check_or_refuse(drawn):
     return "trained"
 
 
-def check_many(draws, examples, **how):
+def check_many(random_settings, examples, **how):
     """Hold so many draws to it; most must not be refused."""
     ends = Counter()
 
     @settings(max_examples=examples, **{**QUIET, **how})
     @given(st.data())
     def hold(data):
-        ends[check_or_refuse(anything(data.draw, draws))] += 1
+        ends[check_or_refuse(anything(data.draw, random_settings))] += 1
 
     hold()
     assert ends["trained"] > ends["refused"]
 
 
-def test_any_settings_at_all_train_count_and_resume_or_are_refused(draws):
-    check_many(draws, 80)
+def test_any_settings_at_all_train_count_and_resume_or_are_refused(random_settings):
+    check_many(random_settings, 80)
 
 
 @pytest.mark.slow
-def test_many_settings_at_all_train_count_and_resume_or_are_refused(draws):
-    check_many(draws, 600)
+def test_many_settings_at_all_train_count_and_resume_or_are_refused(random_settings):
+    check_many(random_settings, 600)
 
 
-def test_every_setting_of_a_recipe_is_drawn(draws):
-    told = {*draws.ONCE}.union(*([*draws.ALWAYS], *draws.WHERE.values()))
+def test_every_setting_of_a_recipe_is_drawn(random_settings):
+    told = {*random_settings.ONCE}.union(
+        *([*random_settings.ALWAYS], *random_settings.WHERE.values())
+    )
     assert told == {f.name for f in dataclasses.fields(Recipe)}
 
 
@@ -258,11 +260,13 @@ def _steps(found):
 
 
 @pytest.mark.parametrize("kind", ["engine", "compressor", "memory", "algorithm", "optimizer"])
-def test_every_method_is_drawn(draws, kind):
+def test_every_method_is_drawn(random_settings, kind):
     optimizers = {name for name in dir(torch.optim) if _steps(getattr(torch.optim, name))}
     known = optimizers if kind == "optimizer" else set(names(kind))
-    drawn = {p.partition(":")[0] for spec in draws.drawn_of(kind) for p in spec.split("+")}
-    assert known - {*draws.LEFT_OUT.get(kind, {}), "auto"} <= drawn
+    drawn = {
+        p.partition(":")[0] for spec in random_settings.drawn_of(kind) for p in spec.split("+")
+    }
+    assert known - {*random_settings.LEFT_OUT.get(kind, {}), "auto"} <= drawn
 
 
 @pytest.mark.parametrize("algorithm", ["async", "butterfly"])

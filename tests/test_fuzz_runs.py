@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import simsgd
 from simsgd.settings import SettingError
-from simsgd.simulator import Simulator
-from simsgd.trainer import Interrupted
+from simsgd.simulator.simulator import Simulator
+from simsgd.training.trainer import Interrupted
 
 TEXT = "one two three four five six seven eight nine ten\n" * 60
 IMAGES = {
@@ -79,7 +79,7 @@ def stopped_at(step):
     return patch
 
 
-def check(lives, folder, chosen, step):
+def check(kill_runs, folder, chosen, step):
     """Hold a run that was stopped and resumed to the one that never stopped."""
     if chosen["dataset"] == "text":
         (folder / "words.txt").write_text(TEXT)
@@ -98,7 +98,7 @@ def check(lives, folder, chosen, step):
         finally:
             patch.undo()
     run = simsgd.train(resume=folder / "part")
-    assert lives.apart(run.folder, folder / "whole") == []
+    assert kill_runs.apart(run.folder, folder / "whole") == []
     assert run.epochs["train_loss"].notna().all()
 
 
@@ -113,12 +113,12 @@ QUIET = {
 @settings(max_examples=4, **QUIET)
 @given(runs())
 @pytest.mark.slow
-def test_runs_drawn_at_random_resume(lives, tmp_path_factory, drawn):
-    check(lives, tmp_path_factory.mktemp("runs"), *drawn)
+def test_runs_drawn_at_random_resume(kill_runs, tmp_path_factory, drawn):
+    check(kill_runs, tmp_path_factory.mktemp("runs"), *drawn)
 
 
 @pytest.mark.slow
 @settings(max_examples=20, **QUIET)
 @given(runs())
-def test_many_runs_drawn_at_random_resume(lives, tmp_path_factory, drawn):
-    check(lives, tmp_path_factory.mktemp("runs"), *drawn)
+def test_many_runs_drawn_at_random_resume(kill_runs, tmp_path_factory, drawn):
+    check(kill_runs, tmp_path_factory.mktemp("runs"), *drawn)

@@ -8,65 +8,112 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parents[1] / "simsgd"
-ORDER = """
-    settings network units page registry draw layout wire elias messages compressors adapters memory
-    topology ledger transport measures exchange gradients regularizers regime recipe language config
-    algorithm method voice belonging holding averaging speaking nonfinite preparing optimizer spent
-    foresight record portrait simulator consensus ddp data catalog schedule files columns tables run
-    pricing runlog ending experiment evaluation traffic tally environment interrupt heap peak
-    dashboards journal progress elsewhere opening determinism trainer processes flips kinks reality
-    verdict verify labels ticks figure figures plots details listing shapes sizing bill allocations
-    footprint relief bench effort advice grid options swept pool launchers rehearsal sweep_progress
-    sweeping results report cli __main__
-"""  # imports go from right to left
-ROOMS = ORDER.split()
-APART = {"__init__"}  # names its rooms lazily
+GROUND = {
+    "__init__", "__main__", "catalog", "config", "config_values", "ddp", "keyed_random", "recipe",
+    "registry", "settings", "text_table", "units",
+}  # fmt: skip
+LAYERS = [  # each imports from those before it and from itself; those of one line not each other
+    {"ground"}, {"communication", "gradients"}, {"methods"}, {"results"}, {"simulator"},
+    {"training"}, {"verify"}, {"bench"}, {"cli"},
+]  # fmt: skip
+SOURCES = sorted(HOUSE.rglob("*.py"))
+DOORS = {"__init__", "__main__"}  # they name what lies in the rooms, lazily
 
 
-def sources():
-    return sorted(path for path in HOUSE.rglob("*.py") if path.relative_to(HOUSE) != Path("x"))
+def named(path):
+    return str(path.relative_to(HOUSE))
 
 
-def room(path):
-    first = path.relative_to(HOUSE).parts[0]
-    return first.removesuffix(".py")
+def module(path):
+    """Return a file's name within the package, such as `results.run` or `results`."""
+    parts = path.relative_to(HOUSE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module(path): path for path in SOURCES}
+
+
+def room(name):
+    first = name.split(".")[0]
+    return first if any(first in layer for layer in LAYERS) else "ground"
+
+
+def rank(name):
+    """Return the place of a module's room in the order; ddp stands beside training."""
+    place = "training" if name == "ddp" else room(name)
+    return next(i for i, layer in enumerate(LAYERS) if place in layer)
 
 
 def imports(path):
-    """Return the rooms that a file imports at module level."""
-    depth = len(path.relative_to(HOUSE).parts)
+    """Return the modules of the package that a file imports, at its top or later.
+
+    Those imported for type checking alone are not counted.
+    """
     tree = ast.parse(path.read_text())
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.level == depth:
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            yield from (name.split(".")[0] for name in names)
+    typing = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    folder = path.relative_to(HOUSE).parts[:-1]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level or node in typing:
+            continue
+        base = [*folder[: len(folder) - node.level + 1], *(node.module or "").split(".")]
+        above = ".".join(filter(None, base))
+        for alias in node.names:
+            whole = f"{above}.{alias.name}".strip(".")
+            yield whole if whole in MODULES else above
 
 
-def test_every_room_has_its_place():
-    assert {room(path) for path in sources()} - APART - set(ROOMS) == set()
-
-
-@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(HOUSE)))
+@pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_imports_go_upward_only(path):
-    if room(path) in APART:
+    own = module(path)
+    if own in DOORS | {""}:
         return
-    lower = [name for name in imports(path) if name not in ROOMS[: ROOMS.index(room(path))]]
-    assert [name for name in lower if name != "__version__"] == []
+    for name in imports(path):
+        if name:
+            assert rank(name) <= rank(own), f"{own} imports {name}"
+            if rank(name) == rank(own) and own != "ddp":
+                assert room(name) == room(own), f"{own} imports {name}"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(HOUSE)))
+def test_no_imports_go_in_a_circle():
+    edges = {own: {n for n in imports(p) if n and n != own} for own, p in MODULES.items()}
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, " > ".join([*path, name])
+        if name not in done:
+            path.append(name)
+            for other in edges.get(name, ()):
+                visit(other)
+            done.add(path.pop())
+
+    for name in edges:
+        if name not in DOORS:
+            visit(name)
+
+
+def test_the_top_of_the_package_holds_what_is_listed_here():
+    assert {path.stem for path in HOUSE.glob("*.py")} == GROUND
+    assert len(GROUND) <= 14
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_a_file_is_one_idea_of_at_most_350_lines(path):
     assert len(path.read_text().splitlines()) <= 350
 
 
 def test_only_one_room_names_torch_distributed():
-    naming = [path for path in sources() if "torch.distributed" in path.read_text()]
-    assert {room(path) for path in naming} <= {"transport"}
+    naming = {named(path.parent) for path in SOURCES if "torch.distributed" in path.read_text()}
+    assert naming == {"communication/transport"}
 
 
-@pytest.mark.parametrize("module", ["cli", "plots", "config", "runlog"])
-def test_help_and_figures_do_not_wait_for_torch(module):
-    code = f"import sys, simsgd.{module}; print('torch' in sys.modules)"
+@pytest.mark.parametrize("name", ["cli", "results.figures.plot", "config", "training.run_folder"])
+def test_help_and_figures_do_not_wait_for_torch(name):
+    code = f"import sys, simsgd.{name}; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOUSE.parent
     )

@@ -11,14 +11,14 @@ STEPS, EVERY = 20_000, 1_000
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells memory on Linux only")
-def test_twenty_thousand_steps_hold_no_more_memory_than_a_thousand_and_lose_no_row(lives, tmp_path):
+def test_twenty_thousand_steps_take_no_more_memory_than_a_thousand(kill_runs, tmp_path):
     an_epoch = 1438  # digits to train on, one a step
-    settings = lives.TINY | {
+    settings = kill_runs.TINY | {
         "model": "logistic", "model_config": "", "workers": 1, "batch_size": 1, "lr": 0.001,
         "engine": "loop", "compressor": "topk:0.1", "memory": "residual", "log_every": 1000,
         "checkpoint_every": 5000, "epochs": -(-STEPS // an_epoch), "runs_dir": tmp_path,
     }  # fmt: skip
-    held = lives.Long({**settings, "name": "long"}, EVERY).moments()
+    held = kill_runs.Long({**settings, "name": "long"}, EVERY).moments()
     assert max(held) <= 1.05 * held[0], held
     steps = simsgd.Run(tmp_path / "long").steps
     assert steps["step"].tolist() == [*range(1, an_epoch * settings["epochs"] + 1)]

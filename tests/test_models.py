@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simsgd import catalog
-from simsgd.draw import Draw
 from simsgd.gradients import Gradients
+from simsgd.keyed_random import Draw
 from simsgd.registry import find
 
 W, B = 3, 4

@@ -10,15 +10,15 @@ Letters: W workers, b samples each.
 from collections.abc import Sequence
 from typing import Any
 
-from ..columns import columns
-from ..compressors import composed
-from ..environment import environment
-from ..experiment import device_of
+from ..methods.compressors import composed
 from ..registry import names
 from ..settings import SettingError
+from ..text_table import columns
+from ..training.environment import environment
+from ..training.experiment import device_of
 from .cases import LENET, MLP, QUICK, RESNET, Case, selected, task_of
 from .step import simulator, step_of
-from .turns import Work, rows_of, taking_turns
+from .timing import Work, rows_of, taking_turns
 
 FLOOR = "allreduce"
 _CASES = (MLP, LENET, RESNET)

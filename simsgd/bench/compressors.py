@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..columns import columns
-from ..compressors import composed
-from ..draw import Draw
-from ..environment import environment
-from ..exchange import AllReduce, Speech
-from ..experiment import device_of
-from ..layout import Segment
-from ..ledger import Ledger
-from ..transport import Channel, InProcess
-from ..wire import Wire
-from .turns import Work, milliseconds, taking_turns
+from ..communication.ledger import Ledger
+from ..communication.segments import Segment
+from ..communication.transport import Channel, InProcess
+from ..communication.wire import Wire
+from ..keyed_random import Draw
+from ..methods.algorithms import AllReduce, Speech
+from ..methods.compressors import composed
+from ..text_table import columns
+from ..training.environment import environment
+from ..training.experiment import device_of
+from .timing import Work, milliseconds, taking_turns
 
 SPECS = (
     "none",

@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..catalog import attribute, build_model, load, parse_config
-from ..columns import columns
 from ..config import Config
-from ..data import Dataset, Split
-from ..data.statistics import described
-from ..environment import environment
-from ..experiment import Experiment, device_of, fitted
-from ..simulator import Simulator
-from .turns import milliseconds, taking_turns
+from ..simulator.simulator import Simulator
+from ..text_table import columns
+from ..training.data import Dataset, Split
+from ..training.data.statistics import described
+from ..training.environment import environment
+from ..training.experiment import Experiment, device_of, fitted
+from .timing import milliseconds, taking_turns
 
 _ROUNDS, _ENOUGH = 21, 60.0  # rounds at most, and seconds after which they are enough
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from ..columns import columns
-from ..draw import Draw
-from ..environment import environment
-from ..experiment import device_of
+from ..keyed_random import Draw
 from ..registry import find
 from ..settings import SettingError
+from ..text_table import columns
+from ..training.environment import environment
+from ..training.experiment import device_of
 from .cases import CASES, QUICK, Task, selected, task_of
 from .floors import PARTS, PLAIN, floors
-from .turns import Work, rows_of, taking_turns
+from .timing import Work, rows_of, taking_turns
 
 FLOORS = (PLAIN, PARTS)  # of a language model also torch.nn.LSTM
 TIMED = ("auto", "onepass", "vmap", "loop", "threads")  # tune is one of them, compiled takes long

@@ -74,7 +74,7 @@ def _title(rows: Sequence[Row], over: str) -> str:
 
 
 def _panels(count: int, height: float) -> "tuple[Figure, list[Axes]]":
-    from ..figure import NotebookFigure  # here: it imports matplotlib
+    from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
 
     figure = NotebookFigure(6.4, height * count)
     panels = list(figure.subplots(count, 1, squeeze=False)[:, 0])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .cases import Task, begun
-from .turns import Work
+from .timing import Work
 
 PLAIN, PARTS, TORCHS = "plain", "plain in W parts", "plain nn.LSTM"
 

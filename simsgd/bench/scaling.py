@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..columns import columns
-from ..environment import environment
-from ..experiment import device_of
 from ..settings import require
+from ..text_table import columns
+from ..training.environment import environment
+from ..training.experiment import device_of
 from .cases import MLP, QUICK, RESNET, Case, Task, task_of
 from .floors import PLAIN, floors
 from .step import pruned, step_of
-from .turns import Work, milliseconds, ratio, taking_turns
+from .timing import Work, milliseconds, ratio, taking_turns
 
 OVER = ("workers", "parameters")
 _BATCH = 512  # B, when W varies

@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
-from ..columns import columns
-from ..environment import environment
-from ..experiment import device_of
-from ..processes import Put, launch
-from ..reality import with_own_buffers
+from ..communication.transport import Distributed
 from ..settings import kept
-from ..simulator import Simulator
-from ..transport import Distributed
+from ..simulator.simulator import Simulator
+from ..text_table import columns
+from ..training.environment import environment
+from ..training.experiment import device_of
+from ..verify.launch import Put, launch
+from ..verify.real_worker import with_own_buffers
+from .baseline_loop import OlderStep
 from .cases import CASES, QUICK, Case, Task, selected, task_of
 from .floors import floors
-from .older import OlderStep
-from .turns import Work, rows_of, taking_turns
+from .timing import Work, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
 OLDER, PROCESSES = "loop, compressed in Python", "W processes, DDP over gloo"

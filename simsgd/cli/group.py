@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..options import spelled
 from ..settings import SettingError
+from .options import spelled
 
 _EXIT_CODES = {  # by name: some are of rooms with torch
     "Diverged": 3, "RankLost": 4, "Unwritten": 5, "NotWritten": 5, "OutOfMemory": 6,

@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..draw import Draw
+from ..keyed_random import Draw
 from .contract import GradientEngine, Gradients, Tensors
-from .patience import patiently
+from .oom_retry import patiently
 
 Squares = Callable[..., Tensors]  # `sample_squares`
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ..registry import register
 from ..settings import SettingError
-from .agreement import compare, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
-from .hands import helpful
 from .loop import Loop
+from .model_cost import kind_of, multiplications
 from .onepass import OnePass
+from .self_check import compare, sound
 from .threads import Threads
 from .vmap import Vmap
-from .work import kind_of, multiplications
+from .worker_threads import helpful
 
 _ORDER = {  # engines by device and by what the model is made of, the fastest first
     ("cpu", "matrices"): ("onepass", "vmap", "loop"),

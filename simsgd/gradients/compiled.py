@@ -6,9 +6,9 @@ Letters: L workers hosted here, b samples each.
 from torch import Tensor
 
 from ..registry import register
-from .agreement import compare, sound
 from .auto import Auto
 from .contract import Tensors
+from .self_check import compare, sound
 from .vmap import Vmap
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .rows import Rows
+from .grad_accumulator import Rows
 
 Numbers = tuple[int, ...]  # one for each spatial dimension
 Geometry = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .rows import Rows
+from .grad_accumulator import Rows
 
 
 class Linear(torch.autograd.Function):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..registry import register
 from .contract import GradientEngine, Gradients, Tensors
-from .randomness import KeyedDropout
+from .dropout import KeyedDropout
 
 
 @register("engine", "loop")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rows import Rows
+from .grad_accumulator import Rows
 
 _SMALL = 1 << 12  # elements of one worker, below which one call for all is faster on a CPU
 

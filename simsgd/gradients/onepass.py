@@ -17,12 +17,12 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError, require
-from .agreement import Batch, compare, judged, sound
 from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors, carried
-from .folded import Folded
-from .hands import Hands, helpful, is_watched, measured
-from .rows import Rows
-from .work import kind_of, multiplications
+from .folded_ops import Folded
+from .grad_accumulator import Rows
+from .model_cost import kind_of, multiplications
+from .self_check import Batch, compare, judged, sound
+from .worker_threads import Hands, helpful, is_watched, measured
 
 _TRIED = 2  # workers on which the first call is compared with a loop
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ..registry import register
 from ..settings import require
 from .contract import Criterion, GradientEngine, Gradients, Tensors
-from .hands import Hands
 from .loop import Loop
+from .worker_threads import Hands
 
 
 @register("engine", "threads")

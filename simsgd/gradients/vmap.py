@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 from ..registry import register
 from ..settings import SettingError
 from .contract import Criterion, GradientEngine, Gradients, Tensors
-from .randomness import KeyedDropout
+from .dropout import KeyedDropout
 
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
 

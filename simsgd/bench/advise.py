@@ -1,0 +1,187 @@
+"""Does compression pay on a network? Every compressor's step beside a dense all-reduce's.
+
+Bytes are those of `simsgd bytes`; the time to compress is measured here, on one worker's gradient.
+
+Letters: W workers, n elements of one segment.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import Config
+from ..methods.compressors import composed
+from ..registry import names
+from ..results.network import Network, way_of
+from ..results.step_times import Pricing, milliseconds
+from ..settings import SettingError
+from ..simulator.model_shapes import shapes_of
+from ..simulator.step_bytes import Sizes, sizes
+from ..text_table import columns
+from ..units import in_units
+from .compressor_time import seconds_to_compress
+
+USUAL = {  # settings for those that have no defaults, as their papers use them
+    "topk": ("topk:0.01", "topk:0.001"),
+    "sampled_topk": ("sampled_topk:0.001",),
+    "randomk": ("randomk:0.01", "randomk:0.01,shared=true"),
+    "block": ("block:0.01",),
+    "threshold": ("threshold:3",),
+    "qsgd": ("qsgd:15,bucket=512", "qsgd:255"),
+    "powersgd": ("powersgd:2", "powersgd:4"),
+}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one compressor's step would cost on one network."""
+
+    compressor: str
+    payload_bytes: int  # that one worker sends
+    ratio: float  # dense bytes over payload bytes
+    compression: float  # seconds of one worker
+    communication: float  # seconds that a step waits for
+    total: float  # seconds of a step, compute included
+    dense: float  # seconds of a step that sends its whole gradient by an all-reduce
+    varies: str  # what changes its bytes: gradient, step or nothing
+
+    @property
+    def speed_up(self) -> float:
+        """How many times as fast as dense all-reduce a step is."""
+        return self.dense / self.total if self.total else 1.0
+
+    def plain(self) -> dict[str, Any]:
+        """Return all of it as JSON takes it."""
+        return {**dataclasses.asdict(self), "speed_up": self.speed_up}
+
+
+def advice(
+    config: Config,
+    networks: Sequence[Network],
+    pricing: Pricing | None = None,
+    compressors: Sequence[str] = (),
+    measure: bool = True,
+    device: str = "cpu",
+    num_classes: int | None = None,
+    input_shape: str | None = None,
+) -> dict[str, list[Offer]]:
+    """Return an offer of each compressor on each network, by its name, the fastest first.
+
+    `compressors` are specs; none: every registered one that can be tried without being told more.
+    Compression is timed once on `device`; without `measure`, and where `pricing` says nothing, it
+    takes no time. Compute takes none unless `pricing` says how much. Raises `SettingError` for
+    settings that do not go together.
+    """
+    pricing = pricing or Pricing()
+    shapes = shapes_of(config.model or "lenet", config.model_config, num_classes, input_shape)
+    found: dict[str, list[Offer]] = {network.name: [] for network in networks}
+    for spec in dict.fromkeys(compressors or usual_specs()):
+        recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None)
+        counted = sizes(shapes, config.dtype, **vars(recipe))
+        seconds = (pricing.compress_ms or 0.0) / 1000
+        if measure and pricing.compress_ms is None:
+            seconds = seconds_to_compress(shapes, recipe, config.dtype, device)
+        for network in networks:
+            found[network.name].append(_offer(counted, seconds, network, pricing))
+    return {name: sorted(rows, key=lambda row: row.total) for name, rows in found.items()}
+
+
+def _offer(counted: Sizes, seconds: float, network: Network, pricing: Pricing) -> Offer:
+    compute = (pricing.compute_ms or 0.0) / 1000
+    compression = 0.0 if counted.compressor == "none" else seconds
+    waited = pricing.waited(_communication(counted, network, pricing), compute)
+    dense = pricing.dense(network, counted.workers, counted.dense_bytes, len(counted.segments))
+    return Offer(
+        compressor=counted.compressor,
+        payload_bytes=counted.payload_bytes,
+        ratio=counted.ratio,
+        compression=compression,
+        communication=waited,
+        total=compute + compression + waited,
+        dense=compute + pricing.waited(dense, compute),
+        varies=counted.varies,
+    )
+
+
+def usual_specs() -> list[str]:
+    """Return a spec or two for every registered compressor that can be tried without being told.
+
+    >>> "none" in usual_specs(), "grace" in usual_specs()
+    (True, False)
+    """
+    found: list[str] = []
+    for name in names("compressor"):
+        if name in USUAL:
+            found.extend(USUAL[name])
+        elif not _lacking(name):
+            found.append(name)
+    return found
+
+
+def told(rows: Sequence[Offer], network: Network, pricing: Pricing, what: str) -> str:
+    """Return the offers as a text for people, with the verdict last."""
+    if pricing.compute_ms is None:
+        assumed = "compute is not counted (compute_ms): speed-ups are the most there can be"
+    else:
+        assumed = f"compute {pricing.compute_ms:g} ms a worker"
+    extent = "all segments' messages fused" if pricing.fusion else "a message a segment"
+    head = f"{what} on {network.name}: {_link(network)}, {pricing.all_reduce} all-reduce, {extent}"
+    cells = [["compressor", "sends", "ratio", "compression", "communication", "a step", "speed-up"]]
+    for row in rows:
+        parts = (row.compression, row.communication, row.total)
+        times = [milliseconds(1000 * seconds) for seconds in parts]
+        sent = [in_units(row.payload_bytes), f"{row.ratio:.1f}"]
+        name = row.compressor + (" *" if row.varies else "")
+        cells.append([name, *sent, *times, f"{row.speed_up:.2f}"])
+    note = ["* of one normal draw: sizes vary"] if any(row.varies for row in rows) else []
+    return "\n".join([head, assumed, "", columns(cells), *note, "", verdict(rows)])
+
+
+def verdict(rows: Sequence[Offer]) -> str:
+    """Return who wins, in a sentence; a tenth of a step is no win."""
+    others = [row for row in rows if row.compressor != "none"]
+    if not others:
+        return "no compressor to compare with dense all-reduce"
+    best = min(others, key=lambda row: row.total)
+    if best.speed_up <= 1:
+        lost = (
+            f"the best compressor, {best.compressor}, takes {1 / best.speed_up:.2f} times as long"
+        )
+        return f"dense all-reduce wins: {lost}"
+    if best.speed_up < 1.1:
+        gain = f"{best.compressor} saves {100 * (1 - 1 / best.speed_up):.0f} % of a step"
+        return f"dense all-reduce will do: {gain}, and accuracy is not counted"
+    faster = sum(row.speed_up > 1 for row in others)
+    return (
+        f"{best.compressor} wins: {best.speed_up:.2f} times as fast as dense all-reduce "
+        f"({faster} of {len(others)} compressors are faster at all); accuracy is not counted"
+    )
+
+
+def _link(network: Network) -> str:
+    gigabits, microseconds = network.bandwidth / 1e9, network.latency * 1e6
+    return f"{gigabits:g} Gbit/s, {microseconds:g} us"
+
+
+def _lacking(name: str) -> bool:
+    """Return whether a compressor has a setting without a default."""
+    try:
+        composed(name)
+    except SettingError:
+        return True
+    return False
+
+
+def _communication(counted: Sizes, network: Network, pricing: Pricing) -> float:
+    """Return the seconds of a step's collectives, one after the other."""
+    seconds = 0.0
+    sent = [(segment.name, s) for segment in counted.segments for s in segment.sent]
+    for collective in dict.fromkeys(s.collective for _, s in sent):
+        own = [(name, s.payload_bytes) for name, s in sent if s.collective == collective]
+        rounds = max(Counter(name for name, _ in own).values())
+        way = way_of(collective, counted.workers, all_reduce=pricing.all_reduce)
+        hops = way.hops * (rounds if pricing.fusion else len(own))
+        seconds += network.seconds(hops, way.share * sum(size for _, size in own))
+    return seconds

@@ -1,0 +1,161 @@
+"""How fast gossip alone brings workers together, without any training.
+
+Letters: W workers, n elements each, x their numbers [W, n].
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..communication.ledger import Ledger
+from ..communication.segments import Segment
+from ..communication.topology import topology
+from ..communication.transport import Channel, InProcess
+from ..communication.wire import Wire
+from ..keyed_random import Draw
+from ..methods.algorithms import Gossip, Speech
+from ..methods.compressors import composed
+from ..registry import find
+from ..settings import require, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPSIZES = tuple(round(10 ** (-2 + place / 8), 4) for place in range(17))  # 0.01 to 1
+_TUNED = ("choco", "deepsqueeze")
+
+
+def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int = 0) -> list[float]:
+    """Let workers gossip from `x` [W, n], in place, and return the consensus distances.
+
+    The first is that of the start, then one a round; the distance is sqrt(mean_i ||x_i - mean||^2).
+    """
+    workers, n = x.shape
+    segment = Segment("x", ("x",), (torch.Size([n]),), dense=False)
+    method = composed(compressor).fitted(_matrix(n))
+    channel = Channel(InProcess(), Ledger(workers), Wire())
+    draw, state = Draw(seed, torch.arange(workers)), method.init(x)
+    own, distances = exchange.init(x, segment), [distance(x)]
+    for step in range(rounds):
+        speech = Speech(method, state, draw.at(step, "x"), segment, channel, step=step)
+        exchange.parameters(x, own, speech)
+        channel.ledger.transfers.clear()
+        distances.append(distance(x))
+    return distances
+
+
+def distance(x: Tensor) -> float:
+    """Return the consensus distance of `x` [W, n]."""
+    return math.sqrt(float((x - x.mean(0)).double().square().sum(1).mean()))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a sweep over consensus step sizes found."""
+
+    told: str  # what was swept
+    stepsizes: tuple[float, ...]
+    contraction: tuple[float, ...]  # factor by which the distance falls in a round; 1 or more: none
+    distances: tuple[tuple[float, ...], ...]  # by round, of each step size
+
+    @property
+    def best(self) -> float:
+        """The step size of the fastest contraction."""
+        return self.stepsizes[self.contraction.index(min(self.contraction))]
+
+    def summary(self) -> str:
+        """Return the table, and the best of it."""
+        lines = [self.told, "", "gamma   contraction per round"]
+        for gamma, factor in zip(self.stepsizes, self.contraction, strict=True):
+            told = f"{factor:.5f}" if factor < 1 else "does not contract"
+            lines.append(f"{gamma:<7g} {told}" + ("  <- best" if gamma == self.best else ""))
+        fastest = min(self.contraction)
+        if fastest >= 1:
+            lines += [
+                "",
+                "no step size contracts: send more, or use a smaller --consensus-stepsize",
+            ]
+        else:
+            halved = math.log(0.5) / math.log(fastest)
+            lines += ["", f"--consensus-stepsize {self.best:g} halves it in {halved:.1f} rounds"]
+        return "\n".join(lines)
+
+    def plot(self) -> "Figure":
+        """Return the figure: contraction by step size, and the distance by round of some."""
+        from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
+
+        figure: Any = NotebookFigure(8.4, 3.4)
+        left, right = figure.subplots(1, 2)
+        left.plot(self.stepsizes, self.contraction, color="#0072B2", marker="o", markersize=3)
+        left.axhline(1, color="#999999", linewidth=0.8, linestyle=":")
+        at = self.stepsizes.index(self.best)
+        left.plot(self.best, self.contraction[at], "o", color="#D55E00", markersize=8)
+        left.set(xscale="log", xlabel="consensus step size", ylabel="contraction per round")
+        low = min(self.contraction)
+        left.set_ylim(low - 0.15 * (1 - low) - 1e-4, 1 + 0.6 * (1 - low) + 1e-4)
+        near = sorted({max(0, at - 4), at, min(len(self.stepsizes) - 1, at + 2)})
+        for place, look in zip(near, ("--", "-", "-."), strict=False):
+            label = f"{self.stepsizes[place]:g}" + (" (best)" if place == at else "")
+            colour = "#D55E00" if place == at else "#555555"
+            right.plot(self.distances[place], look, color=colour, label=label)
+        right.set(yscale="log", xlabel="round", ylabel="consensus distance")
+        right.legend(title="step size", frameon=False)
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(color="#e4e4e4", linewidth=0.7)
+        return figure  # type: ignore[no-any-return]
+
+
+def tune(
+    workers: int = 16,
+    graph: str = "ring",
+    compressor: str = "topk:0.01",
+    algorithm: str = "choco",
+    elements: int = 1000,
+    rounds: int = 300,
+    stepsizes: Sequence[float] = STEPSIZES,
+    seed: int = 0,
+) -> Tuning:
+    """Return how fast gossip with each consensus step size contracts.
+
+    Workers begin at numbers drawn from the normal distribution, `elements` each. The contraction is
+    the mean factor of a round in the second half of `rounds`. Raises `SettingError` for whatever
+    does not exist or has no such step size.
+    """
+    if algorithm not in _TUNED:
+        raise unknown("algorithm", algorithm, _TUNED)
+    for name, value in (("elements", elements), ("rounds", rounds)):
+        require(value >= 2, name, value, "must be at least 2")
+    method: Any = find("algorithm", algorithm)
+    start = torch.randn(workers, elements, generator=torch.Generator().manual_seed(seed)).double()
+    gap = topology(graph, workers).at(0).spectral_gap
+    found = []
+    for gamma in stepsizes:
+        exchange = replace(method(topology=graph), consensus_stepsize=gamma)
+        found.append(tuple(gossip(exchange, compressor, start.clone(), rounds, seed)))
+    told = (
+        f"{algorithm} with {compressor} on {graph} of {workers} workers (spectral gap {gap:.4f}), "
+        f"{elements:,} elements, {rounds} rounds"
+    )
+    return Tuning(told, tuple(stepsizes), tuple(map(_contraction, found)), tuple(found))
+
+
+def _contraction(distances: Sequence[float]) -> float:
+    """Return the mean factor of a round in the second half, 0 if they came together before."""
+    if not math.isfinite(distances[-1]):
+        return math.inf
+    above = [d for d in distances if d > 1e-10 * distances[0]]  # below, rounding is all there is
+    half = len(above) // 2
+    if len(above) < 3:
+        return 0.0
+    return float((above[-1] / above[half]) ** (1 / (len(above) - 1 - half)))
+
+
+def _matrix(n: int) -> tuple[int, int]:
+    """Return the sides of the most nearly square matrix of n elements."""
+    rows = next(side for side in range(math.isqrt(n), 0, -1) if n % side == 0)
+    return rows, n // rows

@@ -1,0 +1,123 @@
+"""What there is to know before one chooses a compressor, found out from its class."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+
+from ..keyed_random import Draw
+from ..methods.compressors import Compressor, Conversation
+
+
+def details(method: type) -> str:
+    """Return lines that say what a compressor does, its settings, its nature and its paper.
+
+    >>> from simsgd.methods.compressors.sign import OneBit
+    >>> print(details(OneBit))  # doctest: +ELLIPSIS
+    Each worker sends whether each entry is negative, and the means of the two kinds.
+    settings: none
+    biased; not all-reducible
+    paper: "1-Bit Stochastic Gradient Descent and its ...", Interspeech 2014
+    """
+    told = " ".join((inspect.getdoc(method) or "").split())
+    lines = [(inspect.getdoc(method) or "").partition("\n")[0], f"settings: {_settings(method)}"]
+    nature = [_when(method, _biased, "biased", "unbiased")]
+    nature.append(_when(method, _summable, "all-reducible", "not all-reducible"))
+    papers = [f"paper: {paper}" for paper in _papers(told)]
+    return "\n".join([*lines, "; ".join(filter(None, nature)), *papers])
+
+
+class _Echo:
+    """An object of the kind that `grace` takes."""
+
+    def compress(self, tensor: Tensor, name: str) -> tuple[list[Tensor], None]:
+        return [tensor], None
+
+    def decompress(self, tensors: list[Tensor], context: None) -> Tensor:
+        return tensors[0]
+
+
+_EXAMPLES: dict[Any, Any] = {float: 0.5, int: 1, Any: _Echo}  # of settings without a default
+
+
+def _settings(method: Any) -> str:
+    shown = [
+        f.name if f.default is dataclasses.MISSING else f"{f.name}={_shown(f.default)}"
+        for f in dataclasses.fields(method)
+        if f.init
+    ]
+    return ", ".join(shown) or "none"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _when(method: Any, holds: Callable[[Compressor], bool], yes: str, no: str) -> str:
+    """Return `yes` or `no`, and the settings that turn it round; nothing if it cannot be tried."""
+    example = _example(method)
+    if example is None:
+        return ""
+    usual = holds(example)
+    other = [words for words, changed in _changed(example) if holds(changed) != usual]
+    first, second = (yes, no) if usual else (no, yes)
+    return first + (f" ({second} with {' or '.join(other)})" if other else "")
+
+
+def _example(method: Any) -> Compressor | None:
+    hints = get_type_hints(method)
+    needed = [f for f in dataclasses.fields(method) if f.init and _required(f)]
+    if any(hints[f.name] not in _EXAMPLES for f in needed):
+        return None
+    made: Compressor = method(**{f.name: _EXAMPLES[hints[f.name]] for f in needed})
+    return made
+
+
+def _required(f: "dataclasses.Field[Any]") -> bool:
+    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+
+
+def _changed(example: Any) -> Iterator[tuple[str, Compressor]]:
+    """Return the example with one setting turned round, and how that is written."""
+    hints = get_type_hints(type(example))
+    for f in dataclasses.fields(example):
+        value = getattr(example, f.name)
+        if f.init and isinstance(value, bool):
+            yield (
+                f"{f.name}={_shown(not value)}",
+                dataclasses.replace(example, **{f.name: not value}),
+            )
+        elif f.init and value is not None and type(None) in get_args(hints[f.name]):
+            yield f"{f.name}=none", dataclasses.replace(example, **{f.name: None})
+
+
+def _biased(compressor: Compressor) -> bool:
+    return compressor.biased
+
+
+def _summable(compressor: Compressor) -> bool:
+    """Return whether what is sent of a small matrix rides an all-reduce."""
+    if isinstance(compressor, Conversation):
+        return True
+    said = torch.ones(1, 4)
+    fitted = compressor.fitted((2, 2))
+    state = fitted.init(said) | {"gradient": said, "squares": said}
+    if fitted.ask(said) is not None:
+        state["shared"] = torch.ones(1, 1)
+    draw = Draw(0, torch.zeros(1, dtype=torch.int64)).at(0, "segment")
+    return fitted.compress(said, state, draw).summable
+
+
+def _papers(told: str) -> Iterator[str]:
+    """Return the papers that a docstring cites: title, venue, year, and a link if it has one."""
+    for title, after in re.findall(r'"([^"]+)"([^"]*)', told):
+        venue = re.match(r",\s*([^.]*?\d{4}(?: workshop)?)", after)
+        if venue is None:
+            continue
+        link = re.search(r"https?://[^\s;,]+", after)
+        address = f", {link[0].rstrip('.')}" if link else ""
+        yield f'"{title}", {venue[1]}{address}'

@@ -1,0 +1,176 @@
+"""The settings of `Config` as options of the command line."""
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import click
+
+from ..config import Config, default
+from ..config_values import OF_ONE_RUN
+from ..settings import SettingError
+from ..training.sweep.grid import values_of
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_WIDEST = 28  # characters of an option beside its help; a longer one stands above it
+_STAGES = (
+    "model and data", "text", "workers", "compression", "memory", "algorithm", "optimizer", "run",
+)  # fmt: skip
+
+
+class StagedOption(click.Option):
+    """An option that knows to which stage of a step it belongs."""
+
+    def __init__(self, *args: Any, stage: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stage = stage
+
+
+class StagedCommand(click.Command):
+    """A command whose help lists the options by stage."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their stages' headings."""
+        stages: dict[str, list[tuple[str, str]]] = {stage: [] for stage in (*_STAGES, "other")}
+        for parameter in self.get_params(ctx):
+            told = parameter.get_help_record(ctx)
+            if told is not None:
+                stages[getattr(parameter, "stage", "other")].append(told)
+        names = [name for options in stages.values() for name, _ in options]
+        width = min(_WIDEST, max(map(len, names)))
+        for stage, options in stages.items():
+            if not options:
+                continue
+            with formatter.section(stage.capitalize()):
+                aligned = [(name.ljust(width), told) for name, told in options]
+                formatter.write_dl(aligned, col_max=_WIDEST)
+
+
+def settings(command: _Command) -> _Command:
+    """Add an option for each setting of `Config`."""
+    return chosen(*(f.name for f in dataclasses.fields(Config)))(command)
+
+
+def chosen(*names: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds an option for each of these settings of `Config`."""
+
+    def add(command: _Command) -> _Command:
+        hints, fields = get_type_hints(Config), Config.__dataclass_fields__
+        for name in reversed(names):
+            command = _option(fields[name], hints[name])(command)
+        return command
+
+    return add
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that stood on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return {
+        name: value
+        for name, value in options.items()
+        if source(name) == click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def spelled(error: SettingError, commands: Iterable[click.Command]) -> str:
+    """Return a user's error with the names of settings as the commands' options have them."""
+    found = [p for command in _all(commands) for p in command.params if isinstance(p, click.Option)]
+    flags = {max(option.opts, key=len): str(option.name) for option in found}
+    options = {flag.lstrip("-").replace("-", "_"): flag for flag in flags} | {
+        name: flag for flag, name in flags.items()
+    }
+    compound = "|".join(name for name in options if "_" in name)
+    told = error.told(options.get(error.name, error.name))
+    told = re.sub(rf"\b({compound})\b", lambda word: options[word[0]], told)
+    names = "|".join(options)
+    told = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", told)
+    also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"
+    return re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", told)
+
+
+def words(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as they stand on the command line of `train`.
+
+    >>> words({"workers": 4, "compressor": "topk:0.01", "warmup": False, "lr": None})
+    ['--workers=4', '--compressor=topk:0.01', '--no-warmup']
+    """
+    spoken = []
+    for name, value in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            if value != (default(name) or False) or default(name) is None:
+                spoken.append(flag if value else f"--no-{flag[2:]}")
+        elif value is not None:
+            spoken.append(f"{flag}={value}")
+    return spoken
+
+
+def swept_settings(command: _Command) -> _Command:
+    """Add an option for each setting that a sweep takes, with several values."""
+    hints = get_type_hints(Config)
+    for f in reversed(dataclasses.fields(Config)):
+        if f.name not in (*OF_ONE_RUN, "quiet"):
+            command = _option(f, hints[f.name], several=True)(command)
+    return command
+
+
+def several(options: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of each setting, those of a repeated option one after the other."""
+    return {
+        name: [one for part in parts for one in (part if isinstance(part, list) else [part])]
+        for name, parts in options.items()
+    }
+
+
+def _all(commands: Iterable[click.Command]) -> Iterator[click.Command]:
+    """Yield commands, and those of groups among them."""
+    for command in commands:
+        yield command
+        if isinstance(command, click.Group):
+            yield from _all(command.commands.values())
+
+
+def _several(one: Any, empty: bool) -> Callable[[str], list[Any]]:
+    """Return what reads one value or more; "none" is one where the setting may be `empty`."""
+
+    def values(text: str) -> list[Any]:
+        return [
+            None if empty and part == "none" else one.convert(part, None, None)
+            for part in values_of(text)
+        ]
+
+    return values
+
+
+def _option(
+    f: "dataclasses.Field[Any]", hint: Any, several: bool = False
+) -> Callable[[_Command], _Command]:
+    kind = next(k for k in get_args(hint) or (hint,) if k is not types.NoneType)
+    flag = f"--{f.name.replace('_', '-')}"
+    about: dict[str, Any] = {
+        "help": f.metadata["help"],
+        "cls": StagedOption,
+        "stage": f.metadata["group"],
+    }
+    if several:
+        about["multiple"] = True
+    else:
+        shown = f.default not in (None, "", False)
+        about.update(default=f.default, show_default=shown)
+    if kind is bool:
+        name = flag if f.default is False and not several else f"{flag}/--no-{flag[2:]}"
+        return click.option(name, is_flag=True, **about)
+    choices = f.metadata["choices"]
+    special = {Path: click.Path(path_type=Path)}
+    value: Any = click.types.convert_type(
+        click.Choice(choices) if choices else special.get(kind, kind)
+    )
+    metavar = f.metadata["unit"] or None
+    if several:
+        metavar = metavar or "|".join(choices) or value.name.upper()
+        value = _several(value, empty=f.default is None and kind is not str)
+    return click.option(flag, type=value, metavar=metavar, **about)

@@ -1,0 +1,83 @@
+"""Commands that draw and tell what runs left."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .group import main
+from .network import priced, pricing_of
+
+
+@main.command("plot-results")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--kind",
+    default="curves",
+    show_default=True,
+    help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: what "
+    "a step takes on each --network; topology: who talks to whom, and each worker's error; "
+    "partition: samples by worker and class.",
+)
+@click.option(
+    "-x", default="epoch", show_default=True, help="epoch, step, bytes or simulated seconds."
+)
+@click.option(
+    "-y",
+    multiple=True,
+    default=["val_error1"],
+    show_default=True,
+    help="Column of epochs.csv (or val_perplexity, of text), or of steps.csv where x is step; one "
+    "panel for each.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default=Path("results.png"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Figure to write: .png, .svg or .pdf.",
+)
+@click.option(
+    "--smooth", default=1, show_default=True, metavar="N", help="A running mean of N points."
+)
+@click.option("--theme", default="screen", show_default=True, help="screen, or paper: one column.")
+@click.option("--each", is_flag=True, help="Draw runs that differ in their seed one by one.")
+@priced()
+def plot_results(
+    runs: tuple[Path, ...],
+    y: tuple[str, ...],
+    output: Path,
+    each: bool,
+    networks: tuple[str, ...],
+    kind: str,
+    x: str,
+    smooth: int,
+    theme: str,
+    **how: Any,
+) -> None:
+    """Draw several runs, or folders of runs, in one figure.
+
+    Runs that differ in nothing but their seed are drawn as one: their mean, from least to most.
+    """
+    from ..results.figures.plot import plot_results as draw
+
+    draw(
+        runs,
+        x,
+        y,
+        output,
+        kind=kind,
+        network=networks,
+        pricing=pricing_of(how),
+        smooth=smooth,
+        theme=theme,
+        average=not each,
+    )
+    click.echo(output)
+
+
+def plot_results_main() -> None:
+    """Run `plot-results` as a program of its own."""
+    main(["plot-results", *sys.argv[1:]], prog_name="simsgd")

@@ -1,0 +1,1 @@
+"""What workers put on the network, and its exact bytes."""

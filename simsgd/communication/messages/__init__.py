@@ -1,0 +1,29 @@
+"""What workers put on the network, one class a form."""
+
+from .cast import Cast
+from .contract import Header, Message, State
+from .dense import Dense
+from .foreign import Foreign
+from .levels import Levels
+from .lowrank import LowRank
+from .powers_of_two import Powers
+from .shared_sparse import SharedSparse
+from .signs import Signs
+from .sparse import Sparse
+from .ternary import Ternary
+
+__all__ = [
+    "Cast",
+    "Dense",
+    "Foreign",
+    "Header",
+    "Levels",
+    "LowRank",
+    "Message",
+    "Powers",
+    "SharedSparse",
+    "Signs",
+    "Sparse",
+    "State",
+    "Ternary",
+]

@@ -1,0 +1,86 @@
+"""Signed whole multiples of a step, one step size a bucket.
+
+Letters: L workers hosted here, n elements of one segment, s levels.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .. import elias_gamma as elias
+from ..wire import pack_bits, unpack_bits
+from .contract import Header, Message, term
+from .quantized import Quantised, bits_to_bytes, one_if_any
+
+
+@dataclass(frozen=True)
+class Levels(Quantised):
+    """Codes from -s to s; code c in a bucket of scale r stands for c / s * r.
+
+    `scales` has one column a bucket. A code takes a bit for the sign and the bits of a number up to
+    s, or the row is one Elias stream, see `elias.py`.
+    """
+
+    levels: int  # s
+    bucket: int | None = None  # values to a scale; None: the whole row
+    coding: str = "fixed"  # fixed or elias
+
+    def to_dense(self) -> Tensor:
+        """Return codes / s * scale, [L, n]."""
+        scale = self.scales.to(self.dtype)
+        n = self.codes.shape[1]
+        if self.bucket is not None:
+            scale = scale.repeat_interleave(self.bucket, dim=1)[:, :n]  # [L, n]
+        steps = torch.full((1, 1), self.levels, dtype=self.dtype, device=scale.device)
+        return self.codes.to(self.dtype).div_(steps) * scale
+
+    def spread(self, column: Tensor, width: int, counts: Tensor) -> Message:
+        """Return the codes at other columns; raise `SettingError` if buckets would move."""
+        if self.bucket is not None:
+            return Message.spread(self, column, width, counts)
+        return super().spread(column, width, counts)
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code of fixed length: 1 + ceil(log2(s + 1))."""
+        return 1 + self.levels.bit_length()
+
+    def _settings(self) -> Header:
+        return {"levels": self.levels, "bucket": self.bucket, "coding": self.coding}
+
+    def _num_scales(self, entries: Tensor) -> Tensor:
+        if self.bucket is None:
+            return one_if_any(entries)
+        return (entries + self.bucket - 1) // self.bucket
+
+    def _code_bytes(self, entries: Tensor) -> Tensor:
+        if self.coding == "elias":
+            return bits_to_bytes(elias.num_bits(self.codes))
+        return bits_to_bytes(entries * self.bits)
+
+    def _code_words(self, entries: int, row: int) -> str:
+        if self.coding == "elias":
+            bits = int(elias.num_bits(self.codes[row : row + 1]))
+            return f"1 stream of {entries:,} codes x {bits:,} bits"
+        return term(entries, "code", "codes", self.bits, "bit")
+
+    def _packed(self, codes: Tensor) -> Tensor:
+        if self.coding == "elias":
+            return elias.encode(codes)
+        signed = codes.long()
+        return pack_bits(signed.abs() + ((signed < 0).long() << self.bits - 1), self.bits)
+
+    def _unpacked(self, buffer: Tensor, k: int) -> Tensor:
+        if self.coding == "elias":
+            return elias.decode(buffer, k).to(code_dtype(self.levels))
+        coded = unpack_bits(buffer, self.bits, k)
+        top = 1 << self.bits - 1
+        return torch.where(coded >= top, top - coded, coded).to(code_dtype(self.levels))
+
+
+def code_dtype(levels: int) -> torch.dtype:
+    """Return the smallest dtype that holds -s to s."""
+    if levels <= 127:
+        return torch.int8
+    return torch.int16 if levels <= 32767 else torch.int32

@@ -1,0 +1,133 @@
+"""How a model's gradients are cut into segments, the pieces that a compressor sees.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..settings import SettingError
+
+Shapes = Mapping[str, torch.Size]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One piece of the gradient: a parameter tensor, or several laid end to end."""
+
+    name: str
+    parameters: tuple[str, ...]  # names of the parameters inside, in order
+    shapes: tuple[torch.Size, ...]  # their shapes
+    dense: bool  # exempt from compression: always sent whole
+
+    @property
+    def n(self) -> int:
+        """Number of elements."""
+        return sum(map(math.prod, self.shapes))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the parameter, (n,) if there are several."""
+        return tuple(self.shapes[0]) if len(self.shapes) == 1 else (self.n,)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The segments of a model, and the way from its parameters there and back."""
+
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, shapes: Shapes, granularity: str, compress_if: str, itemsize: int = 4) -> "Layout":
+        """Return the layout of parameters with the given shapes.
+
+        `granularity` is "layer", one segment for each tensor; "model", one for all that is
+        compressed; or "bucket:25MB", neighbours together up to that size at `itemsize` bytes an
+        element. `compress_if` is "dim>1", "all" or "numel>=N"; tensors that it does not cover go
+        dense, each by itself. Raises `SettingError` for any other text.
+        """
+        covered = _rule(compress_if)
+        chosen = [name for name, shape in shapes.items() if covered(shape)]
+        groups = _groups({name: shapes[name] for name in chosen}, granularity, itemsize)
+        segments = [_segment(name, group, shapes, dense=False) for name, group in groups.items()]
+        exempt = [_segment(n, [n], shapes, dense=True) for n in shapes if n not in chosen]
+        order = {name: place for place, name in enumerate(shapes)}
+        return cls(tuple(sorted([*segments, *exempt], key=lambda s: order[s.parameters[0]])))
+
+    @property
+    def n(self) -> int:
+        """Number of elements of all segments."""
+        return sum(segment.n for segment in self.segments)
+
+    def split(self, values: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return the segments [L, n] of per-worker values {name: [L, *shape]}."""
+        return [
+            _end_to_end([_flat(values[name]) for name in segment.parameters])
+            for segment in self.segments
+        ]
+
+    def join(self, pieces: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return {name: [..., *shape]} of one [..., n] for each segment."""
+        values: dict[str, Tensor] = {}
+        for segment, piece in zip(self.segments, pieces, strict=True):
+            sizes = [math.prod(shape) for shape in segment.shapes]
+            parts = piece.split(sizes, dim=-1)
+            for name, shape, part in zip(segment.parameters, segment.shapes, parts, strict=True):
+                values[name] = part.reshape((*part.shape[:-1], *shape))
+        return values
+
+
+def _rule(compress_if: str) -> Callable[[torch.Size], bool]:
+    if compress_if == "all":
+        return lambda shape: True
+    read = re.fullmatch(r"\s*(dim|numel)\s*(>=?)\s*(\d+)\s*", compress_if)
+    if read is None:
+        rule = "must be all, dim>N or numel>=N"
+        raise SettingError("compress_if", compress_if, rule, "for example dim>1 or numel>=1000")
+    measure = len if read[1] == "dim" else math.prod
+    least = int(read[3]) + (read[2] == ">")
+    return lambda shape: measure(shape) >= least
+
+
+def _groups(shapes: Shapes, granularity: str, itemsize: int) -> dict[str, list[str]]:
+    """Return the parameters of each segment, under its name."""
+    if granularity == "layer":
+        return {name: [name] for name in shapes}
+    if granularity == "model":
+        return {"model": list(shapes)} if shapes else {}
+    size, groups, filled = _bucket_bytes(granularity), list[list[str]](), math.inf
+    for name, shape in shapes.items():
+        taken = math.prod(shape) * itemsize
+        if filled + taken > size:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += taken
+    return {f"bucket {number}": group for number, group in enumerate(groups)}
+
+
+def _bucket_bytes(granularity: str) -> float:
+    read = re.fullmatch(r"bucket:(\d+(?:\.\d+)?)(?:([KMG])(i?))?B?", granularity, re.IGNORECASE)
+    if read is None or float(read[1]) == 0:
+        rule = "must be layer, model or bucket:SIZE"
+        raise SettingError("granularity", granularity, rule, "for example bucket:25MB")
+    power = "KMG".index(read[2].upper()) + 1 if read[2] else 0
+    unit: int = (1024 if read[3] else 1000) ** power
+    return float(read[1]) * unit
+
+
+def _segment(name: str, group: Sequence[str], shapes: Shapes, dense: bool) -> Segment:
+    return Segment(name, tuple(group), tuple(shapes[p] for p in group), dense)
+
+
+def _end_to_end(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _flat(value: Tensor) -> Tensor:
+    return value.reshape(len(value), -1)  # also of a scalar parameter, [L]

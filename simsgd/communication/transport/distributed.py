@@ -1,0 +1,240 @@
+"""Workers in several processes.
+
+Letters: W workers, L hosted here, R ranks (processes), L = W / R, n elements of one segment.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ...settings import SettingError, require
+from ..messages import Foreign, Message, SharedSparse
+from ..topology import Mixing
+from ..wire import pack_bits, unpack_bits
+from .contract import Transport, outcome, rides_all_reduce
+from .process_group import meeting_place, talking, told_by_first
+
+
+class Distributed(Transport):
+    """Rank r of R hosts the workers from r L to (r + 1) L; the group of processes stands already.
+
+    What leaves for a worker is the buffer that `pack` made. Dense values in the dtype that they are
+    computed in ride an all-reduce. All else is gathered as it is packed, unpacked by every rank,
+    and added up in the order of workers, as in one process: no all-reduce adds narrow values in a
+    wider dtype, as the simulation does. Buffers of a gather are padded to the longest.
+
+    With `partial_sums` each rank adds up its own workers first, and the ranks' sums of n values
+    ride an all-reduce: fast where a rank hosts many, but no worker's buffer is on the network, and
+    sums may differ from those of one process in the last bit.
+    """
+
+    def __init__(self, workers: int, partial_sums: bool = False) -> None:
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        rule = f"must be a multiple of the {self.ranks} ranks"
+        require(workers % self.ranks == 0, "workers", workers, rule)
+        self.workers = workers
+        self.partial_sums = partial_sums
+        self.sent = torch.zeros(workers // self.ranks, dtype=torch.int64)  # bytes handed over, [L]
+        self.padding = 0  # bytes beside them
+
+    def hosted(self, workers: int) -> slice:
+        """Return the L workers of this rank."""
+        assert workers == self.workers, "made for another number of workers"
+        own = workers // self.ranks
+        return slice(self.rank * own, (self.rank + 1) * own)
+
+    def mean(self, message: Message) -> Tensor:
+        """Return the mean over all workers, [n], the same on every rank."""
+        if isinstance(message, SharedSparse):
+            values = self.mean(message.inner)  # [k]
+            return values.new_zeros(message.n).index_copy_(0, message.index, values)
+        if self.partial_sums:
+            return self._reduced(message.sum().unsqueeze(0))
+        if rides_all_reduce(message):
+            buffers = [message.pack(row) for row in range(len(self.sent))]
+            packed = message.unpack(buffers, _on_cpu(message.header()))
+            return self._reduced(packed.to_dense().to(message.to_dense().device))
+        everyone = self._gathered(message)
+        assert everyone is not None
+        return everyone.sum().div_(self.workers).to(message.to_dense().device)
+
+    def vote(self, message: Message) -> Tensor:
+        """Return the sign of the sum of all workers' signs, [n], which rank 0 counts."""
+        values = message.to_dense()
+        if self.partial_sums:
+            return outcome(self._all_reduce(values.sign().sum(0), dist.ReduceOp.SUM))
+        n = values.shape[1]
+        everyone = self._gathered(message, to_all=False)
+        positive = torch.zeros(n, dtype=torch.int64)
+        if everyone is not None:
+            positive = outcome(everyone.to_dense().sign().sum(0)).gt(0).long()
+        bits = pack_bits(positive, 1).to(meeting_place())
+        with talking():
+            dist.broadcast(bits, src=0)
+        return unpack_bits(bits.cpu(), 1, n).to(values).mul_(2).sub_(1)
+
+    def largest(self, numbers: Tensor) -> Tensor:
+        """Return the largest over all workers, [1, 1]."""
+        self.sent += numbers.element_size()
+        return self._all_reduce(numbers.amax(0, keepdim=True), dist.ReduceOp.MAX)
+
+    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+        """Return the weighted sums of the hosted workers over their neighbours, [L, n].
+
+        Each worker's buffer goes to each neighbour in another process; within one it is a row.
+        """
+        values = message.to_dense()  # [L, n]
+        own = self.hosted(self.workers)
+        weights = mixing.weights
+        talk = weights != 0  # [W, W]: row i hears column j
+        self.sent += (talk.sum(0) - talk.diagonal().long())[own] * message.payload_bytes().cpu()
+        everyone = values.new_zeros(self.workers, values.shape[1])
+        everyone[own] = values
+        for other, rows in self._from_neighbours(message, talk).items():
+            everyone[other] = rows.to(values)
+        return mixing.times(everyone, own)
+
+    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+        """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
+        values, own = message.to_dense(), weights[self.hosted(self.workers)]
+        said = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
+        arrived = self._buffers(said, to_all=False)
+        total = values.new_zeros(values.shape[1])
+        if arrived is not None:
+            heard = [buffer for buffer, w in zip(arrived, weights.tolist(), strict=True) if w]
+            rows = message.unpack(heard, _on_cpu(message.header())).to_dense()
+            total = (weights[weights > 0].to(rows) @ rows).to(total)
+        total = total.to(meeting_place())
+        with talking():
+            dist.broadcast(total, src=0)
+        return total.to(values.device)
+
+    def everyone(self, message: Message) -> Tensor:
+        """Return what each worker's message stands for, [W, n], unpacked by every rank."""
+        everyone = self._gathered(message)
+        assert everyone is not None
+        return everyone.to_dense().to(message.to_dense().device)
+
+    def answered(self, message: Message) -> Message:
+        """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
+        packed = message.pack(0).to(meeting_place())
+        size = torch.tensor([len(packed)], device=meeting_place())
+        header = told_by_first(_on_cpu(message.header()))
+        with talking():
+            dist.broadcast(size, src=0)
+            if self.rank:
+                packed = packed.new_empty(int(size))
+            dist.broadcast(packed, src=0)
+        return message.unpack([packed.cpu()], header)
+
+    def rows(self, own: Tensor) -> Tensor:
+        """Return the rows of all workers, [W, ...], the same on every rank."""
+        size = own.numel() * own.element_size()
+        if not size:
+            return own.new_empty(self.workers, *own.shape[1:])
+        flat = own.detach().contiguous().flatten().view(torch.uint8).to(meeting_place())
+        parts = [torch.empty_like(flat) for _ in range(self.ranks)]
+        with talking():
+            dist.all_gather(parts, flat)
+        whole = torch.cat(parts).to(own.device).view(own.dtype)
+        return whole.view(self.workers, *own.shape[1:])
+
+    def _reduced(self, own: Tensor) -> Tensor:
+        """Return the sum over all ranks' rows `own` [..., n], over W.
+
+        In float16 it is divided before it is added: a sum of values that fit need not fit.
+        """
+        self.sent += own[0].numel() * own.element_size()
+        if own.dtype == torch.float16:
+            return self._all_reduce((own / self.workers).sum(0), dist.ReduceOp.SUM)
+        return self._all_reduce(own.sum(0), dist.ReduceOp.SUM).div_(self.workers)
+
+    def _all_reduce(self, own: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+        total = own.to(meeting_place(), copy=True).contiguous()
+        with talking():
+            dist.all_reduce(total, how)
+        return total.to(own.device)
+
+    def _gathered(self, message: Message, to_all: bool = True) -> Message | None:
+        """Return the messages of all workers, on the CPU; None where they do not come."""
+        if isinstance(message, Foreign):
+            told = "cannot speak between processes: what decodes it stays in the worker's own"
+            raise SettingError("compressor", None, told, "use a compressor of ours")
+        buffers = [message.pack(row) for row in range(len(self.sent))]
+        arrived = self._buffers(buffers, to_all)
+        if arrived is None:
+            return None
+        return message.unpack(arrived, _on_cpu(message.header()))
+
+    def _from_neighbours(self, message: Message, talk: Tensor) -> dict[int, Tensor]:
+        """Return {worker: [n]} of those in other processes whom the hosted workers hear.
+
+        Sizes go first, then the buffers, each straight to the process that wants it.
+        """
+        per = len(self.sent)
+        packed = [message.pack(row) for row in range(per)]
+        sizes = self.rows(torch.tensor([len(buffer) for buffer in packed])).tolist()  # [W]
+        hears = talk.unflatten(0, (self.ranks, per)).any(1)  # [ranks, W]
+        moves, arriving = [], dict[int, Tensor]()
+        for other in range(self.ranks):
+            if other == self.rank:
+                continue
+            for row, buffer in enumerate(packed):
+                worker = self.rank * per + row
+                if hears[other, worker] and sizes[worker]:
+                    moves.append(dist.P2POp(dist.isend, buffer.to(meeting_place()), other, tag=row))
+            for row in range(per):
+                worker = other * per + row
+                if hears[self.rank, worker]:
+                    arriving[worker] = torch.empty(
+                        sizes[worker], dtype=torch.uint8, device=meeting_place()
+                    )
+                    if sizes[worker]:
+                        moves.append(dist.P2POp(dist.irecv, arriving[worker], other, tag=row))
+        with talking():
+            for request in dist.batch_isend_irecv(moves) if moves else []:
+                request.wait()
+        header = _on_cpu(message.header())
+        return {
+            worker: message.unpack([buffer.cpu()], header).to_dense()[0]
+            for worker, buffer in arriving.items()
+        }
+
+    def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
+        """Return all workers' buffers, uint8, for the L hosted ones'."""
+        length = torch.tensor([len(buffer) for buffer in own])  # [L]
+        lengths = self.rows(length).tolist()  # [W]
+        longest = max(lengths)
+        padded = torch.zeros(len(own), longest, dtype=torch.uint8)
+        for row, buffer in zip(padded, own, strict=True):
+            row[: len(buffer)] = buffer
+        self.sent += length
+        self.padding += len(own) * longest - int(length.sum())
+        padded = padded.to(meeting_place())
+        parts = [torch.empty_like(padded) for _ in range(self.ranks)]
+        receives = to_all or self.rank == 0
+        if longest:
+            with talking():
+                if to_all:
+                    dist.all_gather(parts, padded)
+                else:
+                    dist.gather(padded, parts if receives else None, dst=0)
+        if not receives:
+            return None
+        rows = torch.cat(parts).cpu()  # [W, longest]
+        return [row[:size] for row, size in zip(rows, lengths, strict=True)]
+
+
+_EMPTY = torch.zeros(0, dtype=torch.uint8)
+
+
+def _on_cpu(header: Any) -> Any:
+    """Return a header with its tensors on the CPU, where buffers are unpacked."""
+    if isinstance(header, Tensor):
+        return header.cpu()
+    if isinstance(header, dict):
+        return {name: _on_cpu(value) for name, value in header.items()}
+    return tuple(map(_on_cpu, header)) if isinstance(header, tuple) else header

@@ -1,0 +1,98 @@
+"""Dropout whose masks are a function of (seed, step, worker), in every engine the same.
+
+Letters: b samples of one worker.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ..keyed_random import uniform
+
+_ALPHA = -1.7580993408473766  # the negative saturation of SELU, see F.alpha_dropout
+
+
+class KeyedDropout(TorchFunctionMode):
+    """Within it, the i-th dropout of a forward pass draws from the i-th stream of a worker's key.
+
+    Works inside `torch.func.vmap`, where the key is the mapped one.
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self.key = key
+        self.calls = 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Answer calls of the dropout functions and pass on all others."""
+        if func not in _KINDS:
+            return func(*args, **(kwargs or {}))
+        return self._dropout(func, *args, **(kwargs or {}))
+
+    def _dropout(
+        self,
+        func: Callable[..., Any],
+        input: Tensor,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Tensor:
+        if not training or p == 0:
+            return input
+        whole_features, alpha = _KINDS[func]
+        self.calls += 1
+        shape = input.shape[:2] if whole_features else input.shape  # one draw for each [b, C]
+        draws = self._draws(math.prod(shape))
+        kept = (draws >= p).reshape(*shape, *[1] * (input.dim() - len(shape)))
+        return _alpha_dropped(input, kept, p) if alpha else _dropped(input, kept, p)
+
+    def _draws(self, n: int) -> Tensor:
+        """Return the `n` numbers of the current dropout."""
+        return uniform(self.key + self.calls, n)
+
+
+class SampleDropout(KeyedDropout):
+    """Within it, a forward pass of one sample drops what `KeyedDropout` drops of it in its batch.
+
+    That holds where the first dimension of what is dropped counts samples.
+    """
+
+    def __init__(self, key: Tensor, sample: Tensor) -> None:
+        super().__init__(key)
+        self.sample = sample  # its place in the batch, int64
+
+    def _draws(self, n: int) -> Tensor:
+        return uniform(self.key + self.calls, n, skip=self.sample * n)
+
+
+def _dropped(input: Tensor, kept: Tensor, p: float) -> Tensor:
+    return input * kept / (1 - p) if p < 1 else input * 0
+
+
+def _alpha_dropped(input: Tensor, kept: Tensor, p: float) -> Tensor:
+    if p == 1:
+        return input * 0
+    scale = (1 - p) ** -0.5 * (1 + p * _ALPHA**2) ** -0.5
+    return torch.where(kept, input, _ALPHA).sub(p * _ALPHA).mul(scale)
+
+
+_KINDS: dict[Callable[..., Any], tuple[bool, bool]] = {  # (whole features, alpha)
+    F.dropout: (False, False),
+    torch.dropout: (False, False),
+    F.dropout1d: (True, False),
+    F.dropout2d: (True, False),
+    F.dropout3d: (True, False),
+    F.alpha_dropout: (False, True),
+    F.feature_alpha_dropout: (True, True),
+}

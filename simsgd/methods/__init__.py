@@ -1,0 +1,1 @@
+"""What the papers say, one class each: compressors, memories, algorithms."""

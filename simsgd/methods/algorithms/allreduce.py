@@ -1,0 +1,135 @@
+"""Every worker hears the mean of what all say, or what most of them vote for.
+
+Letters: L workers hosted here, n elements of one segment, m of one message.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...communication.messages import Dense, Message, SharedSparse, Sparse, State
+from ...communication.segments import Segment
+from ...keyed_random import Draw
+from ...registry import register
+from ...settings import AGGREGATES, SettingError, require
+from ..compressors import Compressor, Conversation, composed
+from ..compressors.contract import Answer, converse
+from .contract import GradientExchange, Speech
+
+
+@register("algorithm", "allreduce")
+@dataclass(frozen=True)
+class AllReduce(GradientExchange):
+    """Synchronous data-parallel SGD: parameters are shared, compressed gradients are aggregated.
+
+    With `aggregate=vote` all hear the sign of the sum of signs, +1 where the votes are equal. What
+    is exempt from compression is averaged all the same.
+
+    With `downlink` a server gathers what all say, and its answer v = mean + e is compressed too,
+    with a memory e = v - C(v) of its own: DoubleSqueeze.
+    Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication
+    Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291;
+    Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze: Parallel Stochastic Gradient Descent with
+    Double-pass Error-Compensated Compression", ICML 2019, https://arxiv.org/abs/1905.05957.
+    """
+
+    aggregate: str = "mean"  # mean, or vote: the sign of the sum of signs
+    downlink: str = ""  # the server's compressor; nothing: no server
+    parameters_per_worker = False
+
+    def __post_init__(self) -> None:
+        known = f"must be one of {', '.join(AGGREGATES)}"
+        require(self.aggregate in AGGREGATES, "aggregate", self.aggregate, known)
+        both = self.aggregate == "vote" and self.downlink != ""
+        require(not both, "downlink", self.downlink, "has no effect on a vote, which is one bit")
+        if self.downlink:
+            talks = isinstance(self._composed(), Conversation)
+            rule = "talks with all workers, which a server's answer does not"
+            require(not talks, "downlink", self.downlink, rule)
+
+    def _composed(self) -> Compressor:
+        try:
+            return composed(self.downlink)
+        except SettingError as wrong:
+            name = "downlink" if wrong.name == "compressor" else wrong.name
+            raise SettingError(name, wrong.value, wrong.rule, wrong.fix) from wrong
+
+    def check(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a vote of those who do not say a sign of every entry."""
+        if self.aggregate != "vote":
+            return
+        talks = isinstance(compressor, Conversation)
+        require(not talks, "aggregate", "vote", "has no meaning for a conversation", _FIX)
+        require(not _selects(compressor), "aggregate", "vote", _EVERY, _FIX)
+
+    def init(self, x: Tensor, segment: Segment) -> State:
+        """Return the server's residual and its compressor's state, [1, n]; none without one."""
+        if not self.downlink or segment.dense:
+            return {}
+        answer = self._answers(segment).init(x[:1])
+        return {"residual": torch.zeros_like(x[:1]), **{_DOWN + k: v for k, v in answer.items()}}
+
+    def _answers(self, segment: Segment) -> Compressor:
+        return composed(self.downlink).fitted(segment.shape)
+
+    def gradients(
+        self, said: Tensor, speech: Speech, own: State | None = None
+    ) -> tuple[Message, Tensor]:
+        """Return the messages and their mean or the vote, [n]."""
+        compressor, segment, channel = speech.compressor, speech.segment, speech.channel
+        votes = self.aggregate == "vote" and not segment.dense
+        if isinstance(compressor, Conversation):
+            require(not votes, "aggregate", "vote", "has no meaning for a conversation", _FIX)
+            sent, heard = _talked(compressor, said, speech)
+        else:
+            question = compressor.ask(said)
+            if question is not None:
+                speech.state["shared"] = channel.largest(question, segment)
+            message = compressor.compress(said, speech.state, speech.draw)
+            if votes:
+                whole = not isinstance(message, Sparse | SharedSparse)
+                require(whole, "aggregate", "vote", _EVERY, _FIX)
+                return channel.vote(message, segment)
+            mean = channel.mean_at_server if self.downlink else channel.mean
+            sent, heard = mean(message, segment)
+        return sent, self._answered(heard, speech, own) if self.downlink else heard
+
+    def _answered(self, heard: Tensor, speech: Speech, own: State | None) -> Tensor:
+        """Return what the server's answer to all, `heard` [n], becomes on its way."""
+        if not own:
+            return speech.channel.answer(Dense.of(heard.unsqueeze(0)), speech.segment)[1]
+        state = {k.removeprefix(_DOWN): v for k, v in own.items() if k.startswith(_DOWN)}
+        said = own["residual"].add_(heard)  # [1, n]
+        message = self._answers(speech.segment).compress(said, state, speech.server)
+        sent, answer = speech.channel.answer(message, speech.segment)
+        answer = answer.clone()  # it may be the residual itself
+        sent.subtract_from_(own["residual"])
+        own.update({_DOWN + k: v for k, v in state.items()})
+        return answer
+
+
+_DOWN = "downlink "  # before the names of the server's compressor's state
+_EVERY = "needs a vote on every entry"
+_FIX = "use a compressor that sends every entry, as sign does"
+
+
+def _selects(compressor: Compressor) -> bool:
+    """Return whether only some entries of a small matrix are sent."""
+    said = torch.ones(1, 4)
+    fitted = compressor.fitted((2, 2))
+    state = fitted.init(said) | {"gradient": said, "squares": said}
+    if fitted.ask(said) is not None:
+        state["shared"] = torch.ones(1, 1)
+    message = fitted.compress(said, state, Draw(0, torch.zeros(1, dtype=torch.int64)))
+    return isinstance(message, Sparse | SharedSparse)
+
+
+def _talked(compressor: Conversation, said: Tensor, speech: Speech) -> tuple[Message, Tensor]:
+    def carry(message: Message) -> Answer:
+        sent, mean = speech.channel.mean(message, speech.segment)
+        return sent, mean.unsqueeze(0)  # [1, m]
+
+    rounds = compressor.rounds(said, speech.state, speech.draw)
+    message, heard = converse(rounds, carry)
+    return message, heard.squeeze(0)

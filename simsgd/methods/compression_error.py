@@ -1,0 +1,114 @@
+"""What compression did to each segment in a step, kept on the device until somebody reads it.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..communication.messages import Message, State
+from ..communication.segments import Segment
+
+
+@dataclass(frozen=True)
+class SegmentMeasures:
+    """One segment's numbers, each [L]; norms are squared."""
+
+    segment: Segment
+    payload: Tensor  # bytes, int64
+    entries: Tensor  # numbers sent, int64
+    said: Tensor  # of what a worker wanted to say
+    error: Tensor  # of what it wanted to say less what was sent
+    memory: Tensor  # of what stays behind
+
+    @classmethod
+    def silent(cls, segment: Segment, workers: int, device: torch.device) -> "SegmentMeasures":
+        """Return the measures of a segment of which L `workers` said nothing."""
+        nothing = torch.zeros(workers, dtype=torch.int64, device=device)
+        return cls(segment, nothing, nothing, *[nothing.double()] * 3)
+
+    @property
+    def relative_error(self) -> float:
+        """Norm of the error over the norm of what was said, over all workers."""
+        return float((self.error.sum() / self.said.sum().clamp(min=1e-300)).sqrt())
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """Return the squared norm of each row of `x` [L, n], [L] float64."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
+    return norms.double().square()
+
+
+def measured(
+    segment: Segment, said: Tensor, norms: Tensor, message: Message, remembered: State
+) -> SegmentMeasures:
+    """Return the measures of a segment after its exchange.
+
+    `norms` are `squared_norms` of what was said, taken before the memory kept what stays behind;
+    `said` [L, n] may have become that since. A message that overflows has an infinite error.
+    """
+    residual = remembered.get("residual")
+    if residual is not None:
+        error = memory = squared_norms(residual)
+    else:
+        memory = torch.zeros_like(norms)
+        error = memory if segment.dense else squared_norms(_rest(said, message))
+    lost = overflown(message, len(norms))
+    if lost is not None:
+        error = torch.where(lost, torch.inf, error)
+    return SegmentMeasures(
+        segment, message.payload_bytes(), message.entries(), norms, error, memory
+    )
+
+
+def overflown(message: Message, workers: int) -> Tensor | None:
+    """Return which of L `workers`' messages hold what float16 cannot, [L]; None: not in float16."""
+    if isinstance(inner := getattr(message, "inner", None), Message):
+        return overflown(inner, workers)
+    if getattr(message, "wire_dtype", None) != torch.float16:
+        return None
+    numbers = [x for x in vars(message).values() if isinstance(x, Tensor) and x.is_floating_point()]
+    rows = [~x.reshape(len(x), -1).isfinite().all(1) for x in numbers]
+    return torch.stack([r if len(r) == workers else r.any().expand(workers) for r in rows]).any(0)
+
+
+def of_all_workers(
+    measures: Sequence[SegmentMeasures], rows: Callable[[Tensor], Tensor]
+) -> list[SegmentMeasures]:
+    """Return the measures with the numbers of all W workers; `rows` returns [W, ...] for [L, ...].
+
+    Counts of up to 2**53 stay exact on the way.
+    """
+    names = ("payload", "entries", "said", "error", "memory")
+    own = torch.stack([getattr(m, name).double() for m in measures for name in names], dim=1)
+    numbers = rows(own).unflatten(1, (len(measures), len(names))).unbind(1)  # [W, 5] each
+    return [
+        SegmentMeasures(m.segment, payload.long(), entries.long(), *norms)
+        for m, (payload, entries, *norms) in zip(
+            measures, (each.unbind(1) for each in numbers), strict=True
+        )
+    ]
+
+
+def relative_error(measures: Sequence[SegmentMeasures]) -> float:
+    """Return the norm of all errors over the norm of all that was said where it is compressed."""
+    compressed = [m for m in measures if not m.segment.dense]
+    if not compressed:
+        return 0.0
+    said = torch.stack([m.said for m in compressed]).sum()
+    error = torch.stack([m.error for m in compressed]).sum()
+    return float((error / said.clamp(min=1e-300)).sqrt())
+
+
+def memory_norm(measures: Sequence[SegmentMeasures]) -> float:
+    """Return the norm of what stays behind, root mean square over workers."""
+    return float(torch.stack([m.memory for m in measures]).sum(0).mean().sqrt())
+
+
+def _rest(said: Tensor, message: Message) -> Tensor:
+    rest = said.clone()
+    message.subtract_from_(rest)
+    return rest

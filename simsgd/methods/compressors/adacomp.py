@@ -1,0 +1,79 @@
+"""Send what stands out in its neighbourhood.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...communication.messages import Sparse, State
+from ...communication.messages.signs import Signs
+from ...keyed_random import Draw
+from ...registry import register
+from ...settings import require
+from .contract import Compressor
+from .row_reductions import as_float32, row_mean
+
+_CONVOLUTION, _OTHER = 50, 500  # entries of a bin, where the setting is "auto"
+_VARIANTS = ("paper", "values")
+
+
+@register("compressor", "adacomp")
+@dataclass(frozen=True)
+class AdaComp(Compressor):
+    """Each worker sends the entries that one more gradient would make the largest of their bin.
+
+    G = residual + g is what a worker wants to say and g its gradient at this step. Of each bin of
+    consecutive entries those go for which |G + c g| >= max |G| over the bin; a bin of zeros sends
+    nothing, nor does an entry of zero. How many go follows the gradient. The value of each is
+    sign(G) times the mean, over all bins, of max |G|: one bit an entry, and one float a worker.
+    Biased: use it with memory residual.
+    Chen et al., "AdaComp: Adaptive Residual Gradient Compression for Data-Parallel Distributed
+    Training", AAAI 2018, https://arxiv.org/abs/1712.02679.
+
+    Differs from the paper: places are coded as for every sparse message, not by 6 or 14 bits within
+    the bin and two bits of value. `variant=values` sends the values of G themselves; a well-known
+    implementation sends those of G + c g, which leaves -c g behind, and has one bin for all.
+    """
+
+    bin: int | str = "auto"  # consecutive entries; auto: 50 of a convolution's, 500 of others'
+    c: float = 1.0  # how many gradients ahead is looked, 0 or more
+    variant: str = "paper"  # paper: sign times one scale; values: the values of G
+    biased = True
+    needs_gradient = True
+
+    def __post_init__(self) -> None:
+        fits = self.bin == "auto" or (isinstance(self.bin, int) and self.bin >= 1)
+        require(fits, "bin", self.bin, "must be auto or at least 1")
+        require(0 <= self.c < float("inf"), "c", self.c, "must be a number of at least 0")
+        told = f"must be one of {', '.join(_VARIANTS)}"
+        require(self.variant in _VARIANTS, "variant", self.variant, told)
+
+    def fitted(self, shape: Sequence[int]) -> "AdaComp":
+        """Return the method with the bins of a parameter of this shape."""
+        if self.bin != "auto":
+            return self
+        return replace(self, bin=_CONVOLUTION if len(shape) == 4 else _OTHER)
+
+    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+        """Return the entries of `said` [L, n] that stand out; state has the gradient, [L, n]."""
+        n = said.shape[1]
+        size = _OTHER if isinstance(self.bin, str) else self.bin
+        bins = F.pad(said.abs(), (0, -n % size)).unflatten(1, (-1, size))  # [L, bins, size]
+        most = bins.amax(2)  # [L, bins], max |G|
+        ahead = torch.add(said, state["gradient"], alpha=self.c)  # [L, n], H = G + c g
+        bar = most.repeat_interleave(size, 1)[:, :n]
+        found = Sparse.where((ahead.abs() >= bar) & (said != 0), said)
+        return found if self.variant == "values" else self._quantised(found, most)
+
+    def _quantised(self, found: Sparse, most: Tensor) -> Sparse:
+        """Return what was found as sign(G) times the mean of `most` [L, bins], max |G| by bin."""
+        values = found.values
+        num_bins = torch.full_like(most[:, :1], most.shape[1])
+        scale = as_float32(row_mean(most, num_bins))  # [L, 1]
+        signs = Signs(values < 0, scale, values.dtype, found.counts, num_scales=1)
+        return replace(found, inner=signs)

@@ -1,0 +1,75 @@
+"""Send each entry in fewer bits, rounded to the nearest.
+
+Letters: L workers hosted here, n elements of one segment, k of them given.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ...communication.messages import Cast, Levels, State
+from ...keyed_random import Draw
+from ...registry import register
+from .contract import Quantiser
+from .row_reductions import as_float32, row_peak
+
+_LARGEST = 127  # code of int8
+
+
+class _Rounded(Quantiser):
+    """A cast to a floating-point dtype and back."""
+
+    dtype: ClassVar[torch.dtype]
+    biased = True
+
+    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Cast:
+        """Return `values` [L, k] as they come out of a trip in the dtype."""
+        most = min(torch.finfo(self.dtype).max, torch.finfo(values.dtype).max)
+        rounded = values.clamp(-most, most).to(self.dtype).to(values.dtype)
+        return Cast(rounded, self.dtype, counts)
+
+
+@register("compressor", "fp16")
+@dataclass(frozen=True)
+class FP16(_Rounded):
+    """Each worker sends its entries in IEEE half precision, 2 bytes each.
+
+    11 significant bits, from 6e-8 to 65504, where larger ones stop. Rounded to the nearest: use a
+    memory to keep what is lost. It may ride an all-reduce, with sums in the gradient's dtype.
+    """
+
+    dtype = torch.float16
+
+
+@register("compressor", "bf16")
+@dataclass(frozen=True)
+class BF16(_Rounded):
+    """Each worker sends its entries in bfloat16, 2 bytes each.
+
+    8 significant bits in the range of float32. Rounded to the nearest: use a memory to keep what is
+    lost. It may ride an all-reduce, with sums in the gradient's dtype.
+    """
+
+    dtype = torch.bfloat16
+
+
+@register("compressor", "int8")
+@dataclass(frozen=True)
+class Int8(Quantiser):
+    """Each worker sends its entries as whole multiples of 1/127 of the largest magnitude.
+
+    C(x) = s / 127 round(127 x / s), s = max |x|. Rounded to the nearest, so small ones become 0:
+    biased, use it with a memory. 1 byte an entry and a float32 for s.
+    """
+
+    biased = True
+
+    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Levels:
+        """Return the multiple for each of `values` [L, k], and the largest magnitude."""
+        scale = as_float32(row_peak(values))  # [L, 1]
+        whole = scale.to(values.dtype)
+        multiple = (values / torch.where(whole > 0, whole, 1.0)).mul_(_LARGEST).round_()
+        codes = multiple.clamp_(-_LARGEST, _LARGEST).to(torch.int8)
+        return Levels(codes, scale, values.dtype, counts, levels=_LARGEST)

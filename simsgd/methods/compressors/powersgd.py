@@ -1,0 +1,223 @@
+"""Send a thin factorisation of each gradient matrix.
+
+Letters: L workers hosted here, n = rows * cols elements of one segment, r rank, M the matrix that a
+worker wants to say, P [rows, r] and Q [cols, r] its factors.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ...communication.messages import Dense, LowRank, State
+from ...keyed_random import Draw, uniform
+from ...registry import register
+from ...settings import SettingError, require
+from .contract import Conversation, Rounds
+
+VARIANTS = ("paper", "package")
+
+
+@register("compressor", "powersgd")
+@dataclass(frozen=True)
+class PowerSGD(Conversation):
+    """All workers find one low-rank approximation of their mean gradient by power iteration.
+
+    Algorithm 1, with M the gradient and the error [rows, cols], rows the first dimension:
+        P = mean over workers of M Q
+        P = orthonormal(P)
+        Q = mean over workers of M^T P
+        all hear P Q^T, and each keeps the error M - P Q^T
+    Q goes on to the next step (warm start). Two all-reduces a step carry (rows + cols) r values.
+    Biased: use it with memory residual, which keeps the error against the aggregated P Q^T.
+    Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, https://arxiv.org/abs/1905.13727.
+
+    `variant=package` does half an iteration a step, as the authors' later package does: even ones
+    P = orthonormal(P), Q = M^T P, odd ones Q = orthonormal(Q), P = M Q; one all-reduce carries Q,
+    or P; each worker's error is against its own P Q^T, before the mean. A segment is compressed if
+    that shrinks it by more than `min_compression_rate`, where the dimensions of the raw tensor are
+    added up.
+
+    Differs from the paper: a column of P that depends on those before it becomes zero, not
+    amplified rounding noise, and a column of Q that is zero is drawn anew, so that a gradient that
+    was zero once is heard again. Nothing is added to norms. Q is kept up to the scale of its
+    columns, which the next P does not depend on, so that huge and tiny gradients stay finite.
+    """
+
+    rank: int  # r, at most rows and cols, at least 1
+    variant: str = "paper"  # paper: P and Q each step; package: in turn
+    min_compression_rate: float | None = None  # send whole what shrinks less; paper 0, package 2
+    start_compressing_after_num_steps: int | None = None  # send all whole; paper 0, package 100
+    num_iters_per_step: int = 1  # half-iterations a step, of variant=package
+    shape: tuple[int, ...] = field(default=(), init=False, repr=False)  # of the parameter
+    biased = True
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.rank, int) and self.rank >= 1
+        require(whole, "rank", self.rank, "must be a whole number of at least 1")
+        known = f"must be one of {', '.join(VARIANTS)}"
+        require(self.variant in VARIANTS, "variant", self.variant, known)
+        for name in ("min_compression_rate", "start_compressing_after_num_steps"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, name, value, "must be at least 0")
+        iters = self.num_iters_per_step
+        require(iters >= 1, "num_iters_per_step", iters, "must be at least 1")
+        fits = iters == 1 or self.variant == "package"
+        require(fits, "num_iters_per_step", iters, "is 1 in the paper", "add variant=package")
+
+    def fitted(self, shape: Sequence[int]) -> Self:
+        """Return the method for a parameter of this shape.
+
+        Raises `SettingError` if it is no matrix.
+        """
+        fitted = copy.copy(self)
+        object.__setattr__(fitted, "shape", tuple(shape))
+        fitted._check_matrix()
+        return fitted
+
+    def init(self, like: Tensor) -> State:
+        """Return factors of zeros, to be drawn at the first step, and the number of steps done.
+
+        The latter stays on the CPU, where reading it waits for no device.
+        """
+        steps = torch.zeros(len(like), dtype=torch.int64)
+        if self.sends_whole:
+            return {"steps": steps}
+        state = {"steps": steps, "q": like.new_zeros(len(like), self._matrix[1], self.width)}
+        if self.variant == "package":
+            state["p"] = like.new_zeros(len(like), self._matrix[0], self.width)
+        return state
+
+    def rounds(self, said: Tensor, state: State, draw: Draw) -> Rounds:
+        """Speak for each worker's `said` [L, n]."""
+        start = self.start_compressing_after_num_steps
+        if start is None:
+            start = 100 if self.variant == "package" else 0
+        counts = start > 0 or self.variant == "package"
+        done = int(state["steps"][0]) if counts else 0
+        state["steps"].add_(1)
+        if self.sends_whole or done < start:
+            sent, mean = yield Dense.of(said)
+            return sent, mean
+        matrix = said.unflatten(1, self._matrix)  # [L, rows, cols]
+        if self.variant == "paper":
+            return (yield from self._whole_iteration(matrix, state, draw))
+        return (yield from self._half_iterations(matrix, state, draw, done - start))
+
+    @property
+    def width(self) -> int:
+        """The rank in force: r, or the smaller side of the matrix."""
+        return min(self.rank, *self._matrix)
+
+    @property
+    def sends_whole(self) -> bool:
+        """Whether the matrix is too small to compress."""
+        rate = self.min_compression_rate
+        if self.variant == "paper":
+            rate = 0 if rate is None else rate
+            return math.prod(self.shape) <= rate * self.width * sum(self._matrix)
+        rate = 2 if rate is None else rate
+        width = min(self.rank, *self.shape)
+        return math.prod(self.shape) <= rate * 0.5 * self.num_iters_per_step * width * sum(
+            self.shape
+        )
+
+    @property
+    def _matrix(self) -> tuple[int, int]:
+        self._check_matrix()
+        return self.shape[0], math.prod(self.shape[1:])
+
+    def _check_matrix(self) -> None:
+        if len(self.shape) < 2:
+            told = "powersgd needs granularity layer, and parameters of two dimensions or more"
+            raise SettingError("compressor", None, told, "the others go dense by default")
+
+    def _whole_iteration(self, matrix: Tensor, state: State, draw: Draw) -> Rounds:
+        rows, cols = self._matrix
+        q = _alive(state["q"], draw.at("q"))  # [L, cols, r]
+        _, mean = yield Dense.of(_product(matrix, q).flatten(1))
+        p = orthonormal(mean.unflatten(1, (rows, self.width)))  # [1, rows, r]
+        _, mean = yield Dense.of(_product(matrix.mT, p).flatten(1))
+        q = mean.unflatten(1, (cols, self.width))  # [1, cols, r]
+        state["q"].copy_(_unit(q))
+        message = LowRank.of(p, q, len(matrix))
+        return message, message.to_dense()[: len(q)]
+
+    def _half_iterations(self, matrix: Tensor, state: State, draw: Draw, done: int) -> Rounds:
+        """Take away from M what each half-iteration found, for the next one to work on."""
+        iters, rest = self.num_iters_per_step, matrix
+        own: dict[str, list[Tensor]] = {"p": [], "q": []}
+        heard = []
+        for turn in range(done * iters, done * iters + iters):
+            known, sought = ("p", "q") if turn % 2 == 0 else ("q", "p")
+            given = orthonormal(_alive(state[known], draw.at(known, turn)))  # [L, rows or cols, r]
+            found = _product(rest.mT if sought == "q" else rest, given)
+            sent, mean = yield Dense.of(found.flatten(1))
+            local, shared = (x.unflatten(1, found.shape[1:]) for x in (sent.to_dense(), mean))
+            state[known].copy_(given)
+            state[sought].copy_(_unit(shared))
+            own[known].append(given)
+            own[sought].append(local)
+            rest = rest - _matrix_of(known, given, local)
+            heard.append(_matrix_of(known, given[: len(shared)], shared))
+        message = LowRank.of(torch.cat(own["p"], 2), torch.cat(own["q"], 2), len(matrix))
+        return message, torch.stack(heard).sum(0).flatten(1)
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """Return the columns of each matrix [L, rows, r] made orthonormal one after the other.
+
+    Gram-Schmidt, each column twice, so that rounding leaves nothing of the others in it. A column
+    that is a combination of those before it becomes zero. Matrices do not look at each other.
+    """
+    columns = _unit(matrix).mT.contiguous()  # [L, r, rows]
+    basis = torch.zeros_like(columns)
+    least = 10 * torch.finfo(matrix.dtype).eps
+    for j in range(columns.shape[1]):
+        column, found = columns[:, j], basis[:, :j]  # [L, rows], [L, j, rows]
+        size = _norm(column)
+        for _ in range(2):
+            shares = (found * column.unsqueeze(1)).sum(2, keepdim=True)  # [L, j, 1]
+            column = column - (shares * found).sum(1)
+        left = _norm(column)
+        basis[:, j] = torch.where(left > least * size, column / left, 0.0)
+    return basis.mT
+
+
+def _unit(matrix: Tensor) -> Tensor:
+    """Return each matrix with the largest entry of each column at 1; zero stays zero."""
+    peak = matrix.abs().amax(1, keepdim=True)  # [L, 1, r]
+    return matrix / peak.clamp(min=torch.finfo(matrix.dtype).tiny)
+
+
+def _norm(column: Tensor) -> Tensor:
+    return column.square().sum(1, keepdim=True).sqrt()
+
+
+def _alive(factor: Tensor, draw: Draw) -> Tensor:
+    """Return the factor with columns of zeros drawn anew, standard normal, alike for all."""
+    dead = (factor == 0).all(1, keepdim=True)  # [L, 1, r]
+    shape = factor.shape[1:]
+    pairs = uniform(draw.shared().keys()[:1], 2 * shape.numel(), factor.dtype)
+    radius, turn = pairs.unflatten(1, (2, *shape)).unbind(1)  # Box, Muller 1958
+    normal = (-2 * (1 - radius).log()).sqrt() * (2 * math.pi * turn).cos()
+    return torch.where(dead, normal, factor)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left @ right; of one worker what it is among many.
+
+    One matrix times one vector runs another kernel, which adds in another order; two do not.
+    """
+    if len(left) == 1 and right.shape[2] == 1:
+        return (left.expand(2, -1, -1) @ right.expand(2, -1, -1))[:1]
+    return left @ right
+
+
+def _matrix_of(known: str, given: Tensor, found: Tensor) -> Tensor:
+    """Return P Q^T, P being the known factor or the one found."""
+    return given @ found.mT if known == "p" else found @ given.mT

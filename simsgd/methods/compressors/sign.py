@@ -1,0 +1,72 @@
+"""Send one bit of each entry.
+
+Letters: L workers hosted here, n elements of one segment, k of them given.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...communication.messages import Signs, State
+from ...keyed_random import Draw
+from ...registry import register
+from ...settings import require
+from .contract import Quantiser
+from .row_reductions import as_float32, entries_of, row_mean, row_sum
+
+
+@register("compressor", "sign")
+@dataclass(frozen=True)
+class Sign(Quantiser):
+    """Each worker sends the signs of its entries and, by default, their mean magnitude.
+
+    C(x) = ||x||_1 / n * sign(x), or sign(x) with `scale=none`; sign(0) = +1, as a bit has no third
+    value. Biased: use it with a memory. With the scale it contracts: ||C(x) - x||^2 =
+    (1 - d) ||x||^2, d = ||x||_1^2 / (n ||x||_2^2). 1 bit an entry, and a float32 for the scale.
+    Karimireddy et al., "Error Feedback Fixes SignSGD", ICML 2019, https://arxiv.org/abs/1901.09847
+    (scale=mean); Bernstein et al., "signSGD", ICML 2018, https://arxiv.org/abs/1802.04434
+    (scale=none).
+    """
+
+    scale: str | None = "mean"  # mean: times the mean magnitude; none: plain signs
+    biased = True
+
+    def __post_init__(self) -> None:
+        require(self.scale in ("mean", None), "scale", self.scale, "must be mean or none")
+
+    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Signs:
+        """Return the signs of `values` [L, k], and their mean magnitude."""
+        if self.scale is None:
+            scales = torch.empty(len(values), 0, device=values.device)
+        else:
+            scales = as_float32(row_mean(values.abs(), entries_of(values, counts)))  # [L, 1]
+        return Signs(values < 0, scales, values.dtype, counts, num_scales=scales.shape[1])
+
+
+@register("compressor", "onebit")
+@dataclass(frozen=True)
+class OneBit(Quantiser):
+    """Each worker sends whether each entry is negative, and the means of the two kinds.
+
+    A negative entry arrives as the mean of the negative ones, any other as the mean of the rest; of
+    all values for two kinds these are the nearest. Biased: use it with a memory. 1 bit an entry and
+    two float32.
+    Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
+    Distributed Training of Speech DNNs", Interspeech 2014.
+
+    Differs from the paper: the means are those of the segment or of what was selected, not of each
+    column of a weight matrix.
+    """
+
+    biased = True
+
+    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Signs:
+        """Return the signs of `values` [L, k], and the mean of each."""
+        negative = values < 0  # [L, k]
+        below = row_sum(negative.to(values.dtype))  # [L, 1]
+        rest = entries_of(values, counts) - below
+        least = as_float32(row_mean(values.clamp(max=0).neg_(), below))
+        other = as_float32(row_mean(values.clamp(min=0), rest))
+        scales = torch.cat([-least, other], dim=1)  # [L, 2]
+        return Signs(negative, scales, values.dtype, counts, num_scales=2)

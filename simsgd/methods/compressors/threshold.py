@@ -1,0 +1,56 @@
+"""Send the entries that are large enough, as many as there are.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...communication.messages import Sparse, State
+from ...keyed_random import Draw
+from ...registry import register
+from ...settings import require
+from .contract import Compressor
+
+
+@register("compressor", "threshold")
+@dataclass(frozen=True)
+class Threshold(Compressor):
+    """Each worker sends its entries of magnitude v or more; it may be none, or all.
+
+    Biased: use it with a memory.
+    Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech
+    2015; in the form of Dutta et al., "On the Discrepancy between the Theoretical Analysis and
+    Practical Implementations of Compressed Communication", AAAI 2020,
+    https://arxiv.org/abs/1911.08250.
+    """
+
+    v: float  # least magnitude sent, 0 or more
+    biased = True
+
+    def __post_init__(self) -> None:
+        require(0 <= self.v < math.inf, "v", self.v, "must be a number of at least 0")
+
+    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+        """Return the entries of `said` [L, n] that are large enough."""
+        return Sparse.where(said.abs() >= self.v, said)
+
+
+@register("compressor", "adaptive_threshold")
+@dataclass(frozen=True)
+class AdaptiveThreshold(Compressor):
+    """Each worker sends its entries of at least half the largest magnitude: 2 |x| >= max |x|.
+
+    Of a segment of zeros nothing is sent. Biased: use it with a memory.
+    Dutta et al., "On the Discrepancy between the Theoretical Analysis and Practical
+    Implementations of Compressed Communication", AAAI 2020, https://arxiv.org/abs/1911.08250.
+    """
+
+    biased = True
+
+    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+        """Return the entries of `said` [L, n] that are large enough."""
+        size = said.abs()
+        return Sparse.where((2 * size >= size.amax(1, keepdim=True)) & (size > 0), said)

@@ -1,0 +1,1 @@
+"""Run folders, read: tables, seconds on a network, figures, pages; none of it needs torch."""

@@ -1,0 +1,117 @@
+"""The kind `curves`: columns against epoch, step, bytes or simulated seconds, a panel each.
+
+Runs that differ in their seed alone are one line, their mean, in a band from least to most. The
+best error or loss is a dot. An axis of bytes is logarithmic along x, and so is a y axis whose
+values are positive and span more than a factor of twenty.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ..tables import STEP_COLUMNS
+from .legends import Curve, name_curves
+from .request import Request
+from .series import curves_of
+from .style import Theme
+from .ticks import set_ticks, thin_out
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_NAMED_AT_THE_LINE = 4
+LABELS = {
+    "epoch": "epoch",
+    "step": "step",
+    "bytes": "bytes sent per worker",
+    "lr": "learning rate",
+    "kept": "fraction of entries kept",
+    "loss": "training loss",
+    "train_loss": "training loss",
+    "train_error1": "training error@1 (%)",
+    "train_error5": "training error@5 (%)",
+    "val_loss": "validation loss",
+    "val_error1": "validation error@1 (%)",
+    "val_error5": "validation error@5 (%)",
+    "train_perplexity": "training perplexity",
+    "val_perplexity": "validation perplexity",
+    "val_bits": "validation loss (bits per token)",
+    "payload_bytes": "bytes sent per worker",
+    "payload_bytes_min": "bytes sent, least worker",
+    "payload_bytes_max": "bytes sent, most worker",
+    "dense_bytes": "dense bytes per worker",
+    "network_bytes": "network bytes per worker",
+    "sent_elements": "numbers sent per worker",
+    "relative_error": "relative compression error",
+    "memory_norm": "norm of the memory",
+    "compute_seconds": "a worker's compute (s)",
+    "compression_seconds": "a worker's compression (s)",
+    "ratio": "dense bytes / bytes sent",
+    "consensus_distance": "consensus distance",
+    "seconds": "time (s)",
+}
+
+
+def label_of(column: str) -> str:
+    """Return what an axis says of a column; one that nobody has described goes by its name."""
+    return LABELS.get(column, column.replace("_", " "))
+
+
+def draw(request: Request) -> "Figure":
+    """Draw a panel for each column asked for."""
+    from .canvas import NotebookFigure  # here: it imports matplotlib
+
+    marked = len(request.groups) > MOST_NAMED_AT_THE_LINE
+    panels = [curves_of(request, column, marked) for column in request.y]
+    width, height = request.theme.panel
+    figure = NotebookFigure(width, height * len(panels) ** 0.8)
+    rows = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
+    for axes, curves, column in zip(rows, panels, request.y, strict=True):
+        _panel(axes, curves, column, request.theme)
+        axes.set_ylabel(label_of(column) + _per(request.x, column))
+    _across(rows[-1], [curve for curves in panels for curve in curves], request)
+    name_curves(figure, rows, panels, at_the_lines=not marked, fixed=request.theme.fixed)
+    thin_out(rows[-1].xaxis)
+    return figure
+
+
+def _per(x: str, column: str) -> str:
+    of_steps = x == "step" and column in STEP_COLUMNS
+    if column == "seconds":
+        return " per step" if of_steps else " per epoch"
+    return " and step" if of_steps and column.endswith("_bytes") else ""
+
+
+def _panel(axes: "Axes", curves: list[Curve], column: str, theme: Theme) -> None:
+    import numpy as np
+
+    for curve in curves:
+        colour = curve.look["color"]
+        if curve.low is not None:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+        if curve.raw is not None:
+            axes.plot(curve.x, curve.raw, color=colour, alpha=0.25, linewidth=0.7)
+        alone = {"marker": "o"} if len(curve.x) == 1 else {}
+        axes.plot(curve.x, curve.y, **{**curve.look, **alone})
+        if column.endswith(("error1", "error5", "loss", "perplexity", "bits")):
+            best = int(np.argmin(curve.y))
+            dot = {"color": colour, "markeredgecolor": "white", "markersize": theme.best}
+            axes.plot(curve.x[best], curve.y[best], "o", zorder=5, **dot)
+    values = np.concatenate([part for curve in curves for part in curve.heights])
+    if values.min() > 0 and values.max() > 20 * values.min():
+        axes.set_yscale("log")
+    set_ticks(axes.yaxis, values, in_bytes="bytes" in column)
+
+
+def _across(axes: "Axes", curves: list[Curve], request: Request) -> None:
+    import numpy as np
+
+    x, log = request.x, request.x == "bytes"
+    label = f"simulated seconds on {request.networks[0].name}" if x == "seconds" else LABELS[x]
+    axes.set(xlabel=label, xscale="log" if log else "linear")
+    values = np.concatenate([curve.x for curve in curves])
+    if values.min() == values.max():  # a single point: leave room for ticks
+        low, high = (values[0] / 2, values[0] * 2) if log else values[0] + [-0.5, 0.5]
+        axes.set_xlim(low, high)
+        values = np.array([low, high])
+    whole: Any = x in ("epoch", "step")
+    set_ticks(axes.xaxis, values, in_bytes=log, whole=whole)

@@ -1,0 +1,37 @@
+"""A square panel for each run or group of runs, side by side, each under its name."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .style import Theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_BESIDE = {"screen": 4, "paper": 2}
+
+
+def panels(titles: Sequence[str], theme: Theme, inches: float) -> "tuple[Figure, list[Axes]]":
+    """Return a figure and its panels, which are `inches` wide unless the theme is fixed."""
+    from .canvas import NotebookFigure  # here: it imports matplotlib
+
+    columns = min(len(titles), _MOST_BESIDE[theme.name])
+    rows = math.ceil(len(titles) / columns)
+    side = theme.panel[0] / columns if theme.fixed else inches
+    letters = max(8, int(side * 72 / (0.62 * float(theme.look["font.size"]))))
+    wrapped = [textwrap.fill(title, letters) for title in titles]
+    lines = 1 + max(title.count("\n") for title in wrapped)
+    beside = 0.5 if theme.fixed else 0.9  # below or beside the panels, for what colours mean
+    width = theme.panel[0] if theme.fixed else side * columns + beside
+    high = side + 0.17 * lines + 0.4
+    figure = NotebookFigure(width, high * rows + (beside if theme.fixed else 0.1))
+    every = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in every[len(titles) :]:
+        axes.remove()
+    for axes, title in zip(every, wrapped, strict=False):
+        axes.set_title(title, fontsize=theme.look["font.size"], parse_math=False)
+        axes.grid(visible=False)
+    return figure, every[: len(titles)]

@@ -1,0 +1,22 @@
+"""What a figure is asked to show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..network import Network
+from ..step_times import Pricing
+from .run_groups import Group
+from .style import Theme
+
+
+@dataclass(frozen=True)
+class Request:
+    """What every kind of figure is drawn from; each takes what concerns it."""
+
+    groups: Sequence[Group]
+    x: str  # epoch, step, bytes or seconds
+    y: Sequence[str]  # columns, a panel each
+    networks: Sequence[Network]
+    pricing: Pricing
+    smooth: int  # points of a running mean; 1: none
+    theme: Theme

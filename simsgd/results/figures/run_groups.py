@@ -1,0 +1,94 @@
+"""Which runs belong together in a figure: those that differ in nothing but their seed."""
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from ...settings import require
+from ..run_tables import RunTables
+
+_NO_MATTER = {  # settings that change no number, or only how soon it is there
+    "seed", "name", "runs_dir", "resume", "overwrite", "quiet", "log_every", "log_layers",
+    "checkpoint_every", "data_dir", "download", "device", "engine", "worker_chunk", "environment",
+    "tensorboard", "wandb",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are drawn as one, with the name they go by."""
+
+    name: str
+    runs: Sequence[RunTables]
+
+
+def opened(runs: Sequence[RunTables | Path | str]) -> list[RunTables]:
+    """Return the runs of run folders, and of folders that hold some, such as a sweep's.
+
+    Raises `SettingError` for none at all, and for a folder that is neither.
+    """
+    require(len(runs) > 0, "run", None, "must name at least one run folder")
+    found: list[RunTables] = []
+    for run in runs:
+        found.extend([run] if isinstance(run, RunTables) else _within(Path(run)))
+    return found
+
+
+def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
+    """Return groups of runs equal in all but their seed, in the order of their first runs.
+
+    A run stands by itself without `average`, and where two of a group have the same seed.
+    """
+    by_config: dict[str, list[RunTables]] = {}
+    for place, run in enumerate(runs):
+        config = run.config
+        own = f"{place}" if not average or "seed" not in config else _shared(config)
+        by_config.setdefault(own, []).append(run)
+    groups: list[list[RunTables]] = []
+    for members in by_config.values():
+        seeds = {run.config.get("seed") for run in members}
+        groups.extend([members] if len(seeds) == len(members) else [[run] for run in members])
+    return [Group(name, each) for name, each in zip(_names(groups), groups, strict=True)]
+
+
+def _within(folder: Path) -> list[RunTables]:
+    children = sorted(folder.iterdir()) if folder.is_dir() else []
+    held = [RunTables(child) for child in children if (child / "config.json").is_file()]
+    if not held or (folder / "config.json").is_file():
+        return [RunTables(folder)]
+    return [run for run in held if len(run.epochs)] or held  # some may have just begun
+
+
+def _shared(config: dict[str, Any]) -> str:
+    kept = {name: value for name, value in config.items() if name not in _NO_MATTER}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+def _names(groups: Sequence[Sequence[RunTables]]) -> list[str]:
+    """Return a name for each group: of its run, or what its runs' names have in common."""
+    names = [_common(runs) or _recipe(runs[0]) for runs in groups]
+    if len(set(names)) < len(names):
+        names = [str(runs[0].folder) for runs in groups]
+    return names
+
+
+def _common(runs: Sequence[RunTables]) -> str:
+    """Return what names have in common before their seeds; nothing if that is but a date."""
+    if len(runs) == 1:
+        return runs[0].name
+    letters = zip(*(run.name for run in runs), strict=False)
+    shared = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
+    common = "".join(letter for letter, *_ in shared)
+    stem = re.sub(r"[-_. ]*(seed|s)?[-_. =]*\d*$", "", common)
+    return "" if re.fullmatch(r"[\d\W_]*", stem) else stem
+
+
+def _recipe(run: RunTables) -> str:
+    config = run.config
+    prune = config.get("prune")
+    method = f"prune {prune:g}" if prune else config.get("compressor") or "dense"
+    return f"{PurePath(str(config.get('model'))).stem} {method}, {config.get('workers')} workers"

@@ -1,0 +1,97 @@
+"""The kind `time`: what a step takes on each network, stacked: compute, compress, communicate.
+
+A tick across a bar is where the step would end if it sent its whole gradient by an all-reduce.
+"""
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from ..step_times import milliseconds, prices
+from .request import Request
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PARTS = {  # colour, hatch
+    "compute": ("#56B4E9", ""),
+    "compression": ("#E69F00", "///"),
+    "communication": ("#0072B2", "..."),
+}
+_BAR_INCHES = 0.24
+
+
+def draw(request: Request) -> "Figure":
+    """Draw a panel for each network, and in it a bar for each group, the mean of its runs."""
+    from .canvas import NotebookFigure  # here: it imports matplotlib
+
+    bars = len(request.groups)
+    names = [textwrap.fill(group.name, request.theme.wrap) for group in request.groups]
+    lines = 1 + max(name.count("\n") for name in names)
+    heights = max(0.5, max(_BAR_INCHES, 0.16 * lines + 0.04) * bars + 0.3)
+    width, _ = request.theme.panel
+    figure = NotebookFigure(width, (heights + 0.35) * len(request.networks) + 0.7)
+    panels = figure.subplots(len(request.networks), 1, squeeze=False)[:, 0]
+    for axes, network in zip(panels, request.networks, strict=True):
+        rows = [_mean(prices(group.runs, [network], request.pricing)) for group in request.groups]
+        _panel(axes, rows, room=1.36 if request.theme.fixed else 1.22)
+        axes.set_yticks(range(bars), names)
+        for label in axes.get_yticklabels():
+            label.set_parse_math(False)
+        axes.set_title(network.name, loc="left", fontsize="medium", fontweight="bold")
+    panels[-1].set_xlabel("milliseconds a step")
+    _legend(figure, request.theme.fixed)
+    return figure
+
+
+def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
+    parts = (*_PARTS, "total", "dense")
+    return {part: sum(row[f"{part}_ms"] for row in rows) / len(rows) for part in parts}
+
+
+def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
+    for place, row in enumerate(rows):
+        start = 0.0
+        for part, (colour, hatch) in _PARTS.items():
+            axes.barh(
+                place,
+                row[part],
+                0.62,
+                start,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0,
+                zorder=2,
+            )
+            start += row[part]
+        axes.plot([row["dense"]] * 2, [place - 0.42, place + 0.42], color="black", zorder=3)
+    end = max(max(row["total"], row["dense"]) for row in rows)
+    for place, row in enumerate(rows):
+        between = row["dense"] - row["total"] > (room - 1) * end  # there is room before the tick
+        past = row["total"] if between else max(row["total"], row["dense"])
+        axes.text(
+            past + 0.015 * end, place, milliseconds(row["total"]), va="center", fontsize="small"
+        )
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, room * end))
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+
+
+def _legend(figure: "Figure", narrow: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=part)
+        for part, (colour, hatch) in _PARTS.items()
+    ]
+    dense = Line2D([], [], color="black", marker="|", markersize=9, linestyle="none")
+    dense.set_label("dense all-reduce")
+    figure.legend(
+        handles=[*handles, dense],
+        loc="outside upper center",
+        ncols=2 if narrow else 4,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )

@@ -1,0 +1,188 @@
+"""The kind `topology`: who talks to whom in each run, and how well each worker's own model does.
+
+Lines are as wide as the mixing weights, which change from step to step are drawn as their mean. A
+dot is as dark as its worker's last validation error, where workers.csv has it.
+
+Letters: W workers.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from ...settings import require
+from ..run_tables import RunTables
+from .graph_layout import Places, places_of
+from .legends import settle
+from .panels import panels
+from .request import Request
+from .run_groups import Group
+from .style import GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMN = "val_error1"
+_WIDEST, _THINNEST = 3.6, 0.4  # points of a line
+_LARGEST = 21.0  # points across a dot
+_SMALLEST_NUMBER = 4.5  # points; smaller ones are left out
+_MARGIN = 1.16  # half the width of a panel; dots lie within 1
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """What a panel shows."""
+
+    title: str
+    told: str  # degree, spectral gap
+    places: Places
+    lines: list[tuple[int, int]]  # pairs of workers that talk
+    weights: list[float]  # of each line
+    errors: list[float] | None  # of each worker
+
+
+def draw(request: Request) -> "Figure":
+    """Draw a panel for each group of runs; errors are the means over its runs."""
+    graphs = [_graph(group) for group in request.groups]
+    inches = 3.2 if len(graphs) == 1 else 2.6
+    figure, axes = panels([g.title for g in graphs], request.theme, inches)
+    told = [error for graph in graphs for error in graph.errors or () if math.isfinite(error)]
+    colours = _colours(told)
+    thickest = (_WIDEST / 2 if request.theme.fixed else _WIDEST) / max(
+        weight for graph in graphs for weight in graph.weights
+    )
+    for each, graph in zip(axes, graphs, strict=True):
+        _lines(each, graph, thickest)
+        each.set(xlim=(-_MARGIN, _MARGIN), ylim=(-_MARGIN, _MARGIN), xticks=[], yticks=[])
+        each.set_aspect("equal")
+        each.spines[:].set_visible(False)
+        each.set_xlabel(graph.told, fontsize="small")
+    if told:
+        _scale(figure, axes, colours, below=request.theme.fixed)
+    settle(figure)
+    for each, graph in zip(axes, graphs, strict=True):
+        _dots(each, graph, colours)
+    return figure
+
+
+def _graph(group: Group) -> _Graph:
+    from ...communication.topology import topology  # here: it imports torch
+
+    run = group.runs[0]
+    config, name = run.config, _topology(run)
+    workers = int(config["workers"])
+    whole = topology(name, workers)
+    mean: Any = sum(mixing.weights for mixing in whole.rounds)
+    weights = ((mean + mean.T) / (2 * len(whole.rounds))).tolist()
+    lines = [(a, b) for a in range(workers) for b in range(a) if weights[a][b]]
+    degree = whole.at(0).degree
+    least, most = int(degree.min()), int(degree.max())
+    told = f"degree {least}" if least == most else f"degree {least} to {most}"
+    shown = PurePath(name).name  # of a file
+    shown = shown if len(shown) <= 24 else f"...{shown[-21:]}"
+    gap = "" if whole.varies else f", gap {whole.at(0).spectral_gap:.3g}"
+    return _Graph(
+        group.name,
+        f"{shown}, W = {workers}\n{told}{' a step' if whole.varies else ''}{gap}",
+        places_of(name, whole.graph()),
+        lines,
+        [weights[a][b] for a, b in lines],
+        _errors(group, workers),
+    )
+
+
+def _topology(run: RunTables) -> str:
+    """Return the spec of a run's topology. Raises `SettingError` if it has none."""
+    from ...simulator.components import named  # here: it imports torch
+
+    algorithm = run.config.get("algorithm", "allreduce")
+    usual = getattr(named(algorithm), "topology", None)
+    rule = f"has no topology, as its workers talk by algorithm {algorithm}"
+    require(usual is not None, "run", str(run.folder), rule, "draw a run of dpsgd, choco, ...")
+    return str(run.config.get("topology") or usual)
+
+
+def _errors(group: Group, workers: int) -> list[float] | None:
+    """Return the last validation error of each worker, or nothing if a run has not told it."""
+    tables = [run.workers for run in group.runs]
+    if any(table.empty for table in tables):
+        return None
+    lasts = [table[table["epoch"] == table["epoch"].max()] for table in tables]
+    found = [last.set_index("worker")[_COLUMN].reindex(range(workers)) for last in lasts]
+    return [float(error) for error in sum(found) / len(found)]
+
+
+def _colours(told: Sequence[float]) -> Any:
+    """Return colours for errors, the darker the larger."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    least, most = min(told, default=0.0), max(told, default=1.0)
+    apart = 0.5 if least == most else 0.0
+    return ScalarMappable(Normalize(least - apart, most + apart), "viridis_r")
+
+
+def _scale(figure: "Figure", axes: "list[Axes]", colours: Any, below: bool) -> None:
+    """Tell what the colours of all panels mean, 0.15 inches beside or below them."""
+    width, height = figure.get_size_inches()
+    inch = 1 / (height if below else width)
+    figure.colorbar(
+        colours,
+        ax=axes,
+        location="bottom" if below else "right",
+        label="error@1 of each worker's own model (%)",
+        fraction=0.15 * inch,
+        pad=0.15 * inch,
+        shrink=0.8 if below or len(axes) == 1 else 0.6,
+        aspect=30,
+    )
+
+
+def _lines(axes: "Axes", graph: _Graph, points: float) -> None:
+    """Draw lines of `points` for each unit of their weights, those out of a torus dashed."""
+    from matplotlib.collections import LineCollection
+
+    solid: list[Any] = []
+    dashed: list[Any] = []
+    for (a, b), weight in zip(graph.lines, graph.weights, strict=True):
+        width = max(_THINNEST, points * weight)
+        parts = graph.places.line(a, b)
+        (solid if len(parts) == 1 else dashed).extend((part, width) for part in parts)
+    crowd = min(1.0, max(0.6, 60 / len(graph.lines)))  # many lines are drawn fainter
+    for some, style in ((solid, "solid"), (dashed, (0, (1.2, 0.8)))):
+        if some:
+            axes.add_collection(
+                LineCollection(
+                    [part for part, _ in some],
+                    linewidths=[width for _, width in some],
+                    linestyles=[style],
+                    colors=GREY,
+                    alpha=crowd,
+                    zorder=1,
+                )
+            )
+
+
+def _dots(axes: "Axes", graph: _Graph, colours: Any) -> None:
+    """Draw the dots as large as their distances allow, with numbers that fit into them."""
+    dots = graph.places.dots
+    points = axes.bbox.width / axes.figure.dpi * 72 / (2 * _MARGIN)  # of a unit of the axes
+    across = min(_LARGEST, 0.72 * points * graph.places.least_distance)
+    for worker, (x, y) in enumerate(dots):
+        error = math.nan if graph.errors is None else graph.errors[worker]
+        known = math.isfinite(error)
+        fill: Any = colours.to_rgba(error) if known else "white"
+        axes.plot(
+            x, y, "o", markersize=across, markerfacecolor=fill, markeredgecolor="#333333",
+            markeredgewidth=0.7, clip_on=False, zorder=2,
+        )  # fmt: skip
+        size = min(8.0, across * (0.48 if len(dots) <= 100 else 0.38))
+        if size >= _SMALLEST_NUMBER:
+            light = known and 0.299 * fill[0] + 0.587 * fill[1] + 0.114 * fill[2] < 0.5
+            axes.text(
+                x, y, f"{worker}", fontsize=size, color="white" if light else "black",
+                horizontalalignment="center", verticalalignment="center_baseline", zorder=3,
+            )  # fmt: skip

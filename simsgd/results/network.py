@@ -1,0 +1,177 @@
+"""What a step's messages take on a network: alpha-beta seconds, priced after the run.
+
+A message of m bytes takes latency + 8 m / bandwidth seconds. A worker sends one message and
+receives one at a time, both at once (Hockney's model; Thakur, Rabenseifner, Gropp, "Optimization
+of Collective Communication Operations in MPICH", IJHPCA 2005). Adding numbers up takes no time.
+
+Letters: W workers, m bytes of one worker's buffer, d neighbours.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from ..settings import SettingError, require, unknown
+
+ALL_REDUCES = ("ring", "tree")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Links between workers: each has the full bandwidth in both directions at once."""
+
+    name: str
+    bandwidth: float  # bits a second, in each direction, greater than 0
+    latency: float  # seconds until an empty message has arrived, at least 0
+
+    def __post_init__(self) -> None:
+        fine = 0 < self.bandwidth < math.inf
+        rule = "must have a bandwidth greater than 0"
+        require(fine, "network", self.name, rule, "such as bandwidth=10Gbit")
+        fine = 0 <= self.latency < math.inf
+        require(fine, "network", self.name, "must have a latency of at least 0", "such as 50us")
+
+    @classmethod
+    def of(cls, spec: str) -> "Network":
+        """Return the network of a spec: a name, `bandwidth=...,latency=...`, or a name changed.
+
+        >>> Network.of("10gbe").bandwidth
+        10000000000.0
+        >>> Network.of("bandwidth=25Gbit,latency=5us").latency
+        5e-06
+        >>> Network.of("10gbe,latency=1ms").latency
+        0.001
+
+        Raises `SettingError` for an unknown name or unit.
+        """
+        first, *rest = (part.strip() for part in spec.split(","))
+        base = None
+        if "=" in first:
+            rest = [first, *rest]
+        elif first in NETWORKS:
+            base = NETWORKS[first]
+        else:
+            raise unknown("network", first, NETWORKS, "; or bandwidth=10Gbit,latency=50us")
+        given = dict(_assigned(part, spec) for part in rest)
+        if base is not None:
+            return replace(base, name=spec, **given)
+        for name in ("bandwidth", "latency"):
+            fix = "as in bandwidth=10Gbit,latency=50us"
+            require(name in given, "network", spec, f"lacks its {name}", fix)
+        return cls(spec, **given)
+
+    def seconds(self, hops: Any, num_bytes: Any) -> Any:
+        """Return what `hops` messages one after the other take, `num_bytes` in all; or arrays."""
+        return hops * self.latency + 8 * num_bytes / self.bandwidth
+
+
+NETWORKS = {
+    network.name: network
+    for network in (
+        Network("wan", 100e6, 50e-3),
+        Network("1gbe", 1e9, 50e-6),
+        Network("10gbe", 10e9, 50e-6),
+        Network("25gbe", 25e9, 50e-6),
+        Network("100g-ib", 100e9, 2e-6),
+        Network("nvlink", 2400e9, 2e-6),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a collective carries buffers: `hops` messages one after the other, `share` * m bytes.
+
+    Bytes are those that pass the busiest link in one direction.
+    """
+
+    hops: float
+    share: float
+
+
+def ring_all_reduce(workers: int) -> Way:
+    """Return 2 (W - 1) messages of m / W bytes: a reduce-scatter and an all-gather.
+
+    Patarasu, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+    JPDC 2009.
+    """
+    return Way(2 * (workers - 1), 2 * (workers - 1) / workers)
+
+
+def tree_all_reduce(workers: int) -> Way:
+    """Return 2 ceil(log2 W) messages of m bytes: a reduction along a binomial tree, and back.
+
+    Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+    """
+    depth = (workers - 1).bit_length()
+    return Way(2 * depth, 2 * depth)
+
+
+def ring_all_gather(workers: int) -> Way:
+    """Return W - 1 messages of m bytes, m the largest buffer: each passes on what it got last.
+
+    Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+    """
+    return Way(workers - 1, workers - 1)
+
+
+def parameter_server(workers: int) -> Way:
+    """Return W - 1 messages of m bytes on the link of the one that gathers, or answers.
+
+    One of the workers is the server, as in the ledger.
+    """
+    return Way(workers - 1, workers - 1)
+
+
+def neighbour_exchange(degree: float) -> Way:
+    """Return d messages of m bytes: one to each neighbour, while theirs arrive.
+
+    Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?", NIPS 2017: the
+    busiest worker counts.
+    """
+    return Way(degree, degree)
+
+
+def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "ring") -> Way:
+    """Return how a collective of the ledger carries its buffers; alone, a worker sends nothing.
+
+    `degree` is that of the busiest worker, for an exchange between neighbours.
+    """
+    ways = {
+        "all-reduce": tree_all_reduce if all_reduce == "tree" else ring_all_reduce,
+        "all-gather": ring_all_gather,
+        "gather": parameter_server,
+        "broadcast": parameter_server,
+    }
+    if workers == 1:
+        return Way(0, 0)
+    if collective == "neighbours":
+        return neighbour_exchange(degree)
+    return ways[collective](workers)
+
+
+def networks_of(specs: Iterable[str]) -> list[Network]:
+    """Return the networks of several specs, each once. Raises `SettingError` as `Network.of`."""
+    return list({spec: Network.of(spec) for spec in specs}.values())
+
+
+def _assigned(part: str, spec: str) -> tuple[str, float]:
+    name, _, value = (word.strip() for word in part.partition("="))
+    if name not in _UNITS:
+        rule, fix = f"has no setting {name}", "give bandwidth=10Gbit,latency=50us"
+        raise SettingError("network", spec, rule, fix)
+    units = _UNITS[name]
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(\w*)(?:/s)?", value)
+    rule = f"must have its {name} as a number and one of {', '.join(units)}"
+    if found is None or found[2] not in units:
+        raise SettingError("network", spec, rule, "as in bandwidth=10Gbit,latency=50us")
+    return name, float(Decimal(found[1]) * Decimal(units[found[2]]))
+
+
+_UNITS = {
+    "bandwidth": {"Gbit": "1e9", "Mbit": "1e6", "kbit": "1e3", "GB": "8e9", "MB": "8e6"},
+    "latency": {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9"},
+}

@@ -1,0 +1,144 @@
+"""The tables that a run left in its folder.
+
+Read again at each look, so that one may watch a run that still goes on.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..settings import SettingError, require
+from .perplexity import with_perplexity
+from .tables import (
+    EPOCH_COLUMNS,
+    LAYER_COLUMNS,
+    NONFINITE_COLUMNS,
+    PARTITION_COLUMNS,
+    STEP_COLUMNS,
+    TRANSFER_COLUMNS,
+    WORKER_COLUMNS,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COUNTED = ("epoch", "step", "payload_bytes", "dense_bytes")  # without which no epoch is told
+
+
+class RunTables:
+    """The settings, the log and the tables of a run, as pandas DataFrames."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        require_run(self.folder, "run")
+
+    @property
+    def name(self) -> str:
+        """The run's name, which is its folder's."""
+        return self.folder.resolve().name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Every setting of the run."""
+        try:
+            config = json.loads((self.folder / "config.json").read_text("utf-8"))
+        except (ValueError, RecursionError, OSError) as wrong:
+            rule = "has a config.json that is not JSON"
+            raise SettingError("run", str(self.folder), rule) from wrong
+        rule = "has a config.json that does not hold settings by name"
+        plain = isinstance(config, dict) and all(
+            value is None or isinstance(value, str | int | float) or name == "environment"
+            for name, value in config.items()
+        )
+        require(plain, "run", str(self.folder), rule)
+        return dict(config)
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers were simulated, W."""
+        own = self.config.get("workers")
+        rule = "has a config.json without a number of workers"
+        good = isinstance(own, int) and 1 <= own < 2**31
+        require(good, "run", str(self.folder), rule)
+        return int(own or 0)
+
+    @property
+    def log(self) -> str:
+        """The text of log.txt."""
+        path = self.folder / "log.txt"
+        return path.read_text("utf-8") if path.exists() else ""
+
+    @property
+    def epochs(self) -> "pd.DataFrame":
+        """One row an epoch; errors in percent, bytes as running totals for one worker.
+
+        Of a run on text it has perplexities too, and bits per character or byte.
+        """
+        path = self.folder / "epochs.csv"
+        table = read_table(path, EPOCH_COLUMNS)
+        lacking = [name for name in _COUNTED if name not in table]
+        require(not lacking, "run", str(path), f"lacks the columns {', '.join(lacking)}")
+        measured = [name for name, kind in EPOCH_COLUMNS.items() if kind == "float64"]
+        missing = [name for name in measured if name not in table]
+        table = table.assign(**dict.fromkeys(missing, math.nan))
+        return with_perplexity(table, self.config.get("tokens"))
+
+    @property
+    def steps(self) -> "pd.DataFrame":
+        """One row a step; bytes are those of the step."""
+        return read_table(self.folder / "steps.csv", STEP_COLUMNS)
+
+    @property
+    def layers(self) -> "pd.DataFrame":
+        """One row a segment and step, if the run was asked to write them (`log_layers`)."""
+        return read_table(self.folder / "layers.csv", LAYER_COLUMNS)
+
+    @property
+    def transfers(self) -> "pd.DataFrame":
+        """One row a collective and step: what the step's messages were carried by."""
+        return read_table(self.folder / "transfers.csv", TRANSFER_COLUMNS)
+
+    @property
+    def workers(self) -> "pd.DataFrame":
+        """One row an epoch and worker, if each worker's model was evaluated (`evaluate`)."""
+        return read_table(self.folder / "workers.csv", WORKER_COLUMNS)
+
+    @property
+    def partition(self) -> "pd.DataFrame":
+        """One row a worker and class, if a `partition` says which samples workers have."""
+        return read_table(self.folder / "partition.csv", PARTITION_COLUMNS)
+
+    @property
+    def nonfinite(self) -> "pd.DataFrame":
+        """One row a step and worker with numbers that were not finite (`on_nonfinite`)."""
+        return read_table(self.folder / "nonfinite.csv", NONFINITE_COLUMNS)
+
+    @property
+    def best(self) -> "pd.Series[Any]":
+        """The epoch with the least validation error@1, or loss on text, the first of equals."""
+        epochs = self._ended()
+        score = "val_error1" if self.config.get("tokens") is None else "val_loss"
+        errors = epochs[score].to_numpy()
+        best = min(range(len(errors)), key=lambda i: (math.isnan(errors[i]), errors[i]))
+        return epochs.astype(object).iloc[best]  # object: bytes stay integers
+
+    @property
+    def last(self) -> "pd.Series[Any]":
+        """The epoch that ended last."""
+        return self._ended().astype(object).iloc[-1]
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    def _ended(self) -> "pd.DataFrame":
+        epochs = self.epochs
+        require(len(epochs) > 0, "run", str(self.folder), "has no finished epoch yet")
+        return epochs
+
+
+def require_run(folder: Path, setting: str) -> None:
+    """Raise `SettingError` unless `folder` is a run folder."""
+    rule = "is not a run folder (no config.json in it)"
+    require((folder / "config.json").is_file(), setting, str(folder), rule)

@@ -1,0 +1,196 @@
+"""What a sweep left in its folder: a run for each combination and seed, and means over seeds.
+
+DIR/
+  sweep.json   what was asked, and the settings of each run
+  sweep.csv    a row for each combination: means and standard deviations over seeds
+  NAME/        the run folders
+"""
+
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config_values import OF_THE_MACHINE, in_full, in_short, varying
+from ..settings import SettingError, require
+from ..text_table import columns
+from ..units import in_units
+from .atomic_files import replace
+from .run import Run
+from .tables import replace_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+FORMAT = "simsgd-sweep/1"
+MEASURES = (  # of each run, from its last epoch unless it says otherwise
+    "val_error1",
+    "best_val_error1",  # the least of all epochs
+    "val_loss",
+    "payload_bytes",
+    "network_bytes",
+    "ratio",
+    "seconds",  # of all epochs
+)
+
+
+class Sweep:
+    """A folder of runs that differ in some settings, each with several seeds.
+
+    `table` is a pandas DataFrame with a row for each combination; `runs` are the runs that have
+    begun; `failures` says of each combination or run that this session could not make why not.
+    """
+
+    def __init__(self, folder: Path | str, failures: Mapping[str, str] | None = None) -> None:
+        self.folder = Path(folder)
+        self.failures = dict(failures or {})
+        read_definition(self.folder)
+
+    @property
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """The settings that were given for each run, by its name."""
+        asked: dict[str, dict[str, Any]] = read_definition(self.folder)["runs"]
+        return asked
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that have begun."""
+        folders = (self.folder / name for name in self.settings)
+        return [Run(folder) for folder in folders if (folder / "config.json").is_file()]
+
+    @property
+    def varying(self) -> list[str]:
+        """The settings that vary, the seed apart."""
+        machine = {*OF_THE_MACHINE, "seed"}
+        return [name for name in varying(self.settings.values()) if name not in machine]
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """One row for each combination: what varies, and means and deviations over its seeds.
+
+        `seeds` is how many of its runs are done; only they count. `_std` is the standard deviation
+        of the sample (over n - 1), nan for one seed. Errors are in percent, bytes of one worker.
+        """
+        import pandas as pd
+
+        rows = []
+        for combination, names in self._combinations():
+            done = [r for r in (self.folder / n for n in names) if part_done(r) == 1]
+            seen = pd.DataFrame([outcome(Run(r)) for r in done], columns=list(MEASURES))
+            row = {**combination, "seeds": len(done)}
+            for measure in MEASURES:
+                row[f"{measure}_mean"] = seen[measure].astype(float).mean()
+                row[f"{measure}_std"] = seen[measure].astype(float).std()
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def plot(
+        self, x: str = "bytes", y: str | Sequence[str] = "val_error1", path: Path | None = None
+    ) -> "Figure":
+        """Draw columns of the runs' tables against epoch, step or bytes.
+
+        Each combination is one line, the mean over its seeds, in a band from least to most.
+        """
+        from .figures.plot import plot_results  # here: drawing lies above reading
+
+        started = [run for run in self.runs if len(run.epochs) > 0]
+        require(bool(started), "sweep", str(self.folder), "has no run with a finished epoch yet")
+        return plot_results(started, x=x, y=y, path=path)
+
+    def summary(self) -> str:
+        """Return the table in plain text, and what failed."""
+        parts = [columns(self.cells(), left=range(max(1, len(self.varying))))]
+        parts += [f"not made: {what}\n  {why}" for what, why in self.failures.items()]
+        return "\n".join(parts)
+
+    def cells(self) -> list[list[str]]:
+        """Return the table in words, with the columns' names first."""
+        names = self.varying or ["sweep"]
+        rows = [[*names, "seeds", "error@1 (%)", "best", "sent", "ratio", "time (s)"]]
+        for _, row in self.table.iterrows():
+            own = [in_short(row.get(name, self.folder.name)) for name in names]
+            rows.append([*own, *_numbers(row)])
+        return rows
+
+    def write_table(self) -> None:
+        """Replace sweep.csv by the table as it is now."""
+        replace_table(self.folder / "sweep.csv", self.table)
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        head, *body = (map(html.escape, row) for row in self.cells())
+        rows = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body)
+        lost = "".join(
+            f"<p>not made: {html.escape(what)}<br>{html.escape(why)}</p>"
+            for what, why in self.failures.items()
+        )
+        return f"<table><tr><th>{'</th><th>'.join(head)}</th></tr>{rows}</table>{lost}"
+
+    def _combinations(self) -> Iterator[tuple[dict[str, str], list[str]]]:
+        """Yield what varies, as text, and the names of the runs that have it in common."""
+        from ..config import default
+
+        found: dict[tuple[str, ...], list[str]] = {}
+        names = self.varying
+        for run, settings in self.settings.items():
+            values = tuple(in_full(settings.get(name, default(name))) for name in names)
+            found.setdefault(values, []).append(run)
+        for values, runs in found.items():
+            yield dict(zip(names, values, strict=True)), runs
+
+
+def read_definition(folder: Path) -> dict[str, Any]:
+    """Return what sweep.json says. Raises `SettingError` if the folder is not a sweep's."""
+    path, rule = folder / "sweep.json", "is not the folder of a sweep (no sweep.json in it)"
+    require(path.is_file(), "sweep", str(folder), rule)
+    try:
+        definition: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as wrong:
+        raise SettingError("sweep", str(path), "is not JSON") from wrong
+    ours = isinstance(definition, dict) and definition.get("format") == FORMAT
+    require(ours, "sweep", str(path), f"is not a sweep's (its format is not {FORMAT})")
+    return definition
+
+
+def write_definition(folder: Path, asked: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
+    """Replace sweep.json by what was asked, and the settings of every run."""
+    said = {"format": FORMAT, "asked": dict(asked), "runs": dict(runs)}
+    text = json.dumps(said, indent=2, default=str) + "\n"
+    replace(folder / "sweep.json", lambda file: file.write(text.encode()))
+
+
+def part_done(folder: Path) -> float:
+    """Return how much of a run is done, in [0, 1]; 0 if it has not begun."""
+    if not (folder / "config.json").is_file():
+        return 0.0
+    epochs = Run(folder).config.get("epochs") or 1
+    table = folder / "epochs.csv"
+    rows = table.read_bytes().count(b"\n") - 1 if table.exists() else 0
+    return min(1.0, max(0, rows) / epochs)
+
+
+def outcome(run: Run) -> dict[str, Any]:
+    """Return what a run has come to, by the names in `MEASURES`; nan for what it does not have."""
+    if run.epochs.empty:
+        return dict.fromkeys(MEASURES, float("nan"))
+    last, best = run.last, run.best
+    own = {name: last.get(name, float("nan")) for name in MEASURES}
+    own["best_val_error1"] = best.get("val_error1", float("nan"))
+    return {**own, "seconds": float(run.epochs["seconds"].sum())}
+
+
+def _numbers(row: Any) -> list[str]:
+    """Return the cells of a row of the table."""
+    if not row["seeds"]:
+        return ["0", *["-"] * 5]
+    several = row["seeds"] > 1
+    error, best, seconds = (
+        f"{row[f'{name}_mean']:.2f}" + (f" +- {row[f'{name}_std']:.2f}" if several else "")
+        for name in ("val_error1", "best_val_error1", "seconds")
+    )
+    sent, ratio = in_units(row["payload_bytes_mean"]), f"{row['ratio_mean']:.1f}"
+    return [str(row["seeds"]), error, best, sent, ratio, seconds]

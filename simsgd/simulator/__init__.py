@@ -1,0 +1,1 @@
+"""One step of W workers, from batch to parameters."""

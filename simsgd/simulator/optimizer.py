@@ -1,0 +1,168 @@
+"""The optimizer that a regime names, and where weight decay acts.
+
+Letters: P all parameters.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import SettingError, require
+from .regime import Settings, optimizer_arguments, optimizer_class
+
+Rows = Callable[[Tensor], Tensor]
+_AMSGRAD = {"amsgrad": "max_exp_avg_sq"}
+_KEPT_IF = {  # what torch makes at the first step only, and only where a setting asks for it
+    "RMSprop": {"momentum": "momentum_buffer", "centered": "grad_avg"},
+    "Adam": _AMSGRAD,
+    "AdamW": _AMSGRAD,
+}
+
+
+class RegimeOptimizer:
+    """A torch.optim optimizer whose class and settings follow a regime.
+
+    It is rebuilt only when the class changes: a new lr keeps the momentum. Settings that both
+    classes take carry over.
+    """
+
+    def __init__(self, params: dict[str, nn.Parameter]) -> None:
+        self.params = params
+        self.name = ""
+        self.inner: torch.optim.Optimizer | None = None
+        self.decayed: dict[str, Tensor] = {}  # momentum of the decay alone, see `decay`
+
+    def follow(self, settings: Settings) -> None:
+        """Take over the settings now in force.
+
+        Raises `SettingError` for a missing lr or values that the optimizer refuses.
+        """
+        name = settings.get("optimizer", "SGD")
+        takes = optimizer_arguments(name)
+        values = {key: value for key, value in settings.items() if key in takes}
+        require("lr" in values, "regime", None, "sets no lr", "set it there or give lr")
+        if name != self.name:
+            self._build(name, values)
+        assert self.inner is not None
+        for group in self.inner.param_groups:
+            group.update(values)
+        self._complete(name, values)
+
+    def _complete(self, name: str, values: Settings) -> None:
+        """Begin with zeros what a setting asks for that was not in force in the steps before."""
+        assert self.inner is not None
+        for setting, key in _KEPT_IF.get(name, {}).items():
+            for parameter, own in self.inner.state.items() if values.get(setting) else ():
+                if own and key not in own:
+                    own[key] = torch.zeros_like(parameter)
+
+    def decay(
+        self, heard: dict[str, Tensor], weight_decay: float, momentum: float, nesterov: bool
+    ) -> None:
+        """Add weight decay, with a momentum of its own, to the averaged gradient in place.
+
+        As `pull` of weight_decay * p. Where a memory owns the gradient's momentum, this makes the
+        decay what it is in momentum SGD; it never passes the compressor.
+        """
+        pulls = {name: p.detach() * weight_decay for name, p in self.params.items()}
+        self.pull(heard, pulls, momentum, nesterov)
+
+    def pull(
+        self, heard: dict[str, Tensor], pulls: dict[str, Tensor], momentum: float, nesterov: bool
+    ) -> None:
+        """Add `pulls` d {name: [*shape]}, with a momentum of their own, to `heard` in place.
+
+        buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is added; without momentum
+        that is d.
+        """
+        for name, pull in pulls.items():
+            if not momentum:
+                heard[name].add_(pull)
+                continue
+            buffer = self.decayed.setdefault(name, torch.zeros_like(pull))
+            buffer.mul_(momentum).add_(pull)
+            heard[name].add_(pull.add_(buffer, alpha=momentum) if nesterov else buffer)
+
+    def forget(self) -> None:
+        """Begin anew: momenta and counts are dropped."""
+        assert self.inner is not None
+        self.inner.state.clear()
+        self.decayed.clear()
+
+    def push(self, heard: dict[str, Tensor]) -> None:
+        """Take a step along each row of {name: [W, *shape]}, one after the other, of lr / W."""
+        assert self.inner is not None
+        rows = len(next(iter(heard.values())))
+        rates = [group["lr"] for group in self.inner.param_groups]
+        for group, lr in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = lr / rows
+        for row in range(rows):
+            self.step({name: value[row] for name, value in heard.items()})
+        for group, lr in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = lr
+
+    def step(self, heard: dict[str, Tensor]) -> None:
+        """Move the parameters along {name: [*shape]}."""
+        assert self.inner is not None
+        for name, parameter in self.params.items():
+            parameter.grad = heard[name]
+        self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
+
+    def state_dict(self, rows: Rows = lambda own: own) -> dict[str, Any]:
+        """Return all that a resumed run needs.
+
+        Where workers have parameters of their own, `rows` returns [W, ...] for [L, ...].
+        """
+        inner = None if self.inner is None else self.inner.state_dict()
+        if inner is not None:
+            inner["state"] = self._mapped(inner["state"], rows)
+        decayed = {name: rows(buffer) for name, buffer in self.decayed.items()}
+        return {"name": self.name, "inner": inner, "decayed": decayed}
+
+    def load_state_dict(self, state: dict[str, Any], rows: Rows = lambda own: own) -> None:
+        """Take over what `state_dict` returned; `rows` returns [L, ...] for [W, ...]."""
+        self.decayed = {
+            name: rows(buffer).to(self.params[name], copy=True)
+            for name, buffer in state["decayed"].items()
+        }
+        if state["inner"] is not None:
+            self._build(state["name"], {"lr": 0.0})
+            assert self.inner is not None
+            inner = copy.deepcopy(state["inner"])
+            inner["state"] = self._mapped(inner["state"], rows)
+            self.inner.load_state_dict(inner)
+            self._restore_scalars(inner["state"])
+
+    def _restore_scalars(self, state: dict[int, dict[str, Any]]) -> None:
+        """Put numbers without dimensions back in their own dtype; torch gives them its parameter's.
+
+        NAdam keeps its product of momenta in float32 beside parameters of float64.
+        """
+        assert self.inner is not None
+        for number, parameter in enumerate(self.params.values()):
+            own = self.inner.state[parameter] if number in state else {}
+            for name, value in own.items():
+                if isinstance(value, Tensor) and not value.dim():
+                    own[name] = state[number][name].to(value.device)
+
+    def _mapped(self, state: dict[int, dict[str, Any]], rows: Rows) -> dict[int, dict[str, Any]]:
+        """Return an optimizer's state with `rows` of all that has the form of a parameter."""
+        return {
+            number: {
+                name: rows(value) if isinstance(value, Tensor) and value.dim() else value
+                for name, value in own.items()
+            }
+            for number, own in state.items()
+        }
+
+    def _build(self, name: str, values: Settings) -> None:
+        chosen: Any = optimizer_class(name)
+        try:
+            self.inner = chosen(list(self.params.values()), **values)
+        except (TypeError, ValueError) as wrong:
+            raise SettingError("optimizer", name, f"refuses its settings: {wrong}") from wrong
+        self.name = name

@@ -1,0 +1,121 @@
+"""What one step did.
+
+Letters: W workers, L hosted here, b samples each, M passes.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..communication.ledger import StepBytes
+from ..methods.compression_error import SegmentMeasures, memory_norm, relative_error
+from .step_timer import Spent
+
+
+@dataclass(frozen=True, repr=False)
+class StepRecord:
+    """What one step did. Reading a number waits for the device; holding the record does not."""
+
+    step: int  # steps done, this one included
+    epoch: int
+    lr: float
+    nominal: float | None  # fraction of compressed segments that is sent, if the settings say it
+    losses: Tensor  # each worker's mean loss, [W]
+    output: Tensor  # the model's, for the samples of workers hosted here, [L * M * b, ...]
+    bytes: StepBytes
+    segments: list[SegmentMeasures]
+    spent: Spent
+    wild: Tensor | None = None  # workers with something not finite, [W] bool; None: nobody asked
+    applied: bool = True  # False: the step was skipped
+    drawn: Tensor | None = None  # workers that train in this round, [W] bool, on the CPU; None: all
+
+    def without_output(self) -> "StepRecord":
+        """Return the record with an empty output, so that many can be held."""
+        return replace(self, output=self.output.new_empty(0))
+
+    @property
+    def kept(self) -> float:
+        """Fraction of the compressed segments that is sent: as set, else as it came out."""
+        if self.nominal is not None:
+            return self.nominal
+        compressed = [m for m in self.segments if not m.segment.dense]
+        entries = sum(m.entries.double().mean() for m in compressed)
+        return float(entries / max(1, sum(m.segment.n for m in compressed)))
+
+    @property
+    def sent_elements(self) -> list[int]:
+        """Numbers that each worker sent, indices and scales apart."""
+        sent: list[int] = torch.stack([m.entries for m in self.segments]).sum(0).tolist()
+        return sent
+
+    @property
+    def relative_error(self) -> float:
+        """Norm of what was said and not sent, over the norm of what was said."""
+        return relative_error(self.segments)
+
+    @property
+    def memory_norm(self) -> float:
+        """Norm of what stays behind, root mean square over workers."""
+        return memory_norm(self.segments)
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the global batch: over the workers that train and are not `wild`."""
+        return self.mean_of(self.losses)
+
+    @property
+    def losses_of_drawn(self) -> Tensor:
+        """Losses [W], with 0 for the workers that do not train."""
+        own = self.losses
+        return own if self.drawn is None else own.where(self.drawn.to(own.device), 0.0)
+
+    def mean_of(self, losses: Tensor) -> float:
+        """Return the mean of losses [W] over the workers whose own count."""
+        counted = torch.ones_like(losses, dtype=torch.bool)
+        if self.drawn is not None:
+            counted &= self.drawn.to(counted.device)
+        if self.wild is not None:
+            counted &= ~self.wild
+        return float(losses[counted].mean())
+
+    def of_drawn(self, samples: Tensor, hosted: slice) -> Tensor:
+        """Return those of `samples` [L * M * b, ...] whose workers, hosted here, train."""
+        if self.drawn is None:
+            return samples
+        own = self.drawn[hosted]
+        each: Tensor = samples.unflatten(0, (len(own), -1))  # [L, M * b, ...]
+        return each[own.nonzero().flatten()].flatten(0, 1)
+
+    def num_of_drawn(self, num: int) -> int:
+        """Return how many of `num` samples or tokens, as many of each worker, count."""
+        return num if self.drawn is None else num * int(self.drawn.sum()) // len(self.drawn)
+
+    @property
+    def payload_bytes(self) -> list[int]:
+        """Bytes of each worker's messages."""
+        payload: list[int] = self.bytes.payload.tolist()
+        return payload
+
+    @property
+    def network_bytes(self) -> int:
+        """Bytes that all workers together put on the network."""
+        return int(self.bytes.network)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of one worker's uncompressed gradient."""
+        return self.bytes.dense
+
+    @property
+    def ratio(self) -> float:
+        """Dense bytes over payload bytes, mean over workers."""
+        payload = self.payload_bytes
+        return self.dense_bytes * len(payload) / sum(payload) if sum(payload) else math.inf
+
+    def __repr__(self) -> str:
+        return (
+            f"StepRecord(step={self.step}, epoch={self.epoch}, loss={self.loss:.4f}, "
+            f"lr={self.lr:g}, kept={self.kept:g}, ratio={self.ratio:.1f})"
+        )

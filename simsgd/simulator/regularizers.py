@@ -1,0 +1,192 @@
+"""What a regime adds to the averaged gradient: weight decay or L1 that spare biases, and clipping.
+
+A regime has them under the key `regularizer`, one or a list, in convNet.pytorch's form:
+
+    {"name": "WeightDecay", "value": 1e-4}
+
+By default WeightDecay and L1 spare biases and the parameters of normalisation layers. A `filter`
+says which parameters to take instead: {"parameter_name": f(name), "module": g(module)}, each
+returning whether to take one; {} takes all.
+
+Letters: P all parameters.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import require, unknown
+
+_Filter = Mapping[str, Callable[[Any], bool]]
+_NORMALISING = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+)
+
+
+def _is_no_bias(name: str) -> bool:
+    return not name.endswith("bias")
+
+
+def _is_no_normalisation(module: nn.Module) -> bool:
+    return not isinstance(module, _NORMALISING)
+
+
+SPARING: _Filter = {"parameter_name": _is_no_bias, "module": _is_no_normalisation}
+
+
+@dataclass(frozen=True)
+class Regularizer:
+    """A penalty on some parameters, or a limit on the gradient. Raises `SettingError`."""
+
+    value: float  # its strength, at least 0
+    filter: _Filter = field(default_factory=lambda: SPARING, hash=False)
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        good = number and self.value >= 0
+        require(good, "regularizer", self.value, "must have a value of at least 0")
+        for key in self.filter:
+            if key not in SPARING:
+                raise unknown("regularizer", key, SPARING)
+
+    def takes(self, name: str, module: nn.Module) -> bool:
+        """Return whether it acts on the parameter of a name that lies in a module."""
+        by_name, by_module = (self.filter.get(key, _always) for key in SPARING)
+        return bool(by_name(name) and by_module(module))
+
+    def pull(self, parameter: Tensor) -> Tensor | None:
+        """Return the gradient of its penalty, of the parameter's shape; None if it has none."""
+        return None
+
+
+@dataclass(frozen=True)
+class WeightDecay(Regularizer):
+    """(value / 2) |p|^2, the same as SGD's weight_decay, but for chosen parameters."""
+
+    def pull(self, parameter: Tensor) -> Tensor:
+        """Return value * p."""
+        return parameter.detach() * self.value
+
+
+@dataclass(frozen=True)
+class L1(Regularizer):
+    """value * |p|_1, by its subgradient; convNet.pytorch shrinks by the value after the step."""
+
+    def pull(self, parameter: Tensor) -> Tensor:
+        """Return value * sign(p)."""
+        return parameter.detach().sign() * self.value
+
+
+@dataclass(frozen=True)
+class GradClip(Regularizer):
+    """Scales the averaged gradient to a norm of at most value; each worker's own is `clip`'s."""
+
+    filter: _Filter = field(default_factory=dict, hash=False)
+
+    def clip_(self, gradients: list[Tensor], rows: bool = False) -> None:
+        """Scale gradients in place, as torch.nn.utils.clip_grad_norm_ does; or each row of them."""
+        if not (self.value > 0 and gradients):
+            return
+        flat = [g.reshape(len(g) if rows else 1, -1) for g in gradients]  # [L or 1, n] each
+        norm = torch.stack([g.norm(dim=1) for g in flat]).norm(dim=0)
+        scale = (self.value / (norm + 1e-6)).clamp(max=1)  # [L or 1]
+        for gradient in gradients:
+            gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)) if rows else scale[0])
+
+
+_NAMES: dict[str, type[Regularizer]] = {
+    "WeightDecay": WeightDecay,
+    "L2Regularization": WeightDecay,
+    "L1Regularization": L1,
+    "L1": L1,
+    "GradClip": GradClip,
+}
+
+
+def regularizers(form: Any) -> tuple[Regularizer, ...]:
+    """Return what a regime's `regularizer` means; None is none.
+
+    Raises `SettingError` for a form, a name or a value that does not exist.
+    """
+    if form is None:
+        return ()
+    if isinstance(form, list | tuple):
+        return tuple(each for part in form for each in regularizers(part))
+    if isinstance(form, Regularizer):
+        return (form,)
+    rule = 'must be as {"name": "WeightDecay", "value": 1e-4}, or a list of such'
+    require(isinstance(form, Mapping) and "name" in form, "regularizer", form, rule)
+    settings = {key: value for key, value in form.items() if key != "name"}
+    if form["name"] not in _NAMES:
+        raise unknown("regularizer", str(form["name"]), _NAMES)
+    for key in settings:
+        if key not in ("value", "filter"):
+            raise unknown("regularizer", str(key), ("value", "filter"))
+    require("value" in settings, "regularizer", form, "lacks a value", rule)
+    return (_NAMES[form["name"]](**settings),)
+
+
+class Regularized:
+    """The parameters of a model, and which of them each regularizer takes."""
+
+    def __init__(self, model: nn.Module, params: dict[str, nn.Parameter]) -> None:
+        self.params = params
+        self._homes = {
+            f"{prefix}.{name}".lstrip("."): module
+            for prefix, module in model.named_modules()
+            for name, _ in module.named_parameters(recurse=False)
+        }
+
+    def pulls(
+        self,
+        chosen: tuple[Regularizer, ...],
+        weight_decay: float = 0.0,
+        params: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the sum of the penalties' gradients, {name: [*shape]} of the parameters taken.
+
+        `weight_decay` is that of all parameters; they are taken at `params`, or at the model's.
+        """
+        at, found = params or self.params, dict[str, Tensor]()
+        if weight_decay:
+            found = {name: p.detach() * weight_decay for name, p in at.items()}
+        for regularizer in chosen:
+            for name in self._taken(regularizer):
+                pull = regularizer.pull(at[name])
+                if pull is not None:
+                    found[name] = found[name] + pull if name in found else pull
+        return found
+
+    def rows(
+        self,
+        chosen: tuple[Regularizer, ...],
+        weight_decay: float,
+        params: Mapping[str, Tensor],
+        per_worker: bool,
+    ) -> dict[str, Tensor]:
+        """Return what `pulls` does, of all parameters, with a row a worker or one for all."""
+        found = self.pulls(chosen, weight_decay, params)
+        every = {name: found.get(name, torch.zeros_like(p)) for name, p in params.items()}
+        return every if per_worker else {name: pull.unsqueeze(0) for name, pull in every.items()}
+
+    def clip_(
+        self, heard: dict[str, Tensor], chosen: tuple[Regularizer, ...], rows: bool = False
+    ) -> None:
+        """Clip averaged gradients {name: [*shape]} in place, or {name: [L, *shape]} by `rows`."""
+        for regularizer in chosen:
+            if isinstance(regularizer, GradClip):
+                regularizer.clip_([heard[name] for name in self._taken(regularizer)], rows)
+
+    def _taken(self, regularizer: Regularizer) -> list[str]:
+        return [name for name in self.params if regularizer.takes(name, self._homes[name])]
+
+
+def _always(_: Any) -> bool:
+    return True

@@ -1,0 +1,91 @@
+"""The sizes of a step as a text for people."""
+
+from collections.abc import Sequence
+
+from ..text_table import columns
+from ..units import in_units
+from .step_bytes import SegmentSize, Sizes
+
+_NOTES = {
+    "gradient": "Sizes follow the gradient: these are of one normal draw.",
+    "step": "Sizes change from step to step: these are of an even one, late in a run.",
+}
+
+
+def bill(sizes: Sizes, model: str, per_layer: bool = False, explain: bool = False) -> str:
+    """Return the totals, with a line for each segment, and its arithmetic, where asked for."""
+    parts = [_head(sizes, model), _worker(sizes), _network(sizes)]
+    if per_layer or explain:
+        parts.append(_segments(sizes.segments, explain))
+    if sizes.varies:
+        parts.append(_NOTES[sizes.varies])
+    return "\n\n".join(parts)
+
+
+def _head(sizes: Sizes, model: str) -> str:
+    whole = sum(not segment.compressed for segment in sizes.segments)
+    compressed = len(sizes.segments) - whole
+    return (
+        f"{model}: {sizes.elements:,} parameters in {sizes.tensors} tensors, "
+        f"{sizes.workers} workers\n"
+        f"{sizes.compressor}: {compressed} segments compressed, {whole} sent whole"
+    )
+
+
+def _worker(sizes: Sizes) -> str:
+    heard = sizes.downlink_bytes
+    answer = ["answer", ""] if heard else []
+    rows = [["one worker", "sends", "", *answer, "uncompressed", "", "ratio"]]
+    for span, times in _spans(sizes):
+        answer = _both(heard * times) if heard else []
+        sent, dense = _both(sizes.payload_bytes * times), _both(sizes.dense_bytes * times)
+        rows.append([span, *sent, *answer, *dense, f"{sizes.ratio:.1f}"])
+    return columns(rows)
+
+
+def _network(sizes: Sizes) -> str:
+    spans = _spans(sizes)
+    heads = [cell for span, _ in spans for cell in (span, "")]
+    rows = [["all workers together", *heads]]
+    carried = sizes.network_bytes
+    if len(carried) > 1:
+        carried = {**carried, "total": sum(carried.values())}
+    for collective, number in carried.items():
+        rows.append([collective, *(cell for _, times in spans for cell in _both(number * times))])
+    return columns(rows)
+
+
+def _spans(sizes: Sizes) -> list[tuple[str, int]]:
+    spans = [("a step", 1)]
+    if sizes.steps is not None:
+        spans.append((f"an epoch of {sizes.steps:,} steps", sizes.steps))
+    return spans
+
+
+def _segments(segments: Sequence[SegmentSize], explain: bool) -> str:
+    last = ["arithmetic"] if explain else []
+    rows = [["segment", "shape", "elements", "a worker sends", "ratio", "by", *last]]
+    for segment in segments:
+        payload = segment.payload_bytes
+        rows.append(
+            [
+                segment.name,
+                "x".join(map(str, segment.shape)),
+                f"{segment.elements:,}",
+                f"{payload:,} B",
+                f"{segment.dense_bytes / payload:.1f}" if payload else "inf",
+                ", ".join(dict.fromkeys(sent.collective for sent in segment.sent)),
+                *([_arithmetic(segment)] if explain else []),
+            ]
+        )
+    return columns(rows, left=(0, 1, 5, 6))
+
+
+def _arithmetic(segment: SegmentSize) -> str:
+    sent = " + ".join(sent.words for sent in segment.sent if sent.direction == "up")
+    answers = [f"; answer: {sent.words}" for sent in segment.sent if sent.direction == "down"]
+    return sent + "".join(answers)
+
+
+def _both(number: int) -> list[str]:
+    return [in_units(number), f"{number:,} B"]

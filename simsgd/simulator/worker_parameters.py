@@ -1,0 +1,218 @@
+"""Whose parameters are whose: one model for all workers, or a model for each.
+
+Letters: W workers, L hosted here, n elements of one segment.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..communication.segments import Layout
+from ..gradients.contract import Tensors
+from ..keyed_random import Draw
+from ..methods.algorithms import Asynchronous, Exchange
+
+Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
+_AT_ONCE = 1 << 20  # numbers in float64
+
+
+class Holding(ABC):
+    """Who holds which parameters. `trained` are those that an optimizer steps."""
+
+    trained: dict[str, nn.Parameter]
+    per_worker: bool  # what `read` returns has a row a worker
+    workers: int  # that are hosted here, L
+
+    @abstractmethod
+    def read(self) -> Tensors:
+        """Return the parameters to take gradients at: {name: [*shape]}, or [L, *shape] each."""
+
+    def rows(self, layout: Layout) -> list[Tensor]:
+        """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
+        one = next(iter(self.trained.values())).detach().new_empty(1)
+        return [one.expand(self.workers, segment.n) for segment in layout.segments]
+
+    def stepped(self) -> None:  # noqa: B027 - most have nothing to note
+        """Take note that a step ended."""
+
+    @abstractmethod
+    def average(self, rows: Rows) -> Tensors:
+        """Return the mean over workers, {name: [*shape]}; `rows` gives [W, ...] for [L, ...]."""
+
+    def of_worker(self, worker: int, rows: Rows) -> Tensors:
+        """Return the parameters of one worker, {name: [*shape]}."""
+        return self.average(rows)
+
+    def spread(self, rows: Rows) -> float:
+        """Return the consensus distance, sqrt(mean_i ||x_i - mean||^2)."""
+        return 0.0
+
+    def state_dict(self, rows: Rows) -> dict[str, Any]:
+        """Return all that a resumed simulation needs: {name: tensor}, rows of all W workers."""
+        return {name: p.detach() for name, p in self.trained.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any], hosted: slice) -> None:
+        """Take over what `state_dict` returned."""
+        for name, parameter in self.trained.items():
+            parameter.copy_(state[name])
+
+
+def holding(
+    exchange: Exchange, params: dict[str, nn.Parameter], layout: Layout, draw: Draw
+) -> Holding:
+    """Return who holds which parameters, as the exchange wants it; all begin with `params`."""
+    if isinstance(exchange, Asynchronous):
+        late = exchange.delays(draw.seed, draw.workers)
+        return LateModel(params, late, exchange.longest)
+    if exchange.parameters_per_worker:
+        return OwnModels(params, layout, len(draw.workers))
+    return OneModel(params, len(draw.workers))
+
+
+class OneModel(Holding):
+    """All workers share the model's own parameters."""
+
+    per_worker = False
+
+    def __init__(self, params: dict[str, nn.Parameter], workers: int) -> None:
+        self.trained = params
+        self.workers = workers
+
+    def read(self) -> Tensors:
+        """Return the model's parameters."""
+        return dict(self.trained)
+
+    def average(self, rows: Rows) -> Tensors:
+        """Return the model's parameters."""
+        return {name: p.detach() for name, p in self.trained.items()}
+
+
+class LateModel(OneModel):
+    """All share one model, and each worker reads it as it was some steps ago."""
+
+    per_worker = True
+
+    def __init__(self, params: dict[str, nn.Parameter], late: Tensor, longest: int) -> None:
+        super().__init__(params, len(late))
+        self.late = late  # steps, [L] int64
+        self.past = {  # the newest first, [longest + 1, *shape]
+            name: torch.stack([p.detach()] * (longest + 1)) for name, p in params.items()
+        }
+
+    def read(self) -> Tensors:
+        """Return the model as each worker knows it, {name: [L, *shape]}."""
+        return {name: past[self.late.to(past.device)] for name, past in self.past.items()}
+
+    def rows(self, layout: Layout) -> list[Tensor]:
+        """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
+        one = next(iter(self.trained.values())).detach().new_empty(1)
+        return [one.expand(self.workers, segment.n) for segment in layout.segments]
+
+    def stepped(self) -> None:
+        """Remember the model as it is now."""
+        for name, past in self.past.items():
+            past.copy_(past.roll(1, dims=0))
+            past[0].copy_(self.trained[name].detach())
+
+    def state_dict(self, rows: Rows) -> dict[str, Any]:
+        """Return the model, and the models before it."""
+        past = {f"past {name}": value for name, value in self.past.items()}
+        return {**super().state_dict(rows), **past}
+
+    def load_state_dict(self, state: dict[str, Any], hosted: slice) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state, hosted)
+        for name, past in self.past.items():
+            past.copy_(state[f"past {name}"])
+
+
+class OwnModels(Holding):
+    """Each worker has a model of its own; all begin with the same.
+
+    The parameters of a segment lie end to end in one [L, n], so that an exchange changes them in
+    place whatever the granularity; `trained` are views of these.
+    """
+
+    per_worker = True
+
+    def __init__(self, params: dict[str, nn.Parameter], layout: Layout, workers: int) -> None:
+        begun = {name: p.detach().unsqueeze(0) for name, p in params.items()}
+        self.workers = workers
+        self.pieces = [piece.repeat(workers, 1) for piece in layout.split(begun)]  # [L, n] each
+        self.trained = {}
+        for segment, piece in zip(layout.segments, self.pieces, strict=True):
+            sizes = [math.prod(shape) for shape in segment.shapes]
+            parts = piece.split(sizes, dim=1)
+            for name, shape, part in zip(segment.parameters, segment.shapes, parts, strict=True):
+                self.trained[name] = nn.Parameter(part.view(workers, *shape))
+        self.trained = {name: self.trained[name] for name in params}
+
+    def rows(self, layout: Layout) -> list[Tensor]:
+        """Return the workers' parameters, [L, n] for each segment."""
+        return self.pieces
+
+    def read(self) -> Tensors:
+        """Return the workers' parameters, {name: [L, *shape]}."""
+        return dict(self.trained)
+
+    def average(self, rows: Rows) -> Tensors:
+        """Return the mean of all workers' models."""
+        return {name: rows(p.detach()).mean(0) for name, p in self.trained.items()}
+
+    def of_worker(self, worker: int, rows: Rows) -> Tensors:
+        """Return one worker's model."""
+        return {name: rows(p.detach())[worker] for name, p in self.trained.items()}
+
+    def spread(self, rows: Rows) -> float:
+        """Return the consensus distance."""
+        square = 0.0
+        for piece in self.pieces:
+            all_rows = rows(piece)  # [W, n]
+            for some in all_rows.split(max(1, _AT_ONCE // len(all_rows)), dim=1):
+                own = some.double()
+                square += float((own - own.mean(0)).square_().sum(1).mean())
+        return math.sqrt(square)
+
+    def state_dict(self, rows: Rows) -> dict[str, Any]:
+        """Return all workers' parameters, {name: [W, *shape]}."""
+        return {name: rows(p.detach()) for name, p in self.trained.items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any], hosted: slice) -> None:
+        """Take over what `state_dict` returned, of the workers hosted here."""
+        for name, parameter in self.trained.items():
+            parameter.copy_(state[name][hosted])
+
+
+@torch.no_grad()
+def averaged_into(
+    model: nn.Module,
+    held: Holding,
+    buffers: Tensors,
+    carried: Collection[str],
+    rows: Rows,
+    how: str,
+    worker: int | None,
+) -> nn.Module:
+    """Return the model with parameters and statistics to evaluate with; see `evaluation_model`.
+
+    `buffers` are the workers' own, {name: [L, *shape]}, those in `carried` left alone; `how` is
+    "mean" or "rank0".
+    """
+    average = held.average if worker is None else partial(held.of_worker, worker)
+    params: dict[str, Tensor] = dict(model.named_parameters())
+    for name, value in average(rows).items():
+        params[name].copy_(value)
+    for name, buffer in model.named_buffers():
+        if name in carried:
+            continue
+        own = rows(buffers[name])  # [W, ...]
+        averaged = how == "mean" and own.is_floating_point() and worker is None
+        buffer.copy_(own.mean(0) if averaged else own[worker or 0])
+    return model.eval()

@@ -1,0 +1,1 @@
+"""A run from its first step to its last, and its folder."""

@@ -1,0 +1,61 @@
+"""Images in folders named after their classes.
+
+Letters: H x W pixels.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ...settings import SettingError, require
+from .contract import Dataset, Split, line
+from .statistics import described
+
+
+def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
+    """Read PATH/train/CLASS/* and PATH/val/CLASS/*, in colour, at the size of the first image."""
+    require(path != "", "dataset", name, "names no folder", "write imagefolder:PATH")
+    root = Path(path).expanduser()
+    root = root if root.exists() else data_dir / path
+    layout = f"expected are images {root}/train/CLASS/* and {root}/val/CLASS/*"
+    for part in ("train", "val"):
+        require((root / part).is_dir(), "dataset", name, f"has no folder {root / part}", layout)
+    from torchvision.datasets import ImageFolder
+
+    try:
+        train, val = ImageFolder(root / "train"), ImageFolder(root / "val")
+    except FileNotFoundError as wrong:  # no class, or a class without images
+        raise SettingError("dataset", name, f"is incomplete: {line(wrong)}", layout) from wrong
+    differ = sorted({*train.classes} ^ {*val.classes})
+    rule = f"has classes in one of train and val only: {', '.join(differ)}"
+    require(not differ, "dataset", name, rule, layout)
+    first = _image(name, train.samples[0][0])
+    splits = [_read(name, part.samples, tuple(first.shape[1:])) for part in (train, val)]
+    return described(name, splits[0], splits[1], len(train.classes))
+
+
+def _read(name: str, samples: list[tuple[str, int]], size: tuple[int, ...]) -> Split:
+    from torchvision.transforms.v2 import functional
+
+    images = torch.empty(len(samples), 3, *size, dtype=torch.uint8)
+    for place, (path, _) in enumerate(samples):
+        image = _image(name, path)
+        if image.shape[1:] != size:
+            image = functional.resize(image, list(size), antialias=True)
+        images[place] = image
+    return Split(images, torch.tensor([label for _, label in samples]))
+
+
+def _image(name: str, path: str) -> Tensor:
+    """Return an image file's pixels, uint8 [3, H, W]."""
+    from PIL import Image
+    from torchvision.transforms.v2 import functional
+
+    try:
+        with Image.open(path) as image:
+            pixels: Tensor = functional.pil_to_tensor(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
+        rule = f"has a damaged image, {path} ({line(wrong)})"
+        raise SettingError("dataset", name, rule, "replace or remove it") from wrong
+    return pixels

@@ -1,0 +1,156 @@
+"""Which training samples each worker has.
+
+Letters: n samples, W workers, m samples of each worker.
+"""
+
+import re
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...keyed_random import derived
+from ...settings import SettingError, require, unknown
+
+PARTITIONS = ("iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S")
+_FORM = re.compile(r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards)(?::(.+))?")
+
+
+def parted(spec: str, labels: Tensor, workers: int, seed: int) -> list[Tensor] | None:
+    """Return the samples of each worker, [m] int64 each with m = n // W; None if any have any.
+
+    `labels` [n] are class numbers.
+
+    - iid-reshuffled: None, all samples are dealt out anew in each epoch.
+    - iid-fixed: dealt out once at random.
+    - sorted: sorted by class and cut into W runs, so that a worker sees few classes.
+    - shards:S: sorted, cut into S * W shards of like size, S to each worker at random (McMahan et
+      al., AISTATS 2017).
+    - dirichlet:ALPHA: each worker draws shares of the classes from a Dirichlet distribution around
+      the whole set's, with concentration ALPHA, and fills them without replacement (Hsu, Qi,
+      Brown, "Measuring the Effects of Non-Identical Data Distribution", 2019,
+      https://arxiv.org/abs/1909.06335). A small ALPHA gives each worker few classes.
+
+    Raises `SettingError` for another spec, or more workers or shards than samples.
+    """
+    name, value = _read(spec)
+    if name == "iid-reshuffled":
+        return None
+    own = len(labels) // workers
+    rule = f"leaves no sample for some of {workers} workers"
+    require(own >= 1, "partition", spec, rule, f"use at most {len(labels)} workers")
+    rng = np.random.default_rng(derived("partition", seed))
+    if name == "iid-fixed":
+        return _runs(torch.from_numpy(rng.permutation(len(labels))), workers, own)
+    by_class = labels.cpu().sort(stable=True).indices
+    if name == "sorted":
+        return _runs(by_class, workers, own)
+    if name == "shards":
+        return _shards(spec, by_class, workers, int(value), rng)
+    return _dirichlet(labels.cpu(), workers, own, value, rng)
+
+
+def by_class(parts: list[Tensor], labels: Tensor, classes: int) -> Tensor:
+    """Return how many samples of each class each worker has, [W, classes] int64."""
+    labels = labels.cpu()
+    return torch.stack([labels[part].bincount(minlength=classes) for part in parts])
+
+
+def table_of_classes(table: Tensor) -> str:
+    """Return the table of classes by workers as text.
+
+    >>> print(table_of_classes(torch.tensor([[3, 0], [1, 2]])))
+    samples by worker and class
+    worker    0    1  all
+         0    3    0    3
+         1    1    2    3
+    """
+    wide = max(4, len(str(int(table.sum(1).max()))))
+    head = "".join(f" {c:>{wide}}" for c in range(table.shape[1]))
+    lines = ["samples by worker and class", f"worker{head} {'all':>{wide}}"]
+    for worker, row in enumerate(table.tolist()):
+        cells = "".join(f" {c:>{wide}}" for c in [*row, sum(row)])
+        lines.append(f"{worker:>6}{cells}")
+    return "\n".join(lines)
+
+
+def partition_rows(table: Tensor) -> list[dict[str, int]]:
+    """Return the rows of partition.csv of the table [W, classes] that `by_class` made."""
+    return [
+        {"worker": worker, "class": label, "samples": samples}
+        for worker, row in enumerate(table.tolist())
+        for label, samples in enumerate(row)
+    ]
+
+
+def epoch_index(parts: list[Tensor], take: int, seed: int, epoch: int) -> Tensor:
+    """Return the samples that each worker takes in an epoch, in order, [W, take].
+
+    Each goes through its own samples in an order of (seed, epoch, worker); who has fewer than
+    `take` goes through them again in another order.
+    """
+    rows = []
+    for worker, part in enumerate(parts):
+        taken: list[Tensor] = []
+        for turn in range(-(-take // len(part))):
+            rng = np.random.default_rng(derived("order", seed, epoch, worker, turn))
+            taken.append(part[torch.from_numpy(rng.permutation(len(part)))])
+        rows.append(torch.cat(taken)[:take])
+    return torch.stack(rows)
+
+
+def _read(spec: str) -> tuple[str, float]:
+    """Return name and number of a spec."""
+    read = _FORM.fullmatch(spec)
+    if read is None:
+        raise unknown("partition", spec, PARTITIONS)
+    name, text = read[1], read[2]
+    wanted = {"dirichlet": "ALPHA, a number above 0", "shards": "S, a whole number of at least 1"}
+    if name not in wanted:
+        require(text is None, "partition", spec, "takes no number", f"write {name}")
+        return name, 0.0
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = 0.0
+    good = 0 < value < float("inf") and (name == "dirichlet" or value.is_integer())
+    if not good:
+        raise SettingError("partition", spec, f"needs {wanted[name]}", f"as in {name}:2")
+    return name, value
+
+
+def _runs(order: Tensor, workers: int, own: int) -> list[Tensor]:
+    return list(order[: workers * own].view(workers, own))
+
+
+def _shards(
+    spec: str, order: Tensor, workers: int, each: int, rng: np.random.Generator
+) -> list[Tensor]:
+    size = len(order) // (workers * each)
+    rule = f"makes {workers * each} shards of {len(order)} samples"
+    require(size >= 1, "partition", spec, rule, "use fewer shards")
+    shards = order[: workers * each * size].view(workers * each, size)
+    dealt = torch.from_numpy(rng.permutation(workers * each)).view(workers, each)
+    return [shards[own].flatten() for own in dealt]
+
+
+def _dirichlet(
+    labels: Tensor, workers: int, own: int, alpha: float, rng: np.random.Generator
+) -> list[Tensor]:
+    pools = [(labels == c).nonzero()[:, 0].numpy() for c in labels.unique().tolist()]
+    pools = [rng.permutation(pool) for pool in pools]
+    prior = np.array([len(pool) for pool in pools]) / len(labels)
+    used, parts = np.zeros(len(pools), dtype=int), []
+    for _ in range(workers):
+        shares, mine, left = rng.dirichlet(alpha * prior * len(pools)), [], own
+        while left:
+            free = np.array([len(pool) for pool in pools]) - used
+            open_shares = np.where(free > 0, shares, 0.0)
+            if open_shares.sum() < 1e-12:  # all that it wanted is gone
+                open_shares = free.astype(float)
+            drawn = rng.multinomial(left, open_shares / open_shares.sum()).clip(max=free)
+            for c, count in enumerate(drawn):
+                mine.append(pools[c][used[c] : used[c] + count])
+            used, left = used + drawn, left - int(drawn.sum())
+        parts.append(torch.from_numpy(np.concatenate(mine)))
+    return parts

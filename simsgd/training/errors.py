@@ -1,0 +1,76 @@
+"""How a run ends before its last epoch, told in one line with the way to go on."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..communication.transport import RankLost
+from ..config import Config
+from ..results.atomic_files import NotWritten
+from .run_folder import RunFolder
+
+
+class Diverged(RuntimeError):
+    """A loss became NaN or infinite; the last good checkpoint was kept."""
+
+
+class Interrupted(RuntimeError):
+    """Somebody asked to stop; all is saved."""
+
+
+class Unwritten(RuntimeError):
+    """The run's folder can no longer be written; the last good checkpoint is intact."""
+
+
+class OutOfMemory(RuntimeError):
+    """The device's memory does not do; the last good checkpoint is intact."""
+
+
+@contextlib.contextmanager
+def endings(run: RunFolder, config: Config) -> Iterator[None]:
+    """Tell how to go on with a run if its disk, its device or another process fails."""
+    try:
+        yield
+    except RankLost as lost:
+        go_on = f"go on from its last checkpoint with: simsgd train --resume {run.folder}"
+        raise RankLost(f"{lost}; {go_on}") from lost
+    except torch.OutOfMemoryError as wrong:
+        text = f"out of memory on {config.device}: {_relief(config)}; {_after_failure(run)}"
+        raise OutOfMemory(text) from wrong
+    except NotWritten as wrong:
+        raise Unwritten(f"{wrong}; {_after_failure(run)}") from wrong
+
+
+def last_good(folder: Path) -> str:
+    """Return where the last good checkpoint is."""
+    last = folder / "last.pt"
+    return f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
+
+
+def require_sound(model: Mapping[str, Tensor], step: int, run: RunFolder) -> None:
+    """Raise `Diverged` for a model that must not become the last good checkpoint."""
+    for name, value in model.items():
+        if not value.isfinite().all():
+            told = f"{name} of the model is not finite after step {step}; {last_good(run.folder)}"
+            run.log(told)
+            raise Diverged(told)
+
+
+def _after_failure(run: RunFolder) -> str:
+    folder = run.folder
+    if run.fresh:
+        return "nothing of the run was kept"
+    if not folder.is_dir():
+        return "nothing of the run is left there"
+    return f"{last_good(folder)}; after that, simsgd train --resume {folder}"
+
+
+def _relief(config: Config) -> str:
+    from .memory_use.advice import relief  # here: the estimate lies above what it estimates
+
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return relief(config)

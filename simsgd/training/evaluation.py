@@ -1,0 +1,135 @@
+"""How well a model does on the validation split.
+
+Letters: B samples of a batch, T tokens of each where it is text, V classes or words.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..config import Config
+from ..gradients.contract import carried
+from ..results.perplexity import told
+from ..settings import SettingError, require
+from .checkpoint import load_checkpoint
+from .data import Text, in_order
+from .experiment import Experiment
+
+_CHUNK = 1000  # samples at a time, the mean does not depend on it,
+_CHUNK_ON_CPU = 125  # with a cache that more would outgrow,
+_PIXELS = 1 << 23  # or as many as have so many numbers
+
+
+def wrong(output: Tensor, target: Tensor) -> Tensor:
+    """Return how many of `target` [B, ...] are missed with 1 and with 5 guesses, [2].
+
+    The guesses are the largest of `output` [B, ..., V].
+    """
+    output, target = output.flatten(0, -2), target.flatten()
+    ranked = output.topk(min(5, output.shape[1]), dim=1).indices  # [samples, 5]
+    hit = ranked == target.unsqueeze(1)
+    return len(target) - torch.stack([hit[:, :1].sum(), hit.sum()])
+
+
+@torch.no_grad()
+def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> dict[str, float]:
+    """Return loss, error1 and error5 (in percent) over the whole validation split.
+
+    Of a text these are means over tokens, and `part` may be "test" too.
+    """
+    loss, missed, counted = 0.0, torch.zeros(2), 0
+    for x, y in batches_of(experiment, model, part):
+        output = model(x)
+        loss += float(experiment.criterion(output, y)) * y.numel()
+        missed += wrong(output, y).cpu()
+        counted += y.numel()
+    error1, error5 = (100 * missed.double() / counted).tolist()
+    return {"loss": loss / counted, "error1": error1, "error5": error5}
+
+
+def batches_of(experiment: Experiment, model: Any, part: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return what a model in evaluation mode gets of a part of the data, and what is right."""
+    dataset = experiment.dataset
+    if isinstance(dataset, Text):
+        assert experiment.config.bptt is not None
+        columns, batches = in_order(getattr(dataset, part), experiment.config.bptt)
+        if carried(model):
+            model.begin(columns)
+        yield from batches
+        return
+    rule = f"cannot be {part} with {dataset.name}, which has no such part"
+    require(part == "val", "part", None, rule, "leave it out")
+    chunk = at_once(dataset.input_shape, experiment.config.device)
+    for images, labels in dataset.val.batches(torch.arange(len(dataset.val)).split(chunk)):
+        yield experiment.prepared(images, "eval"), labels
+
+
+def at_once(input_shape: tuple[int, ...], device: str) -> int:
+    """Return how many samples are evaluated at a time."""
+    most = _CHUNK_ON_CPU if device == "cpu" else _CHUNK
+    return max(1, min(most, _PIXELS // prod(input_shape)))
+
+
+def evaluate_workers(experiment: Experiment) -> list[dict[str, float]]:
+    """Return what `evaluate` says of each worker's own model, with its own statistics."""
+    simulator = experiment.simulator
+    return [
+        evaluate(experiment, simulator.evaluation_model(worker=worker))
+        for worker in range(experiment.config.workers)
+    ]
+
+
+@torch.no_grad()
+def recalibrate_(experiment: Experiment, model: nn.Module, batches: int) -> None:
+    """Estimate a model's BatchNorm statistics anew, as the mean over the first training batches.
+
+    An average of models need not have the average of their statistics.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean
+        norm.train()
+    for x, _ in itertools.islice(experiment.epoch_batches(0), batches):
+        model(x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
+
+
+def evaluate_checkpoint(
+    path: Path, settings: Mapping[str, Any], part: str = "val"
+) -> list[tuple[str, str]]:
+    """Return what `evaluate` says of the model in a checkpoint, each number with its name.
+
+    `settings` override its own. Raises `SettingError` for a file that is no checkpoint, or no
+    longer fits its model, and for a part that the data lack.
+    """
+    state = load_checkpoint(path, "checkpoint")
+    try:
+        config = Config.from_plain({**state["config"], **settings, "resume": None})
+        experiment = Experiment.of(config)
+        experiment.model.load_state_dict(state["model"])
+    except (KeyError, RuntimeError, TypeError, AttributeError) as cause:
+        rule = "does not fit its model any more"
+        raise SettingError("checkpoint", str(path), rule) from cause
+    measured = evaluate(experiment, experiment.model.eval(), part)
+    code = [("code that was run", file) for file in config.files_of_code]
+    facts = _facts(measured, experiment.config.tokens, {"val": "validation"}.get(part, part))
+    return facts + code
+
+
+def _facts(measured: Mapping[str, float], tokens: str | None, part: str) -> list[tuple[str, str]]:
+    facts = [(f"{part} loss", f"{measured['loss']:.4f}")]
+    if tokens is not None:
+        name, number = told(measured["loss"], tokens).split(" ", 1)
+        facts.append((f"{part} {name}", number))
+    facts += [(f"{part} error@{n}", f"{measured[f'error{n}']:.2f} %") for n in (1, 5)]
+    return facts

@@ -1,0 +1,296 @@
+"""A configuration made real: its data, its model, its simulator.
+
+Letters: W workers, b samples each, B = W * b, C channels.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..catalog import attribute, build_model, load, parse_config
+from ..communication.transport import Transport
+from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
+from ..gradients.auto import Auto
+from ..gradients.contract import Criterion, carried
+from ..keyed_random import Draw
+from ..settings import SettingError, require
+from ..simulator.simulator import Simulator
+from .data import (
+    Dataset,
+    Streams,
+    Text,
+    epoch_index,
+    epoch_order,
+    is_text,
+    load_text,
+    parted,
+    worker_batches,
+)
+from .data import load as load_data
+from .schedule import schedule_of
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that one run needs, short of its folder."""
+
+    config: Config  # resolved: model, epochs and device have values
+    dataset: Dataset | Text
+    model: nn.Module
+    criterion: Criterion
+    transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
+    simulator: Simulator
+    parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
+
+    @classmethod
+    def of(cls, config: Config, transport: Transport | None = None) -> "Experiment":
+        """Return the experiment; nothing is written. `transport` as for a `Simulator`.
+
+        Raises `SettingError` for whatever does not exist or does not go together.
+        """
+        config = _resolved(config)
+        assert config.model is not None
+        dataset = _dataset(config)
+        module = load("models", config.model)
+        model = _model(config, dataset)
+        parts = _parts(config, dataset)
+        criterion = attribute(module, model, "criterion", F.cross_entropy)
+        schedule = schedule_of(config, module, model, _batches(config, dataset))
+        simulator = Simulator(
+            model,
+            criterion,
+            regime=schedule.regime,
+            transport=transport,
+            samples=None if parts is None else torch.tensor([len(part) for part in parts]),
+            **_recipe(config),
+        )
+        memory = simulator.recipe.memory
+        experiment = cls(
+            config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),
+            dataset=_on_device(dataset, config.device),
+            model=model,
+            criterion=criterion,
+            transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
+            simulator=simulator,
+            parts=parts,
+        )
+        experiment._check_evaluation()
+        experiment._try()
+        return experiment._settled()
+
+    @property
+    def batch(self) -> int:
+        """Samples of a global batch, B."""
+        return self.config.workers * self.config.worker_batch
+
+    @property
+    def batches(self) -> int:
+        """Global batches in an epoch."""
+        return _batches(self.config, self.dataset)
+
+    def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return the global batches of an epoch from number `start` on: x and y, [B, ...] each.
+
+        They depend on the seed, the epoch, B and the partition alone, those of text also on how
+        many passes share a stream. An incomplete last batch is dropped.
+        """
+        if isinstance(self.dataset, Text):
+            yield from Streams.of(self.dataset.train, self.config).epoch(epoch, start)
+            return
+        indices = self._order(epoch).to(self.config.device)[start:].unbind()  # [B] each
+        drawn = self.dataset.train.batches(indices, lambda index: self._draw(index, epoch, 4))
+        for index, (images, labels) in zip(indices, drawn, strict=True):
+            yield self.prepared(images, "train", index, epoch), labels
+
+    def _order(self, epoch: int) -> Tensor:
+        """Return the samples of each global batch of an epoch, [batches, B]."""
+        seed, own = self.config.seed, self.config.worker_batch
+        if self.parts is None:
+            order = epoch_order(len(self.dataset.train), seed, epoch)
+            return order[: self.batches * self.batch].view(self.batches, self.batch)
+        rows = epoch_index(self.parts, self.batches * own, seed, epoch)  # [W, batches * own]
+        batches: Tensor = rows.unflatten(1, (self.batches, own))  # [W, batches, own]
+        return batches.transpose(0, 1).flatten(1)
+
+    def _check_evaluation(self) -> None:
+        """Raise `SettingError` for an evaluation that has no effect."""
+        config, apart = self.config, self.simulator.exchange.parameters_per_worker
+        rule = f"has no effect with algorithm {config.algorithm}, whose workers share one model"
+        require(config.evaluate == "average" or apart, "evaluate", config.evaluate, rule)
+        norms = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        rule = "has no effect on a model without BatchNorm"
+        require(norms or not config.recalibrate_bn, "recalibrate_bn", None, rule)
+        idle = not norms and config.evaluate_buffers != "mean"
+        require(not idle, "evaluate_buffers", config.evaluate_buffers, rule, "leave it out")
+
+    def _try(self) -> None:
+        """Raise `SettingError` if the model cannot learn from the data."""
+        name = str(self.config.model)
+        try:
+            x, y = next(self.epoch_batches(0))
+            output = self.simulator.tried(x, y)
+        except Exception as wrong:  # whatever the user's own model raises
+            told = f"{type(wrong).__name__}: {' '.join(str(wrong).split())}"
+            rule = f"cannot learn from {self.config.dataset}: {told}"
+            raise SettingError("model", name, rule) from wrong
+        classes = self.dataset.num_classes
+        enough = output.shape[1:-1] == y.shape[1:] and output.shape[-1] >= classes
+        rule = f"gives an output of shape {tuple(output.shape)} for {classes} classes"
+        wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
+        require(enough and output.dim() > 1, "model", name, rule, f"it must be [{wanted}]")
+
+    def _settled(self) -> "Experiment":
+        """Return the experiment with the name of its engine, chosen on the first batch if need be.
+
+        A resumed run has it in its config.json, and so makes no other choice.
+        """
+        if not isinstance(self.simulator.engine, Auto):
+            return self
+        engine = self.simulator.engine_for(*next(self.epoch_batches(0)))
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))
+
+    def prepared(
+        self, images: Tensor, part: str, index: Tensor | None = None, epoch: int = 0
+    ) -> Tensor:
+        """Return images [B, C, H, W] as the model takes them in `part`, "train" or "eval".
+
+        A transform with random numbers gets those of (seed, epoch, sample).
+        """
+        transform: Any = self.transforms.get(part)
+        draws = getattr(transform, "draws", 0)
+        if draws:
+            assert index is not None
+            images = transform(images, self._draw(index, epoch, draws))
+        elif transform is not None:
+            images = transform(images)
+        return images.to(DTYPES[self.config.dtype])
+
+    def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
+        """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
+        return Draw(self.config.seed, index).at("augment", epoch).uniform(n)
+
+
+def _parts(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:
+    """Return each worker's samples, [m], or None if they are dealt out in each epoch."""
+    if isinstance(dataset, Text):
+        usual = config.partition == default("partition")
+        rule = f"has no effect with {dataset.name}: each worker has streams of its own"
+        require(usual, "partition", config.partition, rule, "leave it out")
+        return None
+    return parted(config.partition, dataset.train.labels, config.workers, config.seed)
+
+
+def _batches(config: Config, dataset: Dataset | Text) -> int:
+    if isinstance(dataset, Text):
+        return Streams.of(dataset.train, config).batches
+    return worker_batches(len(dataset.train), config.workers, config.worker_batch)
+
+
+def fitted(transforms: Any, dataset: Dataset | Text) -> dict[str, Callable[..., Tensor]]:
+    """Return the transforms that suit a data set's statistics and what it does itself."""
+    suited = dict(transforms)
+    if isinstance(dataset, Text):
+        return suited
+    for part, transform in suited.items():
+        if dataset.mean and hasattr(transform, "fitted"):
+            transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
+        suited[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
+    return suited
+
+
+def _resolved(config: Config) -> Config:
+    """Return the settings with those of the data filled in, and the names of model and device."""
+    device = device_of(config.device)
+    if not is_text(config.dataset):
+        refuse_text_settings(config, config.dataset)
+        return dataclasses.replace(config, model=config.model or "lenet", device=device)
+    return dataclasses.replace(
+        config,
+        model=config.model or "lstm_lm",
+        device=device,
+        tokens=config.tokens or TOKENS[0],
+        bptt=config.bptt or BPTT,
+    )
+
+
+def _dataset(config: Config) -> Dataset | Text:
+    """Return the data set, of which a batch can be made."""
+    if config.tokens is None:
+        dataset = load_data(config.dataset, config.data_dir, config.download)
+        _check_batch(config, len(dataset.train))
+        return dataset
+    text = load_text(config.dataset, config.data_dir, config.tokens, config.min_count)
+    Streams.of(text.train, config)  # raises if it has too few tokens
+    return text
+
+
+def _check_batch(config: Config, samples: int) -> None:
+    if config.global_batch_size is None:
+        whole = config.workers * config.worker_batch
+        own = config.worker_batch // config.accumulate
+        rule = (
+            f"times {config.workers} workers and {config.accumulate} passes must not exceed the "
+            f"{samples} training samples"
+        )
+        fits = config.accumulate == 1 or whole <= samples
+        require(fits, "batch_size", own, rule, "use fewer workers or passes")
+        worker_batches(samples, config.workers, config.worker_batch)
+        return
+    size = config.global_batch_size
+    rule = f"must not exceed the {samples} training samples"
+    require(size <= samples, "global_batch_size", size, rule)
+
+
+def device_of(name: str) -> str:
+    """Return a device's name, "auto" resolved. Raises `SettingError` if it is not here."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as wrong:
+        raise SettingError("device", name, "must be auto, cpu, cuda or cuda:N") from wrong
+    require(device.type in ("cpu", "cuda"), "device", name, "must be auto, cpu, cuda or cuda:N")
+    here = device.type == "cpu" or (device.index or 0) < torch.cuda.device_count()
+    require(here, "device", name, "is not on this machine", "use cpu")
+    return name
+
+
+def _model(config: Config, dataset: Dataset | Text) -> nn.Module:
+    assert config.model is not None
+    if isinstance(dataset, Text):
+        shape: tuple[int, ...] = (Streams.of(dataset.train, config).longest,)
+    else:
+        shape = dataset.input_shape
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model: nn.Module = build_model(
+            config.model,
+            parse_config(config.model_config),
+            num_classes=dataset.num_classes,
+            input_shape=shape,
+        )
+    model = model.to(config.device, DTYPES[config.dtype])
+    if carried(model):
+        begin: Any = model
+        begin.begin(config.worker_batch // config.accumulate)
+    return model
+
+
+def _recipe(config: Config) -> dict[str, Any]:
+    recipe = config.recipe()
+    return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
+
+
+def _on_device(dataset: Dataset | Text, device: str) -> Dataset | Text:
+    if isinstance(dataset, Text):
+        return dataset.to(device)
+    train, val = dataset.train.to(device), dataset.val.to(device)
+    return dataclasses.replace(dataset, train=train, val=val)

@@ -1,0 +1,148 @@
+"""TensorBoard and Weights & Biases: the rows of steps.csv and epochs.csv, where people look.
+
+Both are asked for (`--tensorboard`, `--wandb`), come as extras, and are imported only then. Columns
+go by their own names under step/ and epoch/, against the number of steps done.
+"""
+
+import importlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..config import Config
+from ..results.atomic_files import replace
+from ..settings import SettingError
+
+_NAMES = ("tensorboard", "wandb")  # settings, extras and packages are all called so
+_PLACES = {"step", "epoch"}  # columns that say where a row stands
+
+
+class Dashboard(Protocol):
+    """Something that is told numbers while a run goes on."""
+
+    def tell(self, numbers: Mapping[str, float], step: int) -> None:
+        """Take numbers by name, with `step` steps done."""
+
+    def flush(self) -> None:
+        """Have what was told on disk."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+def require_installed(config: Config) -> None:
+    """Raise `SettingError`, naming the extra, if a dashboard is asked for and not installed."""
+    for name in _NAMES:
+        if getattr(config, name):
+            try:
+                importlib.import_module(name)
+            except ImportError as missing:
+                told = f"needs {name}, which is not installed"
+                fix = f"it comes with: pip install 'simsgd[{name}]'"
+                raise SettingError(name, None, told, fix) from missing
+
+
+class Dashboards:
+    """Those that a run's settings ask for; none by default."""
+
+    def __init__(self, told: Sequence[Dashboard] = ()) -> None:
+        self.told = told
+
+    @classmethod
+    def of(cls, config: Config, folder: Path, steps: int) -> "Dashboards":
+        """Return the dashboards of a run that has done so many steps."""
+        asked: list[Dashboard] = []
+        if config.tensorboard:
+            asked.append(TensorBoard(folder, steps))
+        if config.wandb:
+            asked.append(WandB(config, folder))
+        return cls(asked)
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        """Tell a row of steps.csv."""
+        self._tell("step", row)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        """Tell a row of epochs.csv."""
+        self._tell("epoch", row)
+
+    def flush(self) -> None:
+        """Have what was told on disk."""
+        for dashboard in self.told:
+            dashboard.flush()
+
+    def close(self) -> None:
+        """End all sessions."""
+        for dashboard in self.told:
+            dashboard.close()
+
+    def _tell(self, kind: str, row: Mapping[str, Any]) -> None:
+        if not self.told:
+            return
+        numbers = {f"{kind}/{name}": float(v) for name, v in row.items() if name not in _PLACES}
+        for dashboard in self.told:
+            dashboard.tell(numbers, row["step"])
+
+
+class TensorBoard:
+    """Event files in the run's folder, under tensorboard/; a resumed run hides what it repeats."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        writer: Any = SummaryWriter
+        self.writer = writer(str(folder / "tensorboard"), purge_step=steps + 1)
+
+    def tell(self, numbers: Mapping[str, float], step: int) -> None:
+        """Take numbers by name, with `step` steps done."""
+        for name, number in numbers.items():
+            self.writer.add_scalar(name, number, step)
+
+    def flush(self) -> None:
+        """Have what was told on disk."""
+        self.writer.flush()
+
+    def close(self) -> None:
+        """End the session."""
+        self.writer.close()
+
+
+class WandB:
+    """A session of Weights & Biases, kept in the run's folder under wandb/.
+
+    It is offline, to be sent later by `wandb sync`, unless the variable WANDB_MODE says otherwise.
+    A resumed run goes on under the same id.
+    """
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        wandb: Any = importlib.import_module("wandb")
+        place = folder / "wandb" / "simsgd.json"
+        known = json.loads(place.read_text("utf-8"))["id"] if place.exists() else None
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "simsgd"),
+            name=folder.name,
+            id=known,
+            resume="allow" if known else None,
+            dir=str(folder),
+            config=config.plain(),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            settings={"silent": config.quiet},
+        )
+        if known is None:
+            place.parent.mkdir(exist_ok=True)
+            told = json.dumps({"id": self.run.id}).encode()
+            replace(place, lambda file: file.write(told))
+        self.run.define_metric("*", step_metric="steps")
+
+    def tell(self, numbers: Mapping[str, float], step: int) -> None:
+        """Take numbers by name, with `step` steps done."""
+        self.run.log({**numbers, "steps": step})
+
+    def flush(self) -> None:
+        """Do nothing: wandb writes by itself."""
+
+    def close(self) -> None:
+        """End the session."""
+        self.run.finish()

@@ -1,0 +1,1 @@
+"""How much memory a run will use, and how much it used."""

@@ -1,0 +1,235 @@
+"""How much memory a run will take at its peak, by part, without training.
+
+Letters: W workers, L hosted here, b samples each, n elements of one segment, P all parameters.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...communication.ledger import Ledger
+from ...communication.segments import Segment
+from ...communication.transport import Channel, InProcess
+from ...communication.wire import Wire
+from ...config import Config
+from ...gradients.contract import Gradients, Tensors
+from ...gradients.worker_threads import watched
+from ...keyed_random import Draw
+from ...methods.algorithms import ParameterExchange
+from ...settings import require
+from ...simulator.exchange_step import Round
+from ...simulator.optimizer import RegimeOptimizer
+from ...simulator.segment_state import Voice
+from ...simulator.step_settings import Method
+from ...simulator.worker_parameters import OwnModels
+from ...text_table import columns
+from ...units import in_units
+from ..evaluation import batches_of
+from ..experiment import Experiment, device_of
+from .peak import Peak, load
+from .tensor_bytes import peak_of
+
+Work = Callable[[], object]
+Taken = Callable[[Work], int]
+
+_FEW = 2  # workers that a probe takes
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The bytes of a run, by part.
+
+    `lasting` stay all the time; of `passing`, the parts follow one another within an epoch.
+    """
+
+    lasting: dict[str, int]
+    passing: dict[str, int]
+    at_once: int = 1  # workers that go through the model at a time
+
+    @property
+    def total(self) -> int:
+        """Bytes at the peak."""
+        return sum(self.lasting.values()) + max(self.passing.values())
+
+    def told(self) -> str:
+        """Return a table."""
+        shown = [*self.lasting.items(), *self.passing.items()]
+        rows = [[name, in_units(size), f"{size:,} B"] for name, size in shown]
+        rows.append(["at the peak", in_units(self.total), f"{self.total:,} B"])
+        one_at_a_time = f"of the last {len(self.passing)} parts, the largest alone counts"
+        return f"{columns(rows)}\n\n{one_at_a_time}; Python and its libraries come on top"
+
+
+def footprint(**settings: Any) -> Footprint:
+    """Return what the run that `simsgd.train` would make of the settings takes at its peak.
+
+    The model and the data are made, a few workers compute one gradient and send it once; nothing
+    is written. Where the system tells more than tensors take, as buffers of libraries do, that
+    counts. Raises `SettingError` as `train` does.
+    """
+    config = Config.of(settings)
+    fix = "it tells of a run from its settings"
+    require(config.resume is None, "resume", str(config.resume), "has no place in a dry run", fix)
+    load(config.dataset)
+    device = device_of(config.device)
+    before = Peak(device)
+    experiment = Experiment.of(config)
+    return footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
+
+
+def footprint_of(
+    experiment: Experiment, taken: Taken = peak_of, kept: int | None = None
+) -> Footprint:
+    """Return the bytes of an experiment that has not begun; it stays as it is.
+
+    `taken` returns the most bytes that some work takes at a time. `kept` are those by which the
+    process grew when the experiment was made, if that is to count what libraries and the engine
+    keep, and the heaps of threads.
+    """
+    simulator = experiment.simulator
+    workers = len(simulator.draw.workers)
+    parameters, trained = _bytes(simulator.params.values()), _bytes(simulator.held.trained.values())
+    per_step = trained * (1 + _optimizer_tensors(simulator)) + max(parameters, trained)
+    apart = parameters if isinstance(simulator.held, OwnModels) else 0  # the model to evaluate
+    states = [(voice.remembered, voice.state, voice.exchanged) for voice in simulator.voices]
+    held = _bytes(t for three in states for state in three for t in state.values())
+    data, buffers = _bytes(_data(experiment)), _bytes(simulator.buffers.values())
+    at_once, threads, activations = _activations(experiment, taken)
+    lasting = {
+        "data": data,
+        "parameters, their update, optimizer": per_step + apart,
+        f"memory, compressor and exchange of {workers} workers": held,
+        f"buffers of {workers} workers": 2 * buffers,
+        f"gradients of {workers} workers": workers * parameters,
+    }
+    forward_and_backward = f"activations of {at_once} workers at a time"
+    passing = {
+        forward_and_backward: activations,
+        "compression of the largest segment": _compression(experiment),
+        "evaluation": _evaluation(experiment, taken),
+    }
+    if kept is not None:
+        lasting["kept by libraries and engine"] = max(0, kept - data - trained - held - buffers)
+        if threads > 1:
+            lasting[forward_and_backward] = passing.pop(forward_and_backward)
+    return Footprint(lasting, passing, at_once)
+
+
+def _grown_by(work: Work, device: str) -> int:
+    """Return the most bytes that `work` takes at a time, of tensors or as the system tells."""
+    counted = peak_of(work)
+    peak = Peak(device)
+    work()
+    return max(counted, peak.bytes() or 0)
+
+
+def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
+    """Return how many workers go at a time, in how many threads, and what their passes take."""
+    simulator = experiment.simulator
+    recipe, batch = simulator.recipe, next(experiment.epoch_batches(0))
+    shards = (part.unflatten(0, (recipe.workers, recipe.accumulate, -1)) for part in batch)
+    x, y = (part[simulator.hosted, 0] for part in shards)  # [L, b, ...]
+    params: Tensors = simulator.held.read()
+    keys = simulator.draw.keys()
+    simulator.model.train()
+    engine = simulator.engine
+
+    def call(workers: int) -> int:
+        own = {name: buffer[:workers] for name, buffer in simulator.buffers.items()}
+        read = params
+        if simulator.held.per_worker:
+            read = {name: p[:workers] for name, p in params.items()}
+
+        def compute() -> Gradients:
+            return engine(read, own, x[:workers], y[:workers], keys[:workers])
+
+        compute()  # makes what it keeps from call to call
+        with watched():
+            return taken(compute)
+
+    call(1)
+    at_once, threads = engine.at_once(len(keys)), engine.in_threads(len(keys))
+    together = math.ceil(at_once / threads)  # in one thread
+    few = min(together, _FEW)
+    one = call(1)
+    more = (call(few) - one) / (few - 1) if few > 1 else 0
+    return at_once, threads, round(threads * (one + (together - 1) * more))
+
+
+def _compression(experiment: Experiment) -> int:
+    """Return what one exchange of the largest segment takes beside gradient and state."""
+    simulator, recipe = experiment.simulator, experiment.simulator.recipe
+    segment = max(simulator.layout.segments, key=lambda s: (s.n, not s.dense))
+    method = Method.at(recipe, simulator.regime, 0, 0, simulator.memory)
+    workers = len(simulator.draw.workers)
+    own_models = isinstance(simulator.held, OwnModels)  # who talk to each other by number
+    few = workers if own_models else min(workers, _FEW)
+    generator = torch.Generator().manual_seed(0)
+    like = next(iter(simulator.params.values()))
+    grad = torch.randn(few, segment.n, generator=generator).to(like.device, like.dtype)
+    own = next(voice for voice in simulator.voices if voice.segment is segment)
+    at = grad if own_models else grad[:, :1].expand(few, segment.n)
+    voice = Voice(segment, at, simulator.memory, simulator.exchange, own.dtype)
+    voice.speak(own.compressor)
+    wire = Wire(recipe.value_dtype, recipe.index_dtype)
+    draw = Draw(recipe.seed, simulator.draw.workers[:few])
+    ones = _ones(segment, grad)
+    step = getattr(simulator.exchange, "local_steps", 1) - 1  # after which something is said
+
+    def speak() -> object:
+        channel = Channel(InProcess(), Ledger(few), wire)
+        talk = Round(
+            simulator.exchange,
+            channel,
+            method,
+            draw.at(step),
+            step,
+            simulator.recipe.post_local_from or 0,
+            None,
+        )
+        if isinstance(simulator.exchange, ParameterExchange):
+            return talk.of_parameters([voice], [grad])
+        return talk.of_gradients([voice], [grad], ones)
+
+    speak()
+    return round(peak_of(speak) * workers / few)
+
+
+def _ones(segment: Segment, like: Tensor) -> dict[str, Tensor]:
+    pairs = zip(segment.parameters, segment.shapes, strict=True)
+    return {name: like.new_ones(1).expand(len(like), *shape) for name, shape in pairs}
+
+
+def _evaluation(experiment: Experiment, taken: Taken) -> int:
+    """Return what a forward pass of the validation split takes, in parts."""
+    model = copy.deepcopy(experiment.model).eval()
+    with torch.no_grad():
+        return taken(lambda: model(next(batches_of(experiment, model, "val"))[0]))
+
+
+def _optimizer_tensors(simulator: Any) -> int:
+    """Return how many tensors of its size the optimizer keeps for a parameter."""
+    method = Method.at(simulator.recipe, simulator.regime, 0, 0, simulator.memory)
+    one = torch.nn.Parameter(torch.zeros(2))
+    small = RegimeOptimizer({"one": one})
+    small.follow(method.optimizer)
+    small.step({"one": torch.ones(2)})
+    assert small.inner is not None
+    kept = [t for t in small.inner.state[one].values() if isinstance(t, Tensor) and t.numel() == 2]
+    return len(kept) + (1 if method.own_decay else 0)
+
+
+def _data(experiment: Experiment) -> list[Tensor]:
+    """Return the tensors that the data set holds."""
+    parts = [getattr(experiment.dataset, name) for name in ("train", "val")]
+    fields = [v for part in parts if not isinstance(part, Tensor) for v in vars(part).values()]
+    return [held for held in [*parts, *fields] if isinstance(held, Tensor)]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,0 +1,67 @@
+"""What a run shows while it goes on: a bar on a terminal or in a notebook, lines elsewhere."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ..units import in_units
+
+_WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
+tqdm: Any = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
+
+
+def is_seen() -> bool:
+    """Return whether there is somebody to look at a bar: at a terminal, or in a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return sys.stderr.isatty() or getattr(shell, "kernel", None) is not None
+
+
+class Progress:
+    """A bar over steps, and lines that also go to the log."""
+
+    def __init__(self, total: int, done: int, quiet: bool, log: Callable[[str], None]) -> None:
+        self.quiet = quiet
+        self.log = log
+        self.lowered = 0
+        self.bar = tqdm(
+            total=total,
+            initial=done,
+            unit="step",
+            disable=quiet or not is_seen(),
+            dynamic_ncols=True,
+            leave=False,
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.close()
+
+    def advance(self) -> None:
+        """Count one step."""
+        self.bar.update()
+
+    def show(self, loss: float, error: str, sent: int) -> None:
+        """Show the loss, what is told of the errors in training, and one worker's bytes."""
+        self.bar.set_postfix_str(f"loss {loss:.3f}, {error}, sent {in_units(sent)}")
+
+    def note_chunk(self, lowered: int) -> None:
+        """Say once that the engine takes fewer workers at a time, 0 if it does not."""
+        if lowered != self.lowered:
+            self.lowered = lowered
+            self.say(f"note: out of memory; from here on {lowered} workers at a time")
+
+    def say(self, text: str) -> None:
+        """Print and log a text."""
+        self.log(text)
+        if not self.quiet:
+            tqdm.write(text)

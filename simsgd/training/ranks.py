@@ -1,0 +1,116 @@
+"""A run that torchrun spread over processes: who belongs to it, and who writes its folder."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..communication.transport import (
+    Distributed,
+    is_launched,
+    is_together,
+    launched_group,
+    restarts,
+    told_by_all,
+)
+from ..config import Config
+from ..settings import SettingError, require
+from .run_folder import RunFolder
+
+_PATIENCE = 30.0  # seconds that one rank waits for another
+_OWN = {"device", "data_dir", "quiet"}  # settings that may differ between ranks
+
+
+@contextmanager
+def together(config: Config) -> Iterator[Distributed | None]:
+    """Be one of torchrun's processes, each with a part of the workers; None without torchrun.
+
+    Raises `SettingError` if the ranks were asked for different things, or do not divide the
+    workers.
+    """
+    if is_together():
+        yield _agreed(config)
+    elif is_launched():
+        local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        own_gpu = config.device != "cpu" and torch.cuda.device_count() >= here
+        if own_gpu:
+            torch.cuda.set_device(local)
+        with launched_group("nccl" if own_gpu else "gloo", _PATIENCE):
+            yield _agreed(config)
+    else:
+        yield None
+
+
+def restarted(config: Config) -> Path | None:
+    """Return the folder of the run that torchrun starts anew after a rank died, if there is one.
+
+    Raises `SettingError` where a restart could not find it again.
+    """
+    done, most = restarts()
+    rule = "is needed with torchrun --max-restarts, so that a restart finds the run"
+    require(not most or config.resume is not None or bool(config.name), "name", None, rule)
+    if not done or config.name is None:
+        return None
+    folder = config.runs_dir / config.name
+    return folder if (folder / "config.json").is_file() else None
+
+
+def _agreed(config: Config) -> Distributed:
+    plain = {name: value for name, value in config.plain().items() if name not in _OWN}
+    everyone = told_by_all({**plain, "torch": torch.__version__, "simsgd": __version__})
+    for name in everyone[0]:
+        for rank, other in enumerate(everyone):
+            if other[name] != everyone[0][name]:
+                told = f"is {other[name]} on rank {rank} and {everyone[0][name]} on rank 0"
+                raise SettingError(name, None, told, "start every rank alike")
+    return Distributed(config.workers, partial_sums=True)
+
+
+class Elsewhere(RunFolder):
+    """The folder of a run that another rank writes: nothing is written here."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+
+    def log(self, text: str) -> None:
+        """Do nothing."""
+
+    def add_step(self, row: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_workers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_transfers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def add_nonfinite(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing."""
+
+    def flush_steps(self) -> None:
+        """Do nothing."""
+
+    def add_epoch(self, row: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def truncate(self, step: int, epoch: int) -> None:
+        """Do nothing."""
+
+    def save(self, state: Mapping[str, Any], best: bool = False) -> None:
+        """Do nothing."""
+
+    def put_back(self) -> None:
+        """Do nothing."""
+
+    def discard(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,109 @@
+"""The schedule of a run: its regime and its epochs, of what the model, files and the user say.
+
+Letters: W workers, b samples each, B = W * b.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from ..catalog import attribute, load
+from ..config import Config, default
+from ..settings import require
+from ..simulator.regime import Regime
+
+_BATCH = 128  # the global batch of a regime that names none
+_TOLD = ("regime", "schedule", "epochs", "batch", "scale_lr", "scale_epochs")
+_Told = dict[str, Any]  # what a file says, by the names of `_TOLD`; None: nothing
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What holds when, and for how long."""
+
+    regime: Regime
+    epochs: int
+
+
+def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: int) -> Schedule:
+    """Return the schedule of a run whose epochs have `batches` steps.
+
+    Of files joined by +, later ones win. Raises `SettingError` for a file without a regime, and
+    where nobody says how many epochs there are.
+    """
+    own = _of_model(module, model)
+    names = (config.regime or "model").split("+")
+    parts = [own if name == "model" else _of_file(name) for name in names]
+    told = {key: _last(key, [own, *parts]) for key in ("batch", "scale_lr", "scale_epochs")}
+    size = config.workers * config.worker_batch
+    ratio = Fraction(size, told["batch"] or _BATCH)
+    stretch = told["scale_epochs"] if config.scale_epochs is None else config.scale_epochs
+    times = ratio if stretch else Fraction(1)
+    epochs = config.epochs or _epochs(_last("epochs", [own, *parts]), times)
+    whole = Regime()
+    for part in parts:
+        whole = whole.then(_regime(part, epochs, batches, times))
+    rate = _rate(config, told["scale_lr"], float(ratio), batches)
+    return Schedule(whole if rate is None else whole.scaled(rate), epochs)
+
+
+def _of_model(module: ModuleType, model: nn.Module) -> _Told:
+    """Return what a model says, and what the regime says that it names."""
+    told = {key: attribute(module, model, key) for key in _TOLD}
+    if not isinstance(told["regime"], str):
+        return told
+    named = _of_file(told["regime"])
+    return named | {k: v for k, v in told.items() if v is not None and k != "regime"}
+
+
+def _of_file(name: str) -> _Told:
+    file = load("regimes", name)
+    told = {key: getattr(file, key, None) for key in _TOLD}
+    holds = told["regime"] is not None or told["schedule"] is not None
+    require(holds, "regime", name, "defines no regime")
+    return told
+
+
+def _last(key: str, parts: list[_Told]) -> Any:
+    """Return what the last of those that say something says."""
+    return next((part[key] for part in reversed(parts) if part[key] is not None), None)
+
+
+def _epochs(epochs: int | None, times: Fraction) -> int:
+    require(epochs is not None, "epochs", None, "is needed: the model has no default")
+    assert epochs is not None
+    return max(1, math.ceil(epochs * times))
+
+
+def _regime(part: _Told, epochs: int, batches: int, times: Fraction) -> Regime:
+    """Return a part's regime; a `schedule` knows the epochs, any other is stretched to them."""
+    if part["schedule"] is not None:
+        return Regime(part["schedule"](epochs, batches))
+    form = part["regime"]
+    return (form if isinstance(form, Regime) else Regime(form)).stretched(times)
+
+
+def _rate(
+    config: Config, told: str | None, ratio: float, batches: int
+) -> Callable[[int], float] | None:
+    """Return what lr is multiplied by, a function of the step, or None for nothing.
+
+    A rate above 1 is reached evenly over the warm-up, from 1, as Goyal et al. do, "Accurate, Large
+    Minibatch SGD: Training ImageNet in 1 Hour", 2017, https://arxiv.org/abs/1706.02677.
+    """
+    rule = config.scale_lr or told or "none"
+    if rule == "none":
+        same = config.scale_warmup_epochs == default("scale_warmup_epochs")
+        told_rule = "has no effect without scale_lr"
+        require(same, "scale_warmup_epochs", config.scale_warmup_epochs, told_rule)
+        return None
+    rate = math.sqrt(ratio) if rule == "sqrt" else ratio
+    steps = config.scale_warmup_epochs * batches
+    if rate <= 1 or steps == 0:
+        return lambda step: rate
+    return lambda step: 1 + (rate - 1) * min(1.0, step / steps)

@@ -1,0 +1,102 @@
+"""What a run says of itself before its first step.
+
+Letters: W workers, b samples each, n elements of one segment.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..communication.topology import topology
+from ..config import Config
+from ..gradients.auto import engine_note
+from ..methods.algorithms import Gossip
+from ..settings import count, kept
+from ..simulator.step_settings import notes
+from .data import Text
+from .experiment import Experiment
+
+
+def opening(experiment: Experiment) -> str:
+    """Return the lines: what is trained on what, what is sent, by which engine, and notes."""
+    config, simulator = experiment.config, experiment.simulator
+    lines = [_header(experiment), *_of_files(config), *_of_text(experiment)]
+    if config.prune or config.compressor:
+        lines.append(_compression(experiment))
+    if config.algorithm != "allreduce":
+        lines.append(_algorithm(experiment))
+    lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
+    lines += notes(simulator.recipe, simulator.regime) + _of_short_runs(config)
+    if simulator.steps:
+        lines.append(f"resumed after step {simulator.steps}")
+    return "\n".join(lines)
+
+
+def _header(experiment: Experiment) -> str:
+    config = experiment.config
+    model = Path(config.model or "").stem
+    length, what = (config.bptt, "tokens") if config.bptt else (1, "samples")
+    samples, used = len(experiment.dataset.train), experiment.batches * experiment.batch * length
+    unused = f" ({samples - used} of {samples} {what} left out)" if used < 0.9 * samples else ""
+    each = "samples" if config.bptt is None else f"streams x {config.bptt} tokens"
+    return (
+        f"{model} on {config.dataset}: {experiment.simulator.layout.n:,} parameters, "
+        f"{config.workers} workers x {config.worker_batch} {each}, "
+        f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
+    )
+
+
+def _of_files(config: Config) -> list[str]:
+    """Return whose code a resumed run has run, which its config.json names and not the user."""
+    files = config.files_of_code if config.resume is not None else []
+    return [f"the run names files of code, which were run: {', '.join(files)}"] if files else []
+
+
+def _algorithm(experiment: Experiment) -> str:
+    """Return how workers talk: the settings of the algorithm, and its graph."""
+    config, exchange = experiment.config, experiment.simulator.exchange
+    own: Any = exchange
+    known = [f"{f.name.replace('_', ' ')} {getattr(own, f.name)}" for f in fields(own)]
+    told = f"algorithm {config.algorithm}: " + ", ".join(known)
+    if isinstance(exchange, Gossip):
+        mixing = topology(exchange.topology, config.workers).at(0)
+        least, most = int(mixing.degree.min()), int(mixing.degree.max())
+        told += f" ({least if least == most else f'{least} to {most}'} neighbours"
+        told += f", spectral gap {mixing.spectral_gap:.4f})"
+    return told
+
+
+def _of_text(experiment: Experiment) -> list[str]:
+    text = experiment.dataset
+    if not isinstance(text, Text):
+        return []
+    told = f"perplexity {text.unigram_perplexity:.2f} if guessed by frequency alone"
+    return [
+        f"{len(text.train):,} {text.vocabulary.kind}s of text, {text.num_classes:,} known; {told}"
+    ]
+
+
+def _compression(experiment: Experiment) -> str:
+    config, layout = experiment.config, experiment.simulator.layout
+    compressed = [segment.n for segment in layout.segments if not segment.dense]
+    end = f"{layout.n - sum(compressed):,} more are sent whole; memory {config.memory}"
+    if config.prune:
+        sent = sum(count(kept(config.prune), n) for n in compressed)
+        return (
+            f"prune {config.prune:g} keeps {sent:,} of {sum(compressed):,} entries of each "
+            f"worker's gradient; {end}"
+        )
+    return (
+        f"compressor {config.compressor} acts on {sum(compressed):,} entries of each worker's "
+        f"gradient; {end}"
+    )
+
+
+def _of_short_runs(config: Config) -> list[str]:
+    climbs = bool(config.prune) and config.warmup and config.warmup_epochs > 0
+    if not climbs or (config.epochs or 0) > config.warmup_epochs:
+        return []
+    return [
+        f"note: the run ends within its warm-up of {config.warmup_epochs} epochs, before prune "
+        f"{config.prune:g} is reached; --no-warmup or fewer --warmup-epochs would reach it"
+    ]

@@ -1,0 +1,102 @@
+"""The rows of a run's steps: read from the device, written in blocks."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from ..config import Config
+from ..simulator.record import StepRecord
+from .errors import Diverged, last_good
+from .loggers import Dashboards
+from .run_folder import RunFolder
+from .totals import Tally, layer_rows, nonfinite_rows, told_wild, transfer_rows
+
+Rows = list[Mapping[str, Any]]
+
+
+@dataclass
+class Journal:
+    """Adds steps to a tally, a run folder and the dashboards.
+
+    A GPU's numbers wait until a block of `log_every` steps is written, so that nothing waits for
+    them in between. On the CPU each step is read at once: the small tensors of records that stay
+    would lie scattered between the large ones that come and go, until the heap has no hole left
+    that a gradient fits, and grows by one at every step.
+    """
+
+    config: Config
+    folder: RunFolder
+    dashboards: Dashboards
+    tally: Tally
+    last: StepRecord | None = None  # that was read, of those unwritten
+    unread: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
+    unwritten: int = 0  # steps
+    transfers: Rows = field(default_factory=list)
+    layers: Rows = field(default_factory=list)
+    wild: Rows = field(default_factory=list)
+
+    def add(self, record: StepRecord, missed: Tensor, guessed: int, seconds: float) -> None:
+        """Add a step, of which `Tally.add` says the numbers.
+
+        Raises `Diverged` once one is read whose numbers are not finite.
+        """
+        self.unread.append((record.without_output(), missed, guessed, seconds))
+        self.unwritten += 1
+        if record.losses.device.type == "cpu":
+            self._read()
+
+    def write(self) -> StepRecord | None:
+        """Have all steps in the folder's files, and return the last one, None if none was new.
+
+        On a GPU this waits for it.
+        """
+        self._read()
+        self.folder.flush_steps()
+        self.folder.add_transfers(self.transfers)
+        self.folder.add_nonfinite(self.wild)
+        for step, rows in itertools.groupby(self.wild, key=lambda row: row["step"]):
+            self.folder.log(told_wild(step, list(rows)))
+        if self.config.log_layers:
+            self.folder.add_layers(self.layers)
+        self.transfers, self.layers, self.wild = [], [], []
+        self.unwritten = 0
+        self.dashboards.flush()
+        last, self.last = self.last, None
+        return last
+
+    def _read(self) -> None:
+        unread, self.unread = self.unread, []
+        for record, missed, guessed, seconds in unread:
+            self._require_finite(record)
+            row = self.tally.add(record, missed, guessed, seconds)
+            self.folder.add_step(row)
+            self.dashboards.step(row)
+            self.transfers += transfer_rows(record)
+            self.wild += nonfinite_rows(record)
+            if self.config.log_layers:
+                self.layers += layer_rows(record)
+            self.last = record
+
+    def _require_finite(self, record: StepRecord) -> None:
+        if record.wild is None and not record.losses_of_drawn.isfinite().all():
+            self._stop(record, "loss", record.losses_of_drawn)
+        for m in record.segments:
+            if not m.said.isfinite().all():
+                self._stop(record, f"gradient of {m.segment.name}", m.said)
+            if not m.error.isfinite().all():
+                self._stop(record, f"float16 message of {m.segment.name}", m.error)
+
+    def _stop(self, record: StepRecord, what: str, numbers: Tensor) -> None:
+        """Write what came before, and raise for numbers [L] of which one is not finite."""
+        self.write()
+        worker = int((~numbers.isfinite()).nonzero()[0])
+        text = (
+            f"the {what} of worker {worker} became {float(numbers[worker])} at step "
+            f"{record.step}, epoch {record.epoch}; {last_good(self.folder.folder)}; "
+            "try a lower lr, clip, or --on-nonfinite skip"
+        )
+        self.folder.log(text)
+        raise Diverged(text)

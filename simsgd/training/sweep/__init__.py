@@ -1,0 +1,1 @@
+"""Many runs from one command: a grid of settings, several processes, one table."""

@@ -1,0 +1,124 @@
+"""Where the runs of a sweep are made: processes of this machine, or jobs of a cluster."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...registry import literal
+from ...settings import SettingError, require, unknown
+from .process_pool import Ending, Processes, last_line, surroundings
+
+_EXTRA = "it comes with: pip install 'simsgd[cluster]'"
+_MINUTES = 240  # that a job of submitit may take, unless told otherwise
+
+
+class Job(Protocol):
+    """A run that was started."""
+
+    def ended(self) -> Ending | None:
+        """Return how it ended, or None while it goes on."""
+
+    def stop(self) -> None:
+        """Ask it to save and stop."""
+
+    def wait(self) -> None:
+        """Wait until it has."""
+
+
+class Launcher(Protocol):
+    """Starts runs."""
+
+    jobs: int  # at a time
+
+    def start(self, command: Sequence[str]) -> Job:
+        """Start a run, `simsgd` with these words, and return at once."""
+
+    def close(self) -> None:
+        """Let go of what was needed."""
+
+
+def launcher_of(name: str | None, jobs: int | None, folder: Path) -> Launcher:
+    """Return what starts runs: this machine's processes, or `local` or `slurm` through submitit.
+
+    `slurm:partition=gpu,timeout_min=60` has settings of submitit's executor. Raises `SettingError`
+    for an unknown name, or if submitit is not installed.
+    """
+    require(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
+    if name is None:
+        return Processes(jobs or 1)
+    kind, _, words = name.partition(":")
+    if kind not in ("local", "slurm"):
+        raise unknown("launcher", kind, ["local", "slurm"])
+    return Submitted(kind, words, jobs or sys.maxsize, folder)
+
+
+class Submitted:
+    """Runs as jobs of submitit: of this machine (`local`, to try it) or of a Slurm cluster."""
+
+    def __init__(self, kind: str, words: str, jobs: int, folder: Path) -> None:
+        try:
+            import submitit
+        except ImportError as missing:
+            told = "needs submitit, which is not installed"
+            raise SettingError("launcher", kind, told, _EXTRA) from missing
+        self.jobs = jobs
+        try:
+            self.executor: Any = submitit.AutoExecutor(folder / ".submitit", cluster=kind)
+            settings = {"timeout_min": _MINUTES, **_parameters(kind, words)}
+            self.executor.update_parameters(**settings)
+        except (RuntimeError, NameError, TypeError, ValueError) as wrong:
+            said = " ".join(str(wrong).split())
+            raise SettingError("launcher", kind, f"cannot be used: {said}") from wrong
+
+    def start(self, command: Sequence[str]) -> Job:
+        """Submit a run."""
+        return SubmittedJob(self.executor.submit(run_here, list(command)))
+
+    def close(self) -> None:
+        """Do nothing: jobs are the cluster's."""
+
+
+class SubmittedJob:
+    """A run that was submitted."""
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+
+    def ended(self) -> Ending | None:
+        """Return how it ended, or None while it waits or goes on."""
+        if not self.job.done():
+            return None
+        try:
+            code, told = self.job.result()
+        except Exception as wrong:  # whatever a cluster says of a job that it lost
+            return Ending(1, str(wrong).strip().rpartition("\n")[2] or type(wrong).__name__)
+        return Ending(code, told)
+
+    def stop(self) -> None:
+        """Ask for it to be cancelled; it goes on from its last checkpoint."""
+        self.job.cancel()
+
+    def wait(self) -> None:
+        """Do nothing: the cluster stops it in its own time."""
+
+
+def run_here(command: Sequence[str]) -> tuple[int, str]:
+    """Make a run and return its exit code and the last line that it wrote on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "simsgd", *command],
+        env=surroundings(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    return done.returncode, last_line(done.stderr.decode(errors="replace"), done.returncode)
+
+
+def _parameters(kind: str, words: str) -> dict[str, Any]:
+    pairs = [word.partition("=") for word in filter(None, words.split(","))]
+    for key, equals, _ in pairs:
+        rule = f"must read {kind}:key=value,key=value"
+        require(bool(key and equals), "launcher", f"{kind}:{words}", rule)
+    return {key.strip(): literal(value.strip()) for key, _, value in pairs}

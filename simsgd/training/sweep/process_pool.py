@@ -1,0 +1,160 @@
+"""Processes of this machine that make runs one after the other, so that Python starts once.
+
+A process that dies takes one run with it; the next run begins in a new one.
+"""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...results.atomic_files import replace
+
+_CODE = "from simsgd.training.sweep.process_pool import serve; serve()"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    code: int  # its exit code; below 0 the signal that killed it
+    told: str  # the last line that it wrote on stderr
+
+
+class Processes:
+    """Up to `jobs` processes, which share the threads: OMP_NUM_THREADS, or the cores."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.folder = tempfile.TemporaryDirectory(prefix="simsgd-")
+        self.processes: list[Process] = []
+        self.started = 0
+
+    def start(self, command: Sequence[str]) -> "Process":
+        """Begin a run, `simsgd` with these words, and return the process that makes it."""
+        idle = [process for process in self.processes if process.idle]
+        if not idle:
+            given = os.environ.get("OMP_NUM_THREADS", "")
+            threads = int(given) if given.isdecimal() else _cores()
+            idle = [Process(max(1, threads // self.jobs))]
+            self.processes += idle
+        self.started += 1
+        idle[0].begin(command, Path(self.folder.name, f"{self.started}.json"))
+        return idle[0]
+
+    def close(self) -> None:
+        """Let the processes end when their runs have."""
+        for process in self.processes:
+            process.close()
+        self.folder.cleanup()
+
+
+class Process:
+    """A process that makes one run at a time."""
+
+    def __init__(self, threads: int) -> None:
+        self.answer: Path | None = None  # where it will say how the run ended
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CODE],
+            env={**surroundings(), "OMP_NUM_THREADS": str(threads)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could begin a run."""
+        return self.answer is None and self.process.poll() is None
+
+    def begin(self, command: Sequence[str], answer: Path) -> None:
+        """Begin a run."""
+        self.answer = answer
+        with contextlib.suppress(BrokenPipeError):  # it died, as `ended` will find
+            assert self.process.stdin is not None
+            self.process.stdin.write(json.dumps([list(command), str(answer)]) + "\n")
+            self.process.stdin.flush()
+
+    def ended(self) -> Ending | None:
+        """Return how the run ended, or None while it goes on."""
+        assert self.answer is not None
+        code = self.process.poll()  # before the look: what it wrote last is there then
+        if self.answer.exists():
+            ending = Ending(*json.loads(self.answer.read_text("utf-8")))
+        elif code is not None:
+            ending = Ending(code or 1, last_line("", code))
+        else:
+            return None
+        self.answer = None
+        return ending
+
+    def stop(self) -> None:
+        """Ask the run to save and end."""
+        self.process.terminate()
+
+    def wait(self) -> None:
+        """Wait until the process has ended."""
+        self.close()
+
+    def close(self) -> None:
+        """Let the process end when its run has."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()
+
+
+def serve() -> None:
+    """Make the runs that stdin asks for, a line each, until it ends."""
+    from ...cli import main
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run notes it, between runs it says nothing
+    for line in sys.stdin:
+        command, answer = json.loads(line)
+        sys.argv = ["simsgd", *command]  # what config.json says of where a run came from
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                main(command, prog_name="simsgd")
+                code = 0
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0
+            except BaseException:
+                traceback.print_exc()
+                code = 1
+        _answer(Path(answer), Ending(code, last_line(errors.getvalue(), code)))
+
+
+def surroundings() -> dict[str, str]:
+    """Return the environment in which another Python finds this very simsgd."""
+    here, before = str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, before]))}
+
+
+def last_line(written: str, code: int) -> str:
+    """Return the last line that a run wrote on stderr, or what its exit code means."""
+    lines = [line for line in written.splitlines() if line.strip()]
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+    last = lines[-1] if lines else f"ended with code {code}"
+    return last.removeprefix("simsgd: ").strip()
+
+
+def _answer(path: Path, ending: Ending) -> None:
+    told = json.dumps([ending.code, ending.told]).encode()
+    replace(path, lambda file: file.write(told))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,81 @@
+"""What a sweep shows while it goes on: one bar over all runs, and a line for each that ends."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from ...results.run import Run
+from ...units import in_units
+from ..progress import is_seen, tqdm
+from .process_pool import Ending
+
+_BAR = "{l_bar}{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}]"
+
+
+class SweepProgress:
+    """One bar on a terminal or in a notebook, and lines."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.off = quiet or not is_seen()
+        self.parts: dict[str, float] = {}
+        self.ended = 0
+        self.bar = tqdm(total=0, disable=self.off, dynamic_ncols=True, leave=False)
+
+    def __enter__(self) -> "SweepProgress":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.close()
+
+    def check(self, number: int, total: int) -> None:
+        """Show that so many combinations were found to be sound or not."""
+        self._draw("checking", number, total)
+
+    def begin(self, folder: Path, parts: Mapping[str, float]) -> None:
+        """Say what there is to do; `parts` are how much of each run is done."""
+        self.parts = dict(parts)
+        done = sum(part == 1 for part in parts.values())
+        self.ended = done
+        begun = sum(0 < part < 1 for part in parts.values())
+        told = [f"{done} done before"] * (done > 0) + [f"{begun} to go on with"] * (begun > 0)
+        runs = f"{len(parts)} run{'s' * (len(parts) != 1)} in {folder}"
+        self.say(runs + (f": {', '.join(told)}" if told else ""))
+
+    def show(self, name: str, part: float) -> None:
+        """Show how much of a run is done."""
+        self.parts[name] = part
+        if self.off:
+            return
+        self.bar.bar_format = _BAR
+        self._draw("sweep", sum(self.parts.values()), len(self.parts))
+
+    def end(self, folder: Path, ending: Ending) -> None:
+        """Say how a run ended."""
+        self.ended += 1
+        count = f"[{self.ended}/{len(self.parts)}] {folder.name}"
+        if ending.code:
+            self.say(f"{count}: failed: {ending.told}")
+            return
+        self.parts[folder.name] = 1.0
+        run = Run(folder)
+        last, seconds = run.last, run.epochs["seconds"].sum()
+        self.say(
+            f"{count}: error@1 {last.val_error1:.2f} %, sent {in_units(last.payload_bytes)}, "
+            f"ratio {last.ratio:.1f}, {seconds:.1f} s"
+        )
+
+    def say(self, text: str) -> None:
+        """Print a text."""
+        if not self.quiet:
+            tqdm.write(text)
+
+    def _draw(self, what: str, number: float, total: int) -> None:
+        self.bar.set_description_str(what, refresh=False)
+        self.bar.total, self.bar.n = total, number
+        self.bar.refresh()

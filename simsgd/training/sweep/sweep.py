@@ -1,0 +1,185 @@
+"""A sweep from its first run to its last: what is done is skipped, what stopped goes on."""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...cli.options import words
+from ...config_values import OF_THE_MACHINE
+from ...results.sweep import Sweep, part_done, read_definition, write_definition
+from ...settings import SettingError, require
+from ..signals import Request, requests
+from .grid import Grid, Settings, identity, names_of
+from .launchers import Job, Launcher, launcher_of
+from .precheck import refusals
+from .progress import SweepProgress
+
+_MAY_CHANGE = OF_THE_MACHINE - {"download", "quiet"}  # in a run that goes on
+_PAUSE = 0.2  # seconds between two looks at the runs
+
+
+class Interrupted(RuntimeError):
+    """Somebody asked to stop; the runs have saved what they had."""
+
+
+def sweep(
+    *,
+    runs_dir: Path | str | None = None,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    launcher: str | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Sweep:
+    """Train with every combination of the values in `settings`, and return what came of it.
+
+    `sweep(workers=[4, 16], compressor=["none", "topk:0.01"], seeds=3)` makes twelve runs. A list or
+    tuple is several values of a setting of `Config`, anything else is one. `seeds=3` means the
+    seeds 0, 1 and 2; `seed=[5, 7]` names them. `jobs` runs go at a time, each a process; `launcher`
+    is `local` or `slurm`, through submitit. `runs_dir` is the sweep's folder, by default
+    `runs/sweep` with what varies.
+
+    What is done there is not done again and what stopped goes on, so that a sweep may be stopped,
+    repeated and widened. A combination that contradicts itself, or a run that fails, is told in
+    `failures` of what is returned. Raises `SettingError` if no combination is sound, `Interrupted`
+    after Ctrl-C.
+    """
+    grid = _grid(settings, seeds)
+    folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
+    folder = Path(folder)
+    known = read_definition(folder)["runs"] if (folder / "sweep.json").exists() else {}
+    with (
+        contextlib.closing(launcher_of(launcher, jobs, folder)) as starts,
+        requests() as request,
+        SweepProgress(quiet) as progress,
+    ):
+        elsewhere = launcher is not None and not launcher.startswith("local")
+        refused = _refused(grid, _done(folder, known), elsewhere, request, progress)
+        runs = _named(grid, refused, folder, known)
+        _write(grid, folder, {**known, **runs})
+        failed = Crew(folder, runs, starts, request, progress).work()
+    left = Sweep(folder, {**{what: str(error) for what, error in refused.items()}, **failed})
+    left.write_table()
+    if request.made:
+        raise Interrupted(f"stopped; the same command goes on with what is in {folder}")
+    return left
+
+
+@dataclass
+class Crew:
+    """Makes the runs of a sweep, some at a time."""
+
+    folder: Path
+    runs: Mapping[str, Settings]
+    launcher: Launcher
+    request: Request
+    progress: SweepProgress
+    running: dict[str, Job] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def work(self) -> dict[str, str]:
+        """Make all runs that are not done, and return why some failed, by name."""
+        parts = {name: part_done(self.folder / name) for name in self.runs}
+        waiting = [name for name, part in parts.items() if part < 1]
+        self.progress.begin(self.folder, parts)
+        while (waiting or self.running) and not self.request.made:
+            while waiting and len(self.running) < self.launcher.jobs:
+                self._start(waiting.pop(0))
+            time.sleep(_PAUSE)
+            self._look()
+        if self.request.made:
+            self._stop()
+        return self.failures
+
+    def _start(self, name: str) -> None:
+        folder, settings = self.folder / name, self.runs[name]
+        if (folder / "config.json").is_file():
+            changed = {key: settings[key] for key in settings.keys() & _MAY_CHANGE}
+            asked = [f"--resume={folder}", *words(changed)]
+        else:
+            asked = [f"--runs-dir={self.folder}", f"--name={name}", *words(settings)]
+        self.running[name] = self.launcher.start(["train", *asked, "--quiet"])
+
+    def _look(self) -> None:
+        for name, job in list(self.running.items()):
+            ending = job.ended()
+            if ending is None:
+                self.progress.show(name, part_done(self.folder / name))
+                continue
+            del self.running[name]
+            if self.request.made and ending.code:
+                continue
+            if ending.code:
+                self.failures[name] = ending.told
+            self.progress.end(self.folder / name, ending)
+
+    def _stop(self) -> None:
+        for job in self.running.values():
+            job.stop()
+        for job in self.running.values():
+            job.wait()
+
+
+def _grid(settings: Mapping[str, Any], seeds: int | None) -> Grid:
+    values = {n: list(v) if isinstance(v, list | tuple) else [v] for n, v in settings.items()}
+    own = values.pop("seed", None)
+    fix = "give the number of them with seeds, or the seeds themselves with seed"
+    require(own is None or seeds is None, "seed", None, "and seeds were both given", fix)
+    require(seeds is None or seeds >= 1, "seeds", seeds, "must be at least 1")
+    return Grid(values, range(seeds or 1) if own is None else own)
+
+
+def _done(folder: Path, known: Mapping[str, Settings]) -> set[frozenset[tuple[str, str]]]:
+    """Return which of the known runs have nothing left to do."""
+    return {identity(run) for name, run in known.items() if part_done(folder / name) == 1}
+
+
+def _refused(
+    grid: Grid, done: set[Any], on_cpu: bool, request: Request, progress: SweepProgress
+) -> dict[str, SettingError]:
+    """Return what is wrong with which combinations, of those that have a run to be made."""
+    points = [
+        point
+        for point in grid.points()
+        if any(identity({**point, "seed": seed}) not in done for seed in grid.seeds)
+    ]
+    refused = {}
+    tried = refusals(points, on_cpu)
+    for number, (point, error) in enumerate(zip(points, tried, strict=False)):
+        progress.check(number + 1, len(points))
+        if error is not None:
+            refused[grid.told(point)] = error
+        if request.made:
+            break
+    tried.close()
+    if refused and len(refused) == len(grid.points()):
+        raise next(iter(refused.values()))
+    for combination, error in refused.items():
+        progress.say(f"left out: {combination}: {error}")
+    return refused
+
+
+def _named(
+    grid: Grid, refused: Mapping[str, Any], folder: Path, known: Mapping[str, Settings]
+) -> dict[str, Settings]:
+    """Return the runs of the grid by their names: those that they have, else new ones."""
+    names = {identity(run): name for name, run in known.items()}
+    runs = [run for run in grid.runs() if grid.told(run) not in refused]
+    new = [run for run in runs if identity(run) not in names]
+    taken = {*known, *(path.name for path in folder.glob("*"))}
+    fresh = names_of(new, [*known.values(), *grid.runs()], taken)
+    names |= {identity(run): name for run, name in zip(new, fresh, strict=True)}
+    return {names[identity(run)]: run for run in runs}
+
+
+def _write(grid: Grid, folder: Path, runs: Mapping[str, Settings]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        rule = f"cannot be made ({wrong.strerror})"
+        raise SettingError("runs_dir", str(folder), rule) from wrong
+    asked = {**{n: list(v) for n, v in grid.values.items()}, "seed": list(grid.seeds)}
+    write_definition(folder, asked, runs)

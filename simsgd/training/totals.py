@@ -1,0 +1,170 @@
+"""The sums over the steps of a run, and the rows of its tables made from them.
+
+Letters: W workers, L hosted here, B global batch.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..communication.ledger import Transfer
+from ..simulator.record import StepRecord
+
+
+@dataclass
+class Tally:
+    """Sums over the steps of this epoch, and over those of the whole run."""
+
+    samples: int = 0  # of this epoch, or tokens
+    steps: int = 0
+    loss: float = 0.0
+    wrong1: int = 0
+    wrong5: int = 0
+    seconds: float = 0.0
+    lr: float = 0.0  # at the last step
+    kept: float = 1.0
+    payload_bytes: int = 0  # of the whole run, over all workers
+    network_bytes: int = 0
+    dense_bytes: int = 0  # of the whole run, of one worker
+
+    def add(
+        self, record: StepRecord, missed: Tensor, guessed: int, seconds: float
+    ) -> dict[str, Any]:
+        """Add a step and return its row of steps.csv; this waits for the device.
+
+        Of `guessed` samples or tokens, 1 and 5 guesses miss as many as `missed` [2] says.
+        """
+        payload, loss = record.payload_bytes, record.loss
+        wrong1, wrong5 = missed.tolist()
+        if not math.isnan(loss):  # else no worker has a loss that is finite
+            self.samples += guessed
+            self.steps += 1
+            self.loss += loss
+            self.wrong1 += wrong1
+            self.wrong5 += wrong5
+        self.seconds += seconds
+        self.lr, self.kept = record.lr, record.kept
+        self.payload_bytes += sum(payload)
+        self.network_bytes += record.network_bytes
+        self.dense_bytes += record.dense_bytes
+        return {
+            "step": record.step,
+            "epoch": record.epoch,
+            "loss": loss,
+            "lr": record.lr,
+            "kept": record.kept,
+            "payload_bytes": round(sum(payload) / len(payload)),
+            "payload_bytes_min": min(payload),
+            "payload_bytes_max": max(payload),
+            "dense_bytes": record.dense_bytes,
+            "network_bytes": round(record.network_bytes / len(payload)),
+            "sent_elements": round(sum(record.sent_elements) / len(payload)),
+            "relative_error": record.relative_error,
+            "memory_norm": record.memory_norm,
+            "compute_seconds": record.spent.seconds("compute"),
+            "compression_seconds": record.spent.seconds("compression"),
+            "seconds": seconds,
+        }
+
+    def epoch_row(
+        self, epoch: int, step: int, workers: int, measured: dict[str, float], spread: float
+    ) -> dict[str, Any]:
+        """Return the row of epochs.csv for an epoch that ended with `step` steps done.
+
+        `measured` holds loss, error1 and error5 of the validation split, and `spread` is the
+        consensus distance.
+        """
+        return {
+            "epoch": epoch,
+            "step": step,
+            "lr": self.lr,
+            "kept": self.kept,
+            "train_loss": self.loss / self.steps if self.steps else math.nan,
+            "train_error1": self.train_error1,
+            "train_error5": 100 * self.wrong5 / self.samples if self.samples else math.nan,
+            **{f"val_{name}": value for name, value in measured.items()},
+            "payload_bytes": round(self.payload_bytes / workers),
+            "dense_bytes": self.dense_bytes,
+            "network_bytes": round(self.network_bytes / workers),
+            "consensus_distance": spread,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def train_error1(self) -> float:
+        """Error@1 of this epoch's training batches so far, in percent."""
+        return 100 * self.wrong1 / self.samples if self.samples else math.nan
+
+    def next_epoch(self) -> None:
+        """Begin the sums of an epoch anew."""
+        self.samples = self.steps = self.wrong1 = self.wrong5 = 0
+        self.loss = self.seconds = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums as plain values."""
+        return asdict(self)
+
+
+def layer_rows(record: StepRecord) -> list[dict[str, Any]]:
+    """Return a step's rows of layers.csv; this waits for the device."""
+    return [
+        {
+            "step": record.step,
+            "segment": m.segment.name,
+            "elements": m.segment.n,
+            "payload_bytes": round(m.payload.double().mean().item()),
+            "sent_elements": round(m.entries.double().mean().item()),
+            "relative_error": m.relative_error,
+            "memory_norm": m.memory.mean().sqrt().item(),
+        }
+        for m in record.segments
+    ]
+
+
+def nonfinite_rows(record: StepRecord) -> list[dict[str, Any]]:
+    """Return a step's rows of nonfinite.csv, one a worker; none if all was finite."""
+    if record.wild is None:
+        return []
+    did = "zeroed" if record.applied else "skipped"
+    workers = record.wild.nonzero().flatten().tolist()
+    return [{"step": record.step, "worker": worker, "did": did} for worker in workers]
+
+
+def told_wild(step: int, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the line of the log for a step's rows of nonfinite.csv."""
+    workers = ", ".join(str(row["worker"]) for row in rows)
+    what = "the step was skipped" if rows[0]["did"] == "skipped" else "its gradient was zeroed"
+    return f"note: not finite at step {step}, worker {workers}: {what}"
+
+
+def transfer_rows(record: StepRecord) -> list[dict[str, Any]]:
+    """Return a step's rows of transfers.csv; this waits for the device."""
+    by_collective: dict[str, list[Transfer]] = {}
+    for transfer in record.bytes.transfers:
+        by_collective.setdefault(transfer.collective, []).append(transfer)
+    known = {"step": record.step, "segments": len(record.segments)}
+    return [
+        {**known, "collective": collective, **_row(transfers)}
+        for collective, transfers in by_collective.items()
+    ]
+
+
+def _row(transfers: Sequence[Transfer]) -> dict[str, int]:
+    payload = torch.stack([t.payload for t in transfers])  # [transfers, W]
+    each = payload.sum(0)  # [W]
+    sums = torch.stack([each.sum(), each.max(), payload.amax(1).sum()])
+    total, most, slowest = sums.tolist()
+    degrees = [int(t.degree.max()) for t in transfers if t.degree is not None]
+    return {
+        "messages": len(transfers),
+        "rounds": max(Counter(t.segment for t in transfers).values()),
+        "degree": max(degrees, default=0),
+        "payload_bytes": round(total / payload.shape[1]),
+        "payload_bytes_max": most,
+        "slowest_bytes": slowest,
+    }

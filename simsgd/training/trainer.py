@@ -1,0 +1,317 @@
+"""A run from its first step to its last: epochs, evaluation, checkpoints, resuming.
+
+Letters: W workers, B global batch.
+"""
+
+import contextlib
+import dataclasses
+import math
+import operator
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..communication.transport import is_first, told_by_first
+from ..config import Config
+from ..results.perplexity import told
+from ..results.run import Run
+from ..results.run_tables import require_run
+from ..results.tables import ratio
+from ..settings import SettingError, require
+from ..simulator.record import StepRecord
+from .checkpoint import load_last, telling_odd
+from .data import Text
+from .data.partition import by_class, partition_rows, table_of_classes
+from .environment import deterministic, environment
+from .errors import Interrupted, endings, require_sound
+from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
+from .experiment import Experiment, device_of
+from .loggers import Dashboards, require_installed
+from .memory_use import malloc as heap
+from .memory_use.peak import Peak, load
+from .progress import Progress
+from .ranks import Elsewhere, restarted, together
+from .run_folder import RunFolder, default_name
+from .signals import Request, requests
+from .start_message import opening
+from .step_log import Journal
+from .totals import Tally
+
+_MAY_CHANGE = {  # settings that a resumed run may have other values of
+    "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
+    "tensorboard", "wandb", "on_nonfinite",
+}  # fmt: skip
+
+
+def train(**settings: Any) -> Run:
+    """Simulate the training that the settings of `Config` describe, and return the run.
+
+    `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
+    Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
+    no longer finite, `Interrupted` after Ctrl-C, `Unwritten` if the folder cannot be written.
+
+    Started by torchrun, each of its R processes simulates W / R of the workers, and the first
+    writes the folder. Raises `RankLost` if another process dies.
+    """
+    config = _config(settings)
+    with together(config) as transport, deterministic(config.deterministic):
+        if not is_first():
+            config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
+        require_installed(config)
+        load(config.dataset)
+        peak = Peak(device_of(config.device))
+        heap.keep()
+        experiment = Experiment.of(config, transport)
+        folder = _shared_folder(experiment.config)
+        try:
+            with endings(folder, experiment.config), requests() as request:
+                Trainer(experiment, folder, request).run()
+                folder.log(peak.told())
+        finally:
+            folder.discard()
+            heap.trim()
+        return Run(folder.folder)
+
+
+@dataclass
+class Trainer:
+    """Drives an experiment's simulator and writes its run folder."""
+
+    experiment: Experiment
+    folder: RunFolder
+    request: Request
+    tally: Tally = field(default_factory=Tally)
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    best: float = math.inf  # least validation error@1, in percent; of text, least loss
+
+    def run(self) -> None:
+        """Train from where the folder stands to the last epoch."""
+        self._resume()
+        config, batches = self.experiment.config, self.experiment.batches
+        assert config.epochs is not None
+        done = self.epoch * batches + self.batch
+        self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
+        self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
+        self.journal = Journal(config, self.folder, self.dashboards, self.tally)
+        with self.progress, contextlib.closing(self.dashboards):
+            self.progress.say(opening(self.experiment))
+            self._tell_partition()
+            for epoch in range(self.epoch, config.epochs):
+                self._train_epoch(epoch)
+                self._end_epoch()
+
+    def _tell_partition(self) -> None:
+        """Say and write how many samples of each class each worker has, where these are fixed."""
+        parts, dataset = self.experiment.parts, self.experiment.dataset
+        if parts is None or isinstance(dataset, Text) or self.experiment.simulator.steps:
+            return
+        table = by_class(parts, dataset.train.labels, dataset.num_classes)
+        self.progress.say(table_of_classes(table))
+        self.folder.add_partition(partition_rows(table))
+
+    def _train_epoch(self, epoch: int) -> None:
+        for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
+            record = self.experiment.simulator.step(x, y, epoch)
+            missed = self._missed(record, y)
+            seconds = time.perf_counter() - self.began
+            guessed = record.num_of_drawn(y.numel())
+            self.journal.add(record, missed, guessed, seconds)
+            self.batch += 1
+            self.progress.advance()
+            self._between_steps(record)
+        self._write_steps()
+
+    def _missed(self, record: StepRecord, y: Tensor) -> Tensor:
+        """Return how many targets of all that train are missed, [2] as `wrong` does."""
+        simulator = self.experiment.simulator
+        pair = record.output, simulator.own_part(y)
+        own = wrong(*(record.of_drawn(part, simulator.hosted) for part in pair))
+        if simulator.alone:
+            return own
+        hosted = len(simulator.draw.workers)  # rows [L, 2], of which one has the count
+        return simulator.transport.rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
+
+    def _timed(self, batches: Any) -> Any:
+        """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
+        self.began = time.perf_counter()
+        for batch in batches:
+            yield batch
+            self.began = time.perf_counter()
+
+    def _between_steps(self, record: StepRecord) -> None:
+        config = self.experiment.config
+        if self.journal.unwritten >= config.log_every:
+            self._write_steps()
+        self.progress.note_chunk(self.experiment.simulator.engine.lowered)
+        asked = self._asked_to_stop()
+        if asked or _due(record.step, config.checkpoint_every):
+            self._save()
+        if asked:
+            go_on = f"simsgd train --resume {self.folder.folder}"
+            raise Interrupted(f"stopped after step {record.step}; go on with: {go_on}")
+
+    def _asked_to_stop(self) -> bool:
+        """Return whether somebody asked any of the processes to stop."""
+        simulator = self.experiment.simulator
+        if simulator.alone:
+            return self.request.made
+        own = torch.full((len(simulator.draw.workers),), self.request.made)
+        return bool(simulator.transport.rows(own).any())
+
+    def _end_epoch(self) -> None:
+        experiment, tally = self.experiment, self.tally
+        began = time.perf_counter()
+        measured = self._evaluated()
+        tally.seconds += time.perf_counter() - began
+        steps, workers = experiment.simulator.steps, experiment.config.workers
+        spread = experiment.simulator.consensus_distance()
+        row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
+        experiment.simulator.results.append(told_by_first(_results(row)))
+        self.folder.add_epoch(row)
+        self.dashboards.epoch(row)
+        self.progress.say(_line(row, self.experiment.config.tokens))
+        score = measured["error1" if self.experiment.config.tokens is None else "loss"]
+        is_best = score < self.best
+        self.best = min(self.best, score)
+        tally.next_epoch()
+        self.epoch, self.batch = self.epoch + 1, 0
+        self._save(is_best)
+
+    def _evaluated(self) -> dict[str, float]:
+        """Return the measures of the averaged model, or the mean of those of all workers' own."""
+        experiment, whose = self.experiment, self.experiment.config.evaluate
+        if whose == "average":
+            return evaluate(experiment, self._averaged())
+        each = evaluate_workers(experiment)
+        rows = [
+            {"epoch": self.epoch, "worker": worker, **{f"val_{k}": v for k, v in one.items()}}
+            for worker, one in enumerate(each)
+        ]
+        self.folder.add_workers(rows)
+        if whose == "both":
+            return evaluate(experiment, self._averaged())
+        return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
+
+    def _averaged(self) -> nn.Module:
+        config = self.experiment.config
+        model = self.experiment.simulator.evaluation_model(config.evaluate_buffers)
+        if config.recalibrate_bn:
+            recalibrate_(self.experiment, model, config.recalibrate_bn)
+        return model
+
+    def _write_steps(self) -> None:
+        if (last := self.journal.write()) is not None:
+            sent = self.tally.payload_bytes // self.experiment.config.workers
+            tokens = self.experiment.config.tokens
+            error = (
+                f"error {self.tally.train_error1:.1f} %"
+                if tokens is None
+                else told(last.loss, tokens)
+            )
+            self.progress.show(last.loss, error, sent)
+
+    def _save(self, best: bool = False) -> None:
+        self._write_steps()
+        simulator, config = self.experiment.simulator, self.experiment.config
+        model = self._averaged().state_dict()
+        require_sound(model, simulator.steps, self.folder)
+        state = {
+            "config": config.plain(),
+            "model": model,
+            "simulator": simulator.state_dict(),
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "best": self.best,
+            "tally": self.tally.state_dict(),
+        }
+        self.folder.save(state, best)
+
+    def _resume(self) -> None:
+        if self.experiment.config.resume is None:
+            return
+        state, warning = load_last(self.folder.folder)
+        if state is not None:  # else it ended before its first checkpoint
+            with telling_odd("resume", self.folder.folder):
+                self.experiment.simulator.load_state_dict(state["simulator"])
+                self.epoch, self.batch = map(operator.index, (state["epoch"], state["batch"]))
+                self.best, self.tally = float(state["best"]), Tally(**state["tally"])
+        if warning:
+            self.folder.put_back()
+            self.folder.log(warning)
+            if not self.experiment.config.quiet:
+                print(warning, file=sys.stderr)
+        self.folder.truncate(self.experiment.simulator.steps, self.epoch)
+
+
+def _results(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a regime may ask of an epoch."""
+    return {key: float(value) for key, value in row.items() if key.startswith(("train_", "val_"))}
+
+
+def _line(row: Mapping[str, Any], tokens: str | None) -> str:
+    saved = ratio(row["dense_bytes"], row["payload_bytes"])
+    sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
+    error = (
+        f"error@1 {row['val_error1']:.2f} %" if tokens is None else told(row["val_loss"], tokens)
+    )
+    return (
+        f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
+        f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
+        f"val {error}, {sent} so far"
+    )
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _config(given: Mapping[str, Any]) -> Config:
+    asked = Config.of(given)
+    again = restarted(asked)
+    if again is not None and asked.resume is None:
+        asked = dataclasses.replace(asked, resume=again, overwrite=False)
+        given = {**given, "overwrite": False}
+    if asked.resume is None:
+        return asked
+    folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume
+    if folder.suffix == ".pt":
+        told = "is not where the run stopped"
+        raise SettingError("resume", str(folder), told, f"give the folder, {folder.parent}")
+    require_run(folder, "resume")
+    own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
+    for name in given.keys() - _MAY_CHANGE:
+        before, now = getattr(own, name), getattr(asked, name)
+        require(now == before, name, now, f"cannot change on resume, the run has {before}")
+    changed = {name: getattr(asked, name) for name in given.keys() & _MAY_CHANGE}
+    return dataclasses.replace(own, **{**changed, "resume": folder})
+
+
+def _shared_folder(config: Config) -> RunFolder:
+    """Return the run's folder, which the first of the processes makes and writes."""
+    folder, refused = None, None
+    if is_first():
+        try:
+            folder = _folder(config)
+        except SettingError as error:
+            refused = (error.name, error.value, error.rule, error.fix)
+    path, refused = told_by_first((folder and folder.folder, refused))
+    if refused is not None:
+        raise SettingError(*refused)
+    return folder or Elsewhere(path)
+
+
+def _folder(config: Config) -> RunFolder:
+    plain = {**config.plain(), "resume": None, "environment": environment(config.device)}
+    if config.resume is not None:
+        folder = RunFolder.resume(config.resume)
+        folder.write_config({**plain, "name": folder.name})
+        return folder
+    name = config.name or default_name(plain, config.runs_dir)
+    return RunFolder.create(config.runs_dir, name, {**plain, "name": name}, config.overwrite)

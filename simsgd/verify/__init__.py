@@ -1,0 +1,1 @@
+"""Simulated worker w held against real rank w."""

@@ -1,0 +1,142 @@
+"""Several processes on this machine that form a group and talk over loopback."""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import queue
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing.spawn import (
+    ProcessExitedException,
+    ProcessRaisedException,
+    start_processes,
+)
+
+from ..communication.transport import RankLost, group, told_by_all
+from ..settings import SettingError
+
+Put = Callable[[Any], None]
+_NEEDED = ("pandas", "torch._dynamo")  # which any training imports in the end
+_IF_IMPORTED = ("sklearn.datasets", "torchvision.datasets")
+_PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
+
+
+def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[Any]:
+    """Run `work(put, *arguments)` in each of `ranks` new processes, and yield all that they put.
+
+    `work` and its arguments must be picklable. Where each rank can have a GPU of its own they talk
+    by nccl, else by gloo. Where the system can, they are forked from one that has imported what
+    `work` needs, once for all launches. Raises `RankLost` if one dies, and a `SettingError` that
+    one raises.
+    """
+    start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(start)
+    heavy = [name for name in _IF_IMPORTED if name in sys.modules]
+    context.set_forkserver_preload([work.__module__, *_NEEDED, *heavy])
+    spoken: Any = context.Queue()
+    refused: SettingError | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = f"file://{Path(folder).as_posix()}/meeting"
+        asked = (ranks, meeting, dict(os.environ), spoken, work, arguments)
+        started: Any = start_processes(_enter, asked, ranks, join=False, start_method=start)
+        try:
+            ended = False
+            while not ended:
+                ended = _joined(started, refused)
+                for thing in _drained(spoken):
+                    if isinstance(thing, _Refused):
+                        refused = SettingError(*thing.said)
+                    else:
+                        yield thing
+        finally:
+            for process in started.processes:
+                if process.is_alive():
+                    process.terminate()
+    if refused is not None:
+        raise refused
+
+
+class _Refused:
+    """What a `SettingError` in another process said."""
+
+    def __init__(self, error: SettingError) -> None:
+        self.said = (error.name, _plain(error.value), error.rule, error.fix)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def _enter(
+    rank: int,
+    ranks: int,
+    meeting: str,
+    environment: dict[str, str],
+    spoken: Any,
+    work: Callable[..., None],
+    arguments: tuple[Any, ...],
+) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.clear()  # it is of when the process to fork from was started
+    os.environ.update(environment)
+    own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
+    if own_gpu:
+        torch.cuda.set_device(rank)
+    torch.set_num_threads(max(1, torch.get_num_threads() // ranks))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    backend = "nccl" if own_gpu else "gloo"
+    try:
+        with group(backend, _PATIENCE, init_method=meeting, rank=rank, world_size=ranks):
+            work(spoken.put, *arguments)
+            _leave(spoken)
+    except SettingError as error:
+        spoken.put(_Refused(error))
+
+
+def _end_with_parent() -> None:
+    """End this process once the one that launched it is gone, however that ended."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    multiprocessing.connection.wait([launcher.sentinel])
+    os._exit(1)
+
+
+def _leave(spoken: Any) -> None:
+    """End this process once all have done their work and all that was put is on its way.
+
+    Nothing is torn down: what one rank closes may abort another that is still closing its own.
+    """
+    spoken.close()
+    spoken.join_thread()
+    told_by_all(None)
+    os._exit(0)
+
+
+def _loopback() -> str:
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+
+
+def _joined(started: Any, refused: SettingError | None) -> bool:
+    """Return whether all processes have ended; wait for it a little."""
+    try:
+        return bool(started.join(timeout=0.05))
+    except ProcessExitedException as error:
+        raise refused or RankLost(f"rank {error.error_index} died ({error})") from error
+    except ProcessRaisedException as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise refused or RankLost(f"rank {error.error_index} failed ({reason})") from error
+
+
+def _drained(spoken: Any) -> Iterator[Any]:
+    while not spoken.empty():
+        try:
+            yield spoken.get(timeout=1)
+        except queue.Empty:
+            return

@@ -1,0 +1,120 @@
+"""Where two runs first decided differently: what to send, or which way to round.
+
+Letters: W workers, n elements of one segment, k selected.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..communication.messages import Dense, Message, SharedSparse, Signs, Sparse
+from ..communication.messages.quantized import Quantised
+from ..communication.segments import Segment
+from ..communication.topology import Mixing
+from ..communication.transport import Channel, rides_all_reduce
+
+
+@dataclass(frozen=True)
+class Flip:
+    """The first place in a step where two runs decided differently.
+
+    That is a worker's message for a segment that holds other entries or other codes, or its
+    gradient at a kink of the model, see `kinks`.
+    """
+
+    step: int  # counted from 1
+    worker: int
+    segment: str
+    kind: str = "message"  # or "kink"
+    entries: int = 0  # of all messages of the step that were decided differently
+    decided: int = 0  # entries that either run sent
+
+
+Decided = tuple[str, Tensor]  # the segment, and what was decided for each entry, [W, n] int64
+
+
+@dataclass(frozen=True)
+class Listening(Channel):
+    """A channel that keeps what was decided in messages, until it is taken: see `decisions`."""
+
+    heard: list[Decided] = field(default_factory=list)
+
+    @classmethod
+    def to(cls, channel: Channel) -> "Listening":
+        """Return the channel with ears."""
+        return cls(channel.transport, channel.ledger, channel.wire)
+
+    def mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().mean(message, segment), segment)
+
+    def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().vote(message, segment), segment)
+
+    def gossip(self, message: Message, segment: Segment, mixing: Mixing) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().gossip(message, segment, mixing), segment)
+
+    def mean_at_server(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().mean_at_server(message, segment), segment)
+
+    def up(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().up(message, segment), segment)
+
+    def answer(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().answer(message, segment), segment)
+
+    def weighed(
+        self, message: Message, segment: Segment, weights: Tensor
+    ) -> tuple[Message, Tensor]:
+        """Send and listen; see `Channel`."""
+        return self._kept(super().weighed(message, segment, weights), segment)
+
+    def _kept(self, answer: tuple[Message, Tensor], segment: Segment) -> tuple[Message, Tensor]:
+        message = answer[0]
+        message = message.inner if isinstance(message, SharedSparse) else message
+        if not rides_all_reduce(message):
+            self.heard.append((segment.name, decisions(message)))
+        return answer
+
+
+def first_flip(step: int, simulated: Sequence[Decided], real: Sequence[Decided]) -> Flip | None:
+    """Return the first flip among all that was decided in one step, in the same order in both."""
+    flip: Flip | None = None
+    entries = decided = 0
+    for (segment, one), (_, other) in zip(simulated, real, strict=True):
+        differ = one != other
+        entries += int(differ.sum())
+        decided += int((one.ne(0) | other.ne(0)).sum())
+        if flip is None and bool(differ.any()):
+            flip = Flip(step, int(differ.any(1).nonzero()[0]), segment)
+    return flip and dataclasses.replace(flip, entries=entries, decided=decided)
+
+
+def decisions(message: Message) -> Tensor:
+    """Return what was decided for each element as a whole number, 0 for not sent, [W, n] int64."""
+    if isinstance(message, Sparse):
+        inner = decisions(message.inner)  # [W, k]
+        whole = inner.new_zeros(len(inner), message.n + 1)  # the last column takes the padding
+        return whole.scatter_(1, message.index, inner)[:, : message.n]
+    if isinstance(message, SharedSparse):
+        return decisions(message.inner)
+    if isinstance(message, Signs):
+        return message.codes.long() + 1
+    if isinstance(message, Quantised):
+        return message.codes.long()
+    if isinstance(message, Dense) and not rides_all_reduce(message):
+        return _bits(message.values.to(message.wire_dtype))
+    return message.to_dense().ne(0).long()
+
+
+def _bits(values: Tensor) -> Tensor:
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
+    return values.contiguous().view(whole).long()

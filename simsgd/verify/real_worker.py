@@ -1,0 +1,213 @@
+"""One worker of a real data-parallel job, in a process of its own.
+
+Letters: W workers, which is W processes; B global batch, b samples of the own worker.
+"""
+
+import dataclasses
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..communication.transport import Distributed, counted
+from ..config import Config
+from ..gradients.contract import Tensors, carried
+from ..gradients.dropout import KeyedDropout
+from ..keyed_random import Draw
+from ..simulator.regime import optimizer_arguments, optimizer_class
+from ..simulator.step_settings import Method
+from ..training.experiment import Experiment
+from .gradient_kinks import Watched
+from .message_flips import Decided, Listening
+
+
+@dataclass(frozen=True)
+class RealStep:
+    """What the processes did in one step, known to all of them."""
+
+    losses: Tensor  # of each worker, [W]
+    sent: Tensor  # bytes of the buffers that each handed to the network, [W] int64
+    weighed: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
+    heard: list[Decided]  # what was decided in the messages of all workers
+    parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
+
+
+class Worker(ABC):
+    """One process of a real job."""
+
+    experiment: Experiment
+
+    @abstractmethod
+    def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
+        """Train on the own part of a global batch, `x` [B, ...] and `y` [B]."""
+
+    @abstractmethod
+    def gradients(self) -> list[Tensors]:
+        """Return the gradients of all workers in the last step, {name: [W, *shape]} for each pass.
+
+        All processes must call this, and `state`.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what a simulator needs to go on from here, in the form of its `state_dict`.
+
+        What is missing is as in a simulation of as many steps.
+        """
+
+
+class OwnWorker(Worker):
+    """Compressor, memory and optimizer are the simulation's, the gradient an ordinary backward.
+
+    What it sends is what `Message.pack` made, through the collectives of a process group.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.transport = Distributed(config.workers)
+        config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
+        self.experiment = Experiment.of(config, self.transport)
+        simulator = self.experiment.simulator
+        self.engine = simulator.engine = Watched(simulator.engine)
+        self.channel = simulator.channel = Listening.to(simulator.channel)
+
+    def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
+        """Train on the own part of a global batch."""
+        self.engine.forget()
+        self.channel.heard.clear()
+        record = self.experiment.simulator.step(x, y, epoch)
+        rows = self.transport.rows
+        sent = rows(self.transport.sent)
+        self.transport.sent.zero_()
+        heard = [(segment, rows(decided)) for segment, decided in self.channel.heard]
+        ended = self.experiment.simulator.parameters()
+        return RealStep(record.losses, sent, record.bytes.payload, heard, ended)
+
+    def gradients(self) -> list[Tensors]:
+        """Return the gradients of all workers in the last step."""
+        rows = self.transport.rows
+        return [{n: rows(v) for n, v in call.values.items()} for call in self.engine.calls]
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of all workers."""
+        return self.experiment.simulator.state_dict()
+
+
+class TorchWorker(Worker):
+    """None of our code: torch.nn.parallel.DistributedDataParallel and torch.optim.
+
+    Except that dropout masks are drawn as in the simulation, by step and worker. `listen` registers
+    a communication hook, and returns the list to which it adds the bytes that it sends.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        listen: Callable[[nn.parallel.DistributedDataParallel], list[int]] = counted,
+    ) -> None:
+        self.experiment = Experiment.of(config)
+        self.transport = Distributed(config.workers)
+        model = self.experiment.model.train()
+        self.parallel = with_own_buffers(model)
+        self.bytes = listen(self.parallel)
+        self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.own: Tensors = {}  # this worker's gradient, before any other's comes in
+        for name, p in self.trained.items():
+            p.register_hook(partial(self._keep, name))
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.steps = 0
+        self.epoch = 0
+
+    def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
+        """Train on the own part of a global batch."""
+        rank, ranks = self.transport.rank, self.transport.ranks
+        x, y = (part.unflatten(0, (ranks, -1))[rank] for part in (x, y))  # [b, ...]
+        self._begin(epoch, len(x))
+        optimizer = self._optimizer(epoch)
+        optimizer.zero_grad()
+        self.own.clear()
+        worker = torch.tensor([rank], device=x.device)
+        draw = Draw(self.experiment.config.seed, worker).at(self.steps, "dropout", 0)
+        with KeyedDropout(draw.keys()[0]):
+            loss = self.experiment.criterion(self.parallel(x), y)
+        loss.backward()
+        optimizer.step()
+        self.steps += 1
+        sent = torch.tensor([sum(self.bytes)])
+        self.bytes.clear()
+        rows = self.transport.rows
+        ended = {name: p.detach() for name, p in self.trained.items()}
+        return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [], ended)
+
+    def gradients(self) -> list[Tensors]:
+        """Return the gradients of all workers in the last step, zeros where there was none."""
+        own = {n: self.own.get(n, torch.zeros_like(p)) for n, p in self.trained.items()}
+        return [{name: self.transport.rows(value.unsqueeze(0)) for name, value in own.items()}]
+
+    def state(self) -> dict[str, Any]:
+        """Return parameters, buffers of all workers, and what the optimizer keeps."""
+        assert self.optimizer is not None
+        buffers = self.experiment.model.named_buffers()
+        name = type(self.optimizer).__name__
+        return {
+            "parameters": {name: p.detach() for name, p in self.trained.items()},
+            "buffers": {name: self.transport.rows(b.unsqueeze(0)) for name, b in buffers},
+            "optimizer": {"name": name, "inner": self.optimizer.state_dict(), "decayed": {}},
+        }
+
+    def _keep(self, name: str, gradient: Tensor) -> None:
+        self.own[name] = gradient.detach().clone()
+
+    def _begin(self, epoch: int, streams: int) -> None:
+        """Stand before the text again where an epoch begins, if the model carries a state."""
+        model: Any = self.experiment.model
+        if epoch != self.epoch and carried(model):
+            model.begin(streams)
+        self.epoch = epoch
+
+    def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
+        """Return the optimizer with the settings that the regime has now."""
+        settings = self.experiment.simulator.regime.at(epoch, self.steps)
+        name = settings.get("optimizer", "SGD")
+        takes = optimizer_arguments(name)
+        values = {key: value for key, value in settings.items() if key in takes}
+        kind: Any = optimizer_class(name)
+        if type(self.optimizer) is not kind:
+            self.optimizer = kind(self.trained.values(), **values)
+        assert self.optimizer is not None
+        for group in self.optimizer.param_groups:
+            group.update(values)
+        return self.optimizer
+
+
+def with_own_buffers(model: nn.Module) -> nn.parallel.DistributedDataParallel:
+    """Return the model in DistributedDataParallel, BatchNorm statistics to each process its own.
+
+    The option for that has another name in newer versions of torch.
+    """
+    known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+    new = "forward_sync_buffers"
+    option: dict[str, Any] = {new if new in known else "broadcast_buffers": False}
+    return nn.parallel.DistributedDataParallel(model, **option)
+
+
+def is_plain(experiment: Experiment, steps: int) -> bool:
+    """Return whether DistributedDataParallel alone does what the first `steps` steps ask for."""
+    config, simulator = experiment.config, experiment.simulator
+    recipe, regime, batches = simulator.recipe, simulator.regime, experiment.batches
+    methods = (Method.at(recipe, regime, step // batches, step) for step in range(steps))
+    return (
+        config.algorithm == "allreduce"
+        and not config.downlink
+        and config.memory == "none"
+        and config.clip is None
+        and config.accumulate == 1
+        and config.amp is None
+        and config.weight_decay_at == "global"
+        and config.value_dtype in (None, config.dtype)
+        and all(m.compressor == "none" and not m.regularizers for m in methods)
+    )

@@ -1,0 +1,175 @@
+"""What came out of holding a simulation to reality: the numbers, the judgement, the figure."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import Config
+from ..results.tables import replace_table, table_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = {
+    "step": "int64",  # counted from 1
+    "loss": "float64",  # simulated, mean over workers
+    "real_loss": "float64",
+    "parameter_difference": "float64",  # largest, relative
+    "loss_difference": "float64",  # of one worker, largest, over the mean loss
+    "ledger_bytes": "int64",  # of all workers in this step
+    "sent_bytes": "int64",  # in the buffers that the processes handed to the network
+    "bytes_agree": "int64",  # 1 if those two do, for each worker, else 0
+    "flip": "str",  # the step's first: message, kink, or empty for none
+    "flipped_worker": "int64",  # -1: none
+    "flipped_segment": "str",
+    "flipped_entries": "int64",  # of all messages of the step, that were decided differently
+    "decided_entries": "int64",  # that either side sent, in a step with such a flip
+}
+LIMITS = {"float64": (1e-10, 1e-10), "float32": (1e-5, 1e-2)}  # of parameters, of losses
+_FEW, _SHARE = 2, 0.01  # so many flips of a step, or such a share of what was decided, are rounding
+_LINES = 10  # of the report
+
+
+@dataclass
+class Verdict:
+    """How far a simulation and a real job agree, step by step."""
+
+    dtype: str
+    steps: int  # asked for
+    plain: bool  # held to DistributedDataParallel and torch.optim
+    folder: Path
+    rows: list[dict[str, Any]] = field(default_factory=list)  # see `COLUMNS`
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take a step's row of verify.csv."""
+        self.rows.append(row)
+
+    @property
+    def flips(self) -> list[dict[str, Any]]:
+        """The steps in which something was decided differently."""
+        return [row for row in self.rows if row["flip"]]
+
+    @property
+    def held(self) -> list[dict[str, Any]]:
+        """The steps in which parameters must agree: in float32 those without a flip."""
+        return [row for row in self.rows if self.dtype == "float64" or not row["flip"]]
+
+    @property
+    def parted(self) -> int:
+        """The first step in which parameters must agree and do not; 0 for none."""
+        most = LIMITS[self.dtype][0]
+        return next((r["step"] for r in self.held if not r["parameter_difference"] <= most), 0)
+
+    @property
+    def parameters_agree(self) -> bool:
+        """Whether parameters stay within their limit, and what flipped is as little as rounding."""
+        few = [
+            row["flipped_entries"] <= max(_FEW, _SHARE * row["decided_entries"])
+            for row in self.flips
+        ]
+        return not self.parted and all(few)
+
+    @property
+    def losses_agree(self) -> bool:
+        """Whether the mean losses stay within their limit."""
+        most = LIMITS[self.dtype][1]
+        pairs = [(row["loss"], row["real_loss"]) for row in self.rows]
+        return all(abs(loss - real) <= most * abs(loss) for loss, real in pairs)
+
+    @property
+    def bytes_agree(self) -> bool:
+        """Whether every worker sent what the ledger says in every step, to the byte."""
+        return all(row["bytes_agree"] for row in self.rows)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the simulation is the reality."""
+        agree = self.parameters_agree and self.losses_agree and self.bytes_agree
+        return agree and len(self.rows) == self.steps
+
+    def opening(self, config: Config) -> str:
+        """Return what is held to what."""
+        what = f"prune {config.prune:g}" if config.prune else config.compressor or "no compression"
+        real = "of DistributedDataParallel and torch.optim" if self.plain else "of one worker each"
+        return (
+            f"{config.model} on {config.dataset}, {what}, memory {config.memory}, {self.dtype}: "
+            f"simulated, and as {config.workers} real processes {real}"
+        )
+
+    def is_shown(self, row: dict[str, Any]) -> bool:
+        """Return whether a step has a line of the report."""
+        every = max(1, self.steps // _LINES)
+        return row["step"] % every == 0 or row["step"] == 1 or not row["bytes_agree"]
+
+    def line(self, row: dict[str, Any]) -> str:
+        """Return a step's line of the report."""
+        return (
+            f"step {row['step']:4d}: loss {row['loss']:.6f}, "
+            f"parameters differ by {row['parameter_difference']:.1e}, "
+            f"losses by {row['loss_difference']:.1e}, "
+            f"sent {row['sent_bytes']:,} of {row['ledger_bytes']:,} bytes in the ledger"
+        )
+
+    def summary(self) -> str:
+        """Return the closing lines."""
+        most = max(self.held or self.rows, key=lambda row: row["parameter_difference"])
+        apart = max(row["loss_difference"] for row in self.rows)
+        sent, weighed = (sum(row[c] for row in self.rows) for c in ("sent_bytes", "ledger_bytes"))
+        facts = {
+            "parameters differ by": f"{most['parameter_difference']:.1e} at step {most['step']}",
+            "losses differ by": f"{apart:.1e}",
+            "flips": self._flips(),
+            "bytes really sent": f"{sent:,}",
+            "bytes in the ledger": f"{weighed:,}",
+            "verdict": self._judgement(),
+            "run folder": str(self.folder),
+        }
+        width = max(map(len, facts))
+        return "\n".join(f"{what:<{width}}  {value}" for what, value in facts.items())
+
+    def write(self) -> None:
+        """Write verify.csv and verify.png into the run folder."""
+        replace_table(self.folder / "verify.csv", table_of(self.rows, COLUMNS))
+        self.figure().savefig(self.folder / "verify.png", dpi=150)
+
+    def figure(self) -> "Figure":
+        """Return both trajectories of the loss, and what lies between them."""
+        from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
+
+        steps = [row["step"] for row in self.rows]
+        figure = NotebookFigure(5.6, 5.4)
+        above, below = figure.subplots(2, 1, sharex=True)
+        above.plot(steps, [r["real_loss"] for r in self.rows], color="#D55E00", lw=3, label="real")
+        simulated = {"color": "#0072B2", "linestyle": "--", "label": "simulated"}
+        above.plot(steps, [r["loss"] for r in self.rows], **simulated)
+        above.set_ylabel("training loss")
+        above.legend(frameon=False)
+        for column, colour in (("parameter_difference", "#009E73"), ("loss_difference", "#CC79A7")):
+            values = [max(row[column], 1e-18) for row in self.rows]
+            below.semilogy(steps, values, color=colour, label=column.replace("_", " "))
+        below.axhline(LIMITS[self.dtype][0], color="#666666", lw=0.8, ls=":", label="limit")
+        below.set(xlabel="step", ylabel="relative difference")
+        below.legend(frameon=False)
+        return figure
+
+    def _flips(self) -> str:
+        if not self.flips:
+            return "none"
+        first = self.flips[0]
+        where = f"{first['flipped_segment']} of worker {first['flipped_worker']}"
+        what = "at a kink, in" if first["flip"] == "kink" else "in the message for"
+        steps = f"in {len(self.flips)} of {len(self.rows)} steps"
+        return f"{steps}, the first at step {first['step']} {what} {where}"
+
+    def _judgement(self) -> str:
+        if self.holds:
+            return "the simulation is the reality"
+        short = len(self.rows) < self.steps
+        failed = [f"only {len(self.rows)} of {self.steps} steps ran"] if short else []
+        if self.parted:
+            failed += [f"parameters from step {self.parted} on"]
+        elif not self.parameters_agree:
+            failed += ["more flips than rounding makes"]
+        failed += [] if self.losses_agree else ["losses"]
+        failed += [] if self.bytes_agree else ["bytes"]
+        return "they differ: " + ", ".join(failed)

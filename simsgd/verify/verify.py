@@ -1,0 +1,236 @@
+"""Run a recipe simulated and as real processes, and hold one to the other.
+
+Letters: W workers, which is W processes; B global batch.
+"""
+
+import copy
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..communication.transport import is_first, told_by_first
+from ..config import Config
+from ..gradients.contract import Tensors
+from ..settings import require
+from ..simulator.record import StepRecord
+from ..training.environment import environment
+from ..training.evaluation import wrong
+from ..training.experiment import Experiment
+from ..training.run_folder import RunFolder, default_name
+from ..training.totals import Tally
+from .gradient_kinks import Watched, copies, is_kink, parting, sizes
+from .launch import Put, launch
+from .message_flips import Flip, Listening, first_flip
+from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
+from .verdict import LIMITS, Verdict
+
+DEFAULTS: dict[str, Any] = {"workers": 4, "dtype": "float64"}  # where they differ from training's
+MakeWorker = Callable[[Config], Worker]
+
+
+def verify(
+    steps: int = 50, say: Callable[[str], None] = lambda text: None, **settings: Any
+) -> Verdict:
+    """Run a recipe twice, simulated and as W real processes, and return how far they agree.
+
+    `settings` are those of `train`; each step of the report goes to `say` as it is known. The run
+    folder gets verify.csv, a row a step, and verify.png. Raises `SettingError` for a wrong setting
+    before any process starts, and `RankLost` if a process dies.
+    """
+    require(steps >= 1, "steps", steps, "must be at least 1")
+    config, real = checked(Config.of({**DEFAULTS, **settings}), steps)
+    known = {**config.plain(), "environment": environment(config.device), "verified_steps": steps}
+    name = config.name or "verify-" + default_name(known, config.runs_dir)
+    folder = RunFolder.create(config.runs_dir, name, {**known, "name": name}, config.overwrite)
+    verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder)
+    try:
+        say(verdict.opening(config))
+        for compared, logged in launch(compare, config.workers, config, steps, real):
+            folder.add_step(logged)
+            verdict.add(compared)
+            if verdict.is_shown(compared):
+                say(verdict.line(compared))
+        folder.log(verdict.summary())
+        folder.flush_steps()
+        verdict.write()
+    finally:
+        folder.discard()
+    return verdict
+
+
+def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
+    """Return the resolved configuration, and the worker that it is held to.
+
+    Raises `SettingError` for a wrong setting.
+    """
+    require(config.resume is None, "resume", str(config.resume), "has no place in verify")
+    experiment = Experiment.of(config)
+    spans, rule = experiment.simulator.exchange.between_processes, "runs in one process only"
+    require(spans, "algorithm", config.algorithm, rule, "there is no real side to hold it to")
+    return experiment.config, TorchWorker if is_plain(experiment, steps) else OwnWorker
+
+
+def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
+    """Train in each process of a group, and simulate in rank 0; put (row, row of steps.csv).
+
+    The first row is one of verify.csv. Rank 0 simulates a step after the real one. Where the two
+    part and a flip is the reason, the simulation goes on from where the real side is.
+    """
+    config = dataclasses.replace(config, device=_own_device(config.device))
+    worker = real(config)
+    simulation = Simulation(config) if is_first() else None
+    for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
+        step = worker.step(x, y, epoch)
+        parted = simulation is not None and simulation.parts_from(step, x, y, epoch)
+        if told_by_first(parted):
+            gradients, state = worker.gradients(), worker.state()
+            if simulation is not None:
+                simulation.explain(gradients, state)
+        if simulation is not None:
+            put(simulation.rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Began:
+    """Where a step began."""
+
+    batch: tuple[Tensor, Tensor, int]  # x [B, ...], y [B, ...], the epoch
+    state: dict[str, Any]  # of the simulation
+    real: Tensors  # the real parameters
+    apart: float  # how far the simulated ones were from them
+
+
+class Simulation:
+    """The simulated side, which runs beside rank 0's worker.
+
+    `rows` are those of verify.csv and steps.csv for the last step, and `flip` its first.
+    """
+
+    rows: tuple[dict[str, Any], dict[str, Any]]
+    flip: Flip | None
+
+    def __init__(self, config: Config) -> None:
+        self.experiment = Experiment.of(config)
+        simulator = self.simulator = self.experiment.simulator
+        self.engine = simulator.engine = Watched(simulator.engine)
+        self.channel = simulator.channel = Listening.to(simulator.channel)
+        self.tally = Tally()
+        self.limit = LIMITS[config.dtype][0]
+        self.apart = 0.0  # how far the parameters are from the real ones
+        self.real = copies(simulator.parameters())
+
+    def parts_from(self, real: RealStep, x: Tensor, y: Tensor, epoch: int) -> bool:
+        """Simulate the step that `real` was; return whether the two part in it.
+
+        They part but once, if nothing explains it.
+        """
+        lost = not self.apart <= self.limit
+        state = copy.deepcopy(self.simulator.state_dict())
+        self.last = Began((x, y, epoch), state, self.real, self.apart)
+        began = time.perf_counter()
+        record = self._step()
+        seconds = time.perf_counter() - began
+        missed = wrong(*(record.of_drawn(part, slice(None)) for part in (record.output, y)))
+        logged = self.tally.add(record, missed, record.num_of_drawn(y.numel()), seconds)
+        judged = real.weighed is not None and not lost
+        self.flip = first_flip(record.step, self.channel.heard, real.heard) if judged else None
+        self.real = copies(real.parameters)
+        self.apart = difference(self.simulator.parameters(), self.real)
+        payload, sent = record.bytes.payload.cpu(), real.sent.cpu()
+        weighed = payload if real.weighed is None else real.weighed.cpu()
+        agree = torch.equal(sent, weighed)
+        if self.flip is None and not lost:  # else the two may have other things to send
+            agree = agree and torch.equal(sent, payload)
+        compared = {
+            "step": record.step,
+            "loss": record.loss,
+            "real_loss": record.mean_of(real.losses),
+            "parameter_difference": self.apart,
+            "loss_difference": _apart(record.losses, real.losses),
+            "ledger_bytes": int(weighed.sum()),
+            "sent_bytes": int(sent.sum()),
+            "bytes_agree": int(agree),
+            **_told(self.flip),
+        }
+        self.rows = compared, logged
+        return not lost and (self.flip is not None or not self.apart <= self.limit)
+
+    def explain(self, gradients: list[Tensors], state: dict[str, Any]) -> None:
+        """Look for the flip by which the two parted; if there is one, go on from the real `state`.
+
+        The real `gradients` must be the simulated ones, or have left them at a kink. Where no
+        message flipped they must have left them, and the simulation must come to the real
+        parameters when it does the step again with them.
+        """
+        ended, step = copy.deepcopy(self.simulator.state_dict()), self.rows[0]["step"]
+        left = parting(self.engine, gradients)
+        agree = left.relative <= self.limit
+        if not agree and not is_kink(self.engine, left, self.last.real, self.limit, step):
+            self.flip = None
+        elif self.flip is None and not agree and self._led_there_by(gradients):
+            self.flip = Flip(step, left.worker, left.name, "kink")
+        self.rows[0].update(_told(self.flip))
+        if self.flip is not None:
+            ended.update(state)
+            self.apart = 0.0
+        self.simulator.load_state_dict(ended)
+
+    def _led_there_by(self, gradients: list[Tensors]) -> bool:
+        """Do the last step again with other gradients; return whether the parameters agree."""
+        self.simulator.load_state_dict(self.last.state)
+        self._step(gradients)
+        apart = difference(self.simulator.parameters(), self.real)
+        return apart <= self.last.apart + self.limit
+
+    def _step(self, given: list[Tensors] | None = None) -> StepRecord:
+        self.engine.forget()
+        self.engine.given = None if given is None else iter(given)
+        self.channel.heard.clear()
+        return self.simulator.step(*self.last.batch)
+
+
+def difference(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """Return the largest relative difference between parameters, {name: tensor} of one shape.
+
+    It is a tensor's largest difference over its largest magnitude, or over a thousandth of the
+    model's largest if that is more.
+    """
+    assert own.keys() == other.keys()
+    apart = torch.stack([(p - other[name]).abs().max() for name, p in own.items()])
+    return float((apart / torch.tensor(list(sizes(own).values())).to(apart)).max())
+
+
+def _told(flip: Flip | None) -> dict[str, Any]:
+    """Return the columns of verify.csv that tell of a flip."""
+    flip = flip or Flip(0, -1, "", "")
+    return {
+        "flip": flip.kind,
+        "flipped_worker": flip.worker,
+        "flipped_segment": flip.segment,
+        "flipped_entries": flip.entries,
+        "decided_entries": flip.decided,
+    }
+
+
+def _apart(losses: Tensor, others: Tensor) -> float:
+    """Return the largest difference between losses [W], over their mean magnitude."""
+    size = losses.abs().mean().clamp(min=torch.finfo(losses.dtype).tiny)
+    return float((losses - others).abs().max() / size)
+
+
+def _batches(experiment: Experiment) -> Iterator[tuple[int, Tensor, Tensor]]:
+    for epoch in itertools.count():
+        for x, y in experiment.epoch_batches(epoch):
+            yield epoch, x, y
+
+
+def _own_device(name: str) -> str:
+    """Return the GPU of this process: its own if there is one for each, else a shared one."""
+    if not name.startswith("cuda"):
+        return name
+    return f"cuda:{torch.cuda.current_device()}"

@@ -1,0 +1,162 @@
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import simsgd
+from simsgd.gradients import auto, compiled, tune
+from simsgd.gradients.vmap import Vmap
+from simsgd.keyed_random import Draw
+from simsgd.registry import find
+from simsgd.settings import SettingError
+from simsgd.simulator.simulator import Simulator
+
+W, B = 3, 4
+
+
+class Net(nn.Module):
+    """With `raw`, a parameter is used as onepass does not know."""
+
+    def __init__(self, raw=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.raw = nn.Linear(6, 5), raw
+        self.scale = nn.Parameter(torch.ones(5))
+
+    def forward(self, x):
+        x = self.layer(x)
+        return x * self.scale if self.raw else x
+
+
+def batch(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(W, B, 6, generator=generator, dtype=dtype)
+    return x, torch.randint(5, (W, B), generator=generator)
+
+
+def engine(name, model, **options):
+    return find("engine", name)(model, F.cross_entropy, **options)
+
+
+def called(engine, model, x, y):
+    keys = Draw(0, torch.arange(W)).keys()
+    return engine(dict(model.named_parameters()), {}, x, y, keys)
+
+
+def clock(monkeypatch, slow):
+    """Let time stand still but for engines in `slow`, {class name: seconds}."""
+    now = [0.0]
+    for name in ("OnePass", "Vmap", "Loop", "Threads"):
+        kind = next(k for k in auto.ENGINES.values() if k.__name__ == name)
+        plain = kind.__call__
+
+        def timed(self, *arguments, plain=plain, name=name):
+            now[0] += slow.get(name, 0.1)
+            return plain(self, *arguments)
+
+        monkeypatch.setattr(kind, "__call__", timed)
+    monkeypatch.setattr(tune, "_now", lambda device: now[0])
+
+
+@pytest.mark.parametrize(
+    ("slow", "chosen"),
+    [
+        ({"OnePass": 3, "Loop": 2, "Threads": 4}, "vmap"),
+        ({"OnePass": 3, "Vmap": 2, "Threads": 4}, "loop"),
+    ],
+)
+def test_the_fastest_is_chosen_and_what_each_took_is_told(monkeypatch, slow, chosen):
+    clock(monkeypatch, slow)
+    model, (x, y) = Net().double(), batch()
+    tuned = engine("tune", model)
+    got = called(tuned, model, x, y)
+    assert tuned.chosen == chosen
+    assert "onepass took 3e+03 ms" in tuned.note
+    wanted = called(engine("loop", model), model, x, y)
+    assert torch.allclose(got.values["layer.weight"], wanted.values["layer.weight"], rtol=1e-12)
+
+
+def test_what_declines_is_told_and_not_timed():
+    model, (x, y) = Net(raw=True).double(), batch()
+    tuned = engine("tune", model)
+    called(tuned, model, x, y)
+    assert tuned.chosen != "onepass"
+    assert "onepass declines: scale is used by something onepass does not know" in tuned.note
+
+
+def test_workers_at_a_time_leave_the_engines_that_take_them():
+    model, (x, y) = Net().double(), batch()
+    tuned = engine("tune", model, chunk=2)
+    called(tuned, model, x, y)
+    assert "loop" not in tuned.note
+
+
+def test_the_choice_is_written_and_kept_on_resume(tmp_path):
+    asked = {
+        "model": "mlp", "model_config": "hidden=4", "dataset": "digits", "workers": 4,
+        "batch_size": 16, "quiet": True, "runs_dir": tmp_path, "name": "tuned", "epochs": 1,
+    }  # fmt: skip
+    run = simsgd.train(engine="tune", **asked)
+    chosen = json.loads((run.folder / "config.json").read_text())["engine"]
+    assert chosen in {"onepass", "vmap", "loop", "threads"}
+    assert f"engine {chosen}; onepass took" in run.log
+    resumed = simsgd.train(resume=run.folder, epochs=2, quiet=True)
+    assert resumed.config["engine"] == chosen
+
+
+def test_a_compiler_that_refuses_is_told_and_vmap_used(monkeypatch):
+    def refused(self):
+        def fails(*arguments):
+            raise RuntimeError("no C++ compiler\nfound here")
+
+        self._mapped = fails
+
+    monkeypatch.setattr(Vmap, "compile_", refused)
+    model, (x, y) = Net().double(), batch()
+    own = engine("compiled", model)
+    got = called(own, model, x, y)
+    assert (own.chosen, own.note) == ("vmap", "compiled declines: no C++ compiler")
+    assert torch.equal(got.loss, called(engine("vmap", model), model, x, y).loss)
+
+
+def test_a_compiler_that_miscompiles_is_not_used(monkeypatch):
+    def wrong(self):
+        plain = self._mapped
+
+        def doubled(*arguments):
+            values, rest = plain(*arguments)
+            return {name: 2 * value for name, value in values.items()}, rest
+
+        self._mapped = doubled
+
+    monkeypatch.setattr(Vmap, "compile_", wrong)
+    model, (x, y) = Net().double(), batch()
+    own = engine("compiled", model)
+    called(own, model, x, y)
+    assert own.chosen == "vmap"
+    assert "is not what" in own.note
+
+
+def test_the_choice_of_compiled_is_made_before_the_first_step(monkeypatch):
+    monkeypatch.setattr(Vmap, "compile_", lambda self: None)
+    simulator = Simulator(Net(), workers=W, lr=0.1, engine="compiled")
+    x, y = batch(torch.float32)
+    assert simulator.engine_for(x.flatten(0, 1), y.flatten()) == "compiled"
+    assert isinstance(simulator.engine, compiled.Compiled)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_gradients_are_those_of_a_loop():
+    model, (x, y) = Net().double(), batch()
+    own = engine("compiled", model)
+    got, wanted = called(own, model, x, y), called(engine("loop", model), model, x, y)
+    for name, value in wanted.values.items():
+        assert torch.allclose(got.values[name], value, rtol=1e-10, atol=1e-14)
+
+
+def test_an_unknown_engine_is_told_with_those_there_are():
+    with pytest.raises(SettingError, match="did you mean tune"):
+        Simulator(Net(), workers=W, lr=0.1, engine="tuned")

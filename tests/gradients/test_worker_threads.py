@@ -1,0 +1,262 @@
+import copy
+import functools
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from simsgd.config import Config
+from simsgd.gradients import onepass
+from simsgd.keyed_random import Draw
+from simsgd.registry import find
+from simsgd.settings import SettingError
+from simsgd.simulator.simulator import Simulator
+from simsgd.training.experiment import Experiment
+from simsgd.training.memory_use.estimate import footprint_of
+
+W, B = 5, 6
+
+
+@pytest.fixture
+def _two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.3),
+        nn.Flatten(), nn.Linear(144, 5),
+    )  # fmt: skip
+
+
+def batch(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(W, B, 1, 8, 8, generator=generator)
+    return x, torch.randint(5, (W, B), generator=generator)
+
+
+def called(engine, model, x, y, step=0):
+    params = dict(model.named_parameters())
+    buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
+    return engine(params, buffers, x, y, Draw(0, torch.arange(W)).at(step).keys())
+
+
+def engines(model):
+    return (find("engine", name)(model, F.cross_entropy) for name in ("threads", "loop"))
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_give_bit_for_bit_what_a_loop_with_one_thread_gives():
+    model = net().train()
+    threads, loop = engines(model)
+    for step in range(3):  # a second call finds all of the first in place
+        x, y = batch(step)
+        got = called(threads, model, x, y, step)
+        torch.set_num_threads(1)
+        wanted = called(loop, model, x, y, step)
+        torch.set_num_threads(2)
+        for one, other in ((got.values, wanted.values), (got.buffers, wanted.buffers)):
+            assert all(torch.equal(one[name], other[name]) for name in other)
+        assert torch.equal(got.loss, wanted.loss)
+        assert torch.equal(got.output, wanted.output)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_the_callers_threads_stay_as_they_are():
+    model = net().train()
+    called(next(engines(model)), model, *batch())
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_a_layer_that_was_frozen_after_the_first_call_is_frozen_in_every_thread():
+    model = net().train()
+    threads, loop = engines(model)
+    called(threads, model, *batch())
+    model[1].eval()
+    got, wanted = (called(engine, model, *batch()) for engine in (threads, loop))
+    assert torch.equal(got.buffers["1.running_mean"], wanted.buffers["1.running_mean"])
+    assert torch.allclose(got.values["0.weight"], wanted.values["0.weight"])
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_an_error_of_the_model_itself_stays_what_it_is():
+    model = nn.Linear(3, 2)
+    with pytest.raises(RuntimeError, match="shape"):
+        called(next(engines(model)), model, torch.randn(W, B, 4), torch.zeros(W, B).long())
+
+
+def test_workers_at_a_time_are_refused():
+    with pytest.raises(SettingError, match="has no effect with engine threads"):
+        Simulator(net(), workers=W, lr=0.1, engine="threads", worker_chunk=2)
+
+
+HEAVY = 16  # samples of a worker, whose convolutions take 75 M multiplications
+
+
+def wide():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(32768, 5)
+    )
+
+
+def chosen(model=None, workers=4, samples=HEAVY, per_worker=False, **settings):
+    """Return which engine auto takes, and the note."""
+    model = wide() if model is None else model
+    engine = find("engine", "auto")(model, F.cross_entropy, per_worker=per_worker, **settings)
+    x, y = torch.randn(workers, samples, 16, 32, 32), torch.zeros(workers, samples).long()
+    params = {n: p.detach().requires_grad_() for n, p in model.named_parameters()}
+    if per_worker:
+        params = {n: torch.stack([p] * workers) for n, p in params.items()}
+    buffers = {n: torch.stack([b] * workers) for n, b in model.named_buffers()}
+    keys = Draw(0, torch.arange(workers)).keys()
+    return engine.choose(params, buffers, x, y, keys), engine.note
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_auto_takes_threads_where_convolutions_compute_much():
+    assert chosen() == ("threads", "")
+    assert chosen(per_worker=True) == ("threads", "")
+    assert chosen(workers=3)[0] == "onepass"  # the fourth place of two rounds would be empty
+    assert chosen(workers=5)[0] == "threads"
+    assert chosen(samples=HEAVY // 2)[0] == "onepass"
+    assert chosen(samples=HEAVY // 2, per_worker=True)[0] == "loop"
+    assert chosen(chunk=2)[0] == "onepass"
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+def test_auto_takes_no_threads_where_there_is_one_or_more_than_were_measured(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert chosen(workers=10)[0] == "onepass"
+    finally:
+        torch.set_num_threads(before)
+
+
+class Uncopied(nn.Sequential):
+    """A model that cannot be copied."""
+
+    def __deepcopy__(self, memo):
+        raise TypeError("it holds a file")
+
+
+class Counting(nn.Sequential):
+    """A model that does something else at every call."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Uncopied, r"a copy of the model for each thread, and it has none \(it holds a file\)"),
+        (Counting, "is not what a loop over workers gives"),
+    ],
+)
+def test_threads_decline_a_model_that_has_no_copies_or_whose_copies_differ(kind, why):
+    name, note = chosen(kind(*wide()))
+    assert name != "threads"
+    assert re.search(f"threads declines: .*{why}", note)
+
+
+def many(samples=8, workers=6):
+    """Return a batch of which threads share the computing."""
+    torch.manual_seed(1)
+    return torch.randn(workers, samples, 16, 32, 32), torch.randint(5, (workers, samples))
+
+
+def normed():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Dropout(0.3),
+        nn.AvgPool2d(4), nn.Flatten(), nn.Linear(2048, 5),
+    ).double()  # fmt: skip
+
+
+def computed(name, model, x, y):
+    params = dict(model.named_parameters())
+    buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
+    engine = find("engine", name)(model, F.cross_entropy)
+    return engine(params, buffers, x.double(), y, Draw(0, torch.arange(len(x))).keys()), engine
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("workers", [2, 5, 6])
+def test_threads_that_share_one_pass_give_what_a_loop_gives(workers):
+    model, (x, y) = normed(), many(workers=workers, samples=64 // workers)
+    (got, engine), (wanted, _) = (computed(name, model, x, y) for name in ("onepass", "loop"))
+    assert engine.in_threads(workers) == 2
+    for one, other in ((got.values, wanted.values), (got.buffers, wanted.buffers)):
+        for name in other:
+            assert torch.allclose(one[name].double(), other[name].double(), rtol=1e-12, atol=1e-14)
+    assert torch.allclose(got.loss, wanted.loss, rtol=1e-12)
+    assert torch.allclose(got.output, wanted.output, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_share_one_pass_where_there_is_much_to_compute_and_copies_compute_it():
+    model = normed()
+    assert computed("onepass", model, *many(samples=1))[1].in_threads(6) == 1
+    assert computed("onepass", Uncopied(*model).double(), *many())[1].in_threads(6) == 1
+    engine = computed("onepass", model, *many())[1]
+    assert engine.in_threads(6) == 2
+    assert engine.at_once(6) == 6
+    assert engine.in_threads(3) == 1  # the fourth place would be empty
+    assert engine.lower(6) == 3
+    assert engine.in_threads(6) == 1
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_auto_gives_many_weights_for_little_computing_to_one_pass():
+    few, more = (nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.Flatten()) for _ in "ab")
+    few.append(nn.Linear(32768, 5))
+    more.append(nn.Linear(32768, 20))
+    assert [chosen(model)[0] for model in (few, more)] == ["threads", "onepass"]
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("engine", ["threads", "onepass"])
+def test_the_dry_run_counts_what_threads_take(engine, monkeypatch):
+    monkeypatch.setattr(onepass, "_HEAVY", 1)
+    settings = {"model": "lenet", "dataset": "digits", "workers": 4, "batch_size": 150}
+    experiment = functools.partial(Experiment.of, Config.of({**settings, "engine": engine}))
+    two = footprint_of(experiment()).passing
+    torch.set_num_threads(1)
+    one = footprint_of(experiment()).passing
+    [(name, size)] = [(n, s) for n, s in two.items() if n.startswith("activations")]
+    [(alone, least)] = [(n, s) for n, s in one.items() if n.startswith("activations")]
+    shares = {"threads": (2, 1), "onepass": (4, 4)}[engine]
+    assert (name, alone) == tuple(f"activations of {n} workers at a time" for n in shares)
+    assert size == pytest.approx(least * shares[0] / shares[1], rel=0.2)
+
+
+def test_no_copies_are_made_for_threads_that_are_not_there():
+    class Counted(nn.Sequential):
+        copies = 0
+
+        def __deepcopy__(self, memo):
+            Counted.copies += 1
+            return Counted(*copy.deepcopy([*self], memo))
+
+    before = torch.get_num_threads()
+    try:
+        for threads, copies in ((1, 0), (5, 0), (2, 2)):
+            torch.set_num_threads(threads)
+            Counted.copies = 0
+            computed("onepass", Counted(*normed()), *many())
+            assert Counted.copies == copies
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,147 @@
+import pytest
+import torch
+
+from simsgd.communication.ledger import Ledger
+from simsgd.communication.messages import Dense
+from simsgd.communication.segments import Segment
+from simsgd.communication.transport import Channel, InProcess
+from simsgd.communication.wire import Wire
+from simsgd.keyed_random import Draw
+from simsgd.methods.algorithms import AllReduce, Speech
+from simsgd.methods.compressors import Conversation
+from simsgd.methods.compressors.none import NoCompression
+from simsgd.methods.compressors.sign import Sign
+from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.memories import LocalMomentum
+from simsgd.registry import build
+from simsgd.settings import SettingError
+
+VOTE = AllReduce("vote")
+
+
+def exchange(how, said, compressor, dense=False):
+    """Return the message, what is heard, and the transfers."""
+    workers, n = said.shape
+    segment = Segment("s", ("s",), (torch.Size([n]),), dense)
+    channel = Channel(InProcess(), Ledger(workers), Wire())
+    draw = Draw(0, torch.arange(workers)).at(0, "s")
+    state = compressor.init(said)
+    message, heard = how.gradients(said, Speech(compressor, state, draw, segment, channel))
+    return message, heard, channel.ledger
+
+
+def normal(workers, n, seed=0):
+    return torch.randn(workers, n, generator=torch.Generator().manual_seed(seed))
+
+
+def test_by_default_all_hear_the_mean():
+    said = normal(3, 20)
+    _, heard, _ = exchange(AllReduce(), said, NoCompression())
+    assert torch.allclose(heard, said.mean(0))
+
+
+def test_a_vote_is_the_sign_of_the_sum_of_signs():
+    said = torch.tensor([[9.0, -1, 1, -5], [-1, -1, 1, -5], [-1, -1, -9, 1]])
+    assert exchange(VOTE, said, Sign(scale=None))[1].tolist() == [-1, -1, 1, -1]
+
+
+def test_a_tied_vote_is_plus_one():
+    said = torch.tensor([[1.0, -1, 0], [-1, 1, 0]])
+    assert exchange(VOTE, said, Sign(scale=None))[1].tolist() == [1, 1, 1]
+
+
+def test_the_size_of_a_vote_does_not_count():
+    said = normal(5, 30)
+    scales = torch.tensor([1e-9, 1, 1e9, 3, 0.1]).unsqueeze(1)
+    heard = exchange(VOTE, said, Sign())[1]
+    assert torch.equal(exchange(VOTE, said * scales, Sign())[1], heard)
+
+
+def test_one_bit_an_entry_goes_up_and_one_comes_down():
+    _, _, ledger = exchange(VOTE, normal(4, 33), Sign(scale=None))
+    sent = [(t.direction, t.collective, t.payload.tolist()) for t in ledger.transfers]
+    assert sent == [("up", "gather", [5] * 4), ("down", "broadcast", [5] * 4)]
+
+
+def test_a_vote_crosses_the_network_once_each_way_to_all_but_the_one_who_counts():
+    _, _, ledger = exchange(VOTE, normal(4, 80), Sign(scale=None))
+    closed = ledger.close(dense=320)
+    assert (closed.payload.tolist(), closed.downlink.tolist()) == ([10] * 4, [10] * 4)
+    assert closed.network.item() == 2 * 3 * 10
+
+
+def test_a_vote_of_one_worker_sends_nothing():
+    _, _, ledger = exchange(VOTE, normal(1, 80), Sign(scale=None))
+    assert ledger.close(dense=320).network.item() == 0
+
+
+def test_what_is_exempt_is_averaged_all_the_same():
+    said = normal(3, 20)
+    _, heard, ledger = exchange(VOTE, said, NoCompression(), dense=True)
+    assert torch.allclose(heard, said.mean(0))
+    assert [t.direction for t in ledger.transfers] == ["up"]
+
+
+def test_the_message_is_what_each_worker_voted():
+    said = normal(3, 20)
+    message, _, _ = exchange(VOTE, said, Sign(scale=None))
+    assert torch.equal(message.to_dense(), said.sign())
+
+
+@pytest.mark.parametrize(
+    "compressor", [TopK(0.1), build("compressor", "randomk:0.1,shared=true")[0]]
+)
+def test_a_vote_on_few_entries_is_refused(compressor):
+    with pytest.raises(SettingError, match="aggregate needs a vote on every entry"):
+        exchange(VOTE, normal(2, 20), compressor)
+
+
+def test_an_unknown_aggregate_is_refused():
+    with pytest.raises(SettingError, match="aggregate must be one of mean, vote, got median"):
+        AllReduce("median")
+
+
+def test_signum_moves_by_the_sign_of_most_momenta():
+    memory, compressor = LocalMomentum(0.9), Sign(scale=None)
+    state = memory.init(torch.empty(3, 40), dense=False)
+    momenta = torch.zeros(3, 40)
+    for step in range(5):
+        grad = normal(3, 40, seed=step)
+        momenta = 0.9 * momenta + 0.1 * grad
+        said = memory.compensate(grad.clone(), state)
+        message, heard, _ = exchange(VOTE, said, compressor)
+        memory.keep(said, message, state)
+        assert torch.equal(heard, momenta.sign().sum(0).sign())
+
+
+class Twice(Conversation):
+    """Say the first half, then what the others' mean of it makes of the rest."""
+
+    biased = True
+
+    def rounds(self, said, state, draw):
+        half = said.shape[1] // 2
+        sent, mean = yield Dense.of(said[:, :half])
+        rest, second = yield Dense.of(said[:, half:] + mean.sum(1, keepdim=True))
+        whole = Dense.of(torch.cat([sent.to_dense(), rest.to_dense()], 1))
+        return whole, torch.cat([mean, second], 1)
+
+
+def test_a_conversation_hears_the_mean_between_its_rounds():
+    said = normal(3, 20)
+    _, heard, _ = exchange(AllReduce(), said, Twice())
+    mean = said.mean(0)
+    wanted = torch.cat([mean[:10], mean[10:] + mean[:10].sum()])
+    assert torch.allclose(heard, wanted, atol=1e-6)
+
+
+def test_each_round_of_a_conversation_is_weighed():
+    _, _, ledger = exchange(AllReduce(), normal(3, 20), Twice())
+    assert [t.payload.tolist() for t in ledger.transfers] == [[40] * 3, [40] * 3]
+
+
+def test_a_conversation_with_oneself_hears_only_oneself():
+    said = normal(3, 20)
+    message = Twice().compress(said, {}, Draw(0, torch.arange(3)))
+    wanted = said[:, 10:] + said[:, :10].sum(1, keepdim=True)
+    assert torch.allclose(message.to_dense()[:, 10:], wanted, atol=1e-6)

@@ -1,0 +1,602 @@
+"""Workers with models of their own, and those that do not wait: what must hold of each."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import simsgd
+from simsgd import SettingError, Simulator
+from simsgd.bench.consensus import gossip, tune
+from simsgd.communication.topology import topology
+from simsgd.methods.algorithms.asynchronous import lateness
+from simsgd.registry import find, names
+
+W, B = 8, 32
+OWN = {  # every algorithm whose workers have models of their own, with settings to try it with
+    "dpsgd": {},
+    "choco": {"compressor": "topk:0.2", "consensus_stepsize": 0.3},
+    "dcd": {"compressor": "qsgd:63"},
+    "ecd": {"compressor": "qsgd:127"},
+    "deepsqueeze": {"compressor": "topk:0.5", "consensus_stepsize": 0.2},
+    "local": {"compressor": "topk:0.3", "local_steps": 3},
+    "fedavg": {"local_steps": 3, "participation": 0.4},
+    "diloco": {"local_steps": 3},
+    "butterfly": {"compressor": "topk:0.3"},
+}
+SHARED = {
+    "allreduce": {"compressor": "topk:0.3", "downlink": "topk:0.5"},
+    "async": {"compressor": "topk:0.3", "staleness": "uniform:3"},
+}
+ALL = {**OWN, **SHARED}
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+def smooth(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+
+def batches(steps, size=B):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        x = torch.randn(size, 6, generator=generator, dtype=torch.float64)
+        yield x, torch.randint(3, (size,), generator=generator)
+
+
+def trained(model, steps=12, **settings):
+    simulator = Simulator(model, **{"workers": W, "lr": 0.1, **settings})
+    records = [simulator.step(x, y, epoch=0) for x, y in batches(steps)]
+    return simulator, records
+
+
+def plain(steps=12, **settings):
+    model = smooth()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, **settings)
+    for x, y in batches(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def apart(simulator, model):
+    """Return the largest relative difference of the workers' mean model from a model."""
+    own = [(n, p.detach()) for n, p in simulator.evaluation_model().named_parameters()]
+    wanted = {n: p.detach() for n, p in model.named_parameters()}
+    return max(float((p - wanted[n]).norm() / wanted[n].norm()) for n, p in own)
+
+
+def test_every_algorithm_is_tried():
+    assert set(ALL) == set(names("algorithm"))
+    assert {n for n in ALL if find("algorithm", n).parameters_per_worker} == set(OWN)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": "dpsgd", "topology": "complete"},
+        {"algorithm": "dpsgd", "topology": "complete", "momentum": 0.9, "weight_decay": 0.01},
+        {"algorithm": "dpsgd", "topology": "complete", "momentum": 0.9, "nesterov": True},
+        {"algorithm": "local", "local_steps": 1},
+        {"algorithm": "local", "local_steps": 1, "momentum": 0.9, "weight_decay": 0.01},
+        {"algorithm": "local", "local_steps": 7, "post_local_from": 1, "momentum": 0.9},
+        {"algorithm": "fedavg", "local_steps": 1, "participation": 1.0},
+        {"algorithm": "diloco", "local_steps": 1, "outer_lr": 1.0, "outer_momentum": 0.0},
+        {"algorithm": "async", "staleness": 0},
+        {"algorithm": "allreduce", "downlink": "none"},
+        {"algorithm": "butterfly", "workers": 2},
+    ],
+    ids=str,
+)
+def test_it_is_plain_sgd_where_nothing_is_lost_and_nobody_is_late(settings):
+    own = {k: v for k, v in settings.items() if k in ("momentum", "nesterov", "weight_decay")}
+    simulator, _ = trained(smooth(), **settings)
+    assert apart(simulator, plain(**own)) < 1e-9
+    assert simulator.consensus_distance() < 1e-12
+
+
+def test_choco_that_loses_nothing_has_a_closed_form():
+    """With C the identity, xhat is the model before, and gossip is one step behind."""
+    gamma, steps = 1.0, 6
+    mixing = topology("ring", W).at(0).weights
+    simulator, _ = trained(
+        smooth(), steps, algorithm="choco", compressor="none", consensus_stepsize=gamma
+    )
+    models = [smooth() for _ in range(W)]
+    public = {n: torch.zeros(W, *p.shape, dtype=p.dtype) for n, p in models[0].named_parameters()}
+    for x, y in batches(steps):
+        for own, a, b in zip(models, x.unflatten(0, (W, -1)), y.unflatten(0, (W, -1)), strict=True):
+            loss = F.cross_entropy(own(a), b)
+            for p, g in zip(
+                own.parameters(), torch.autograd.grad(loss, own.parameters()), strict=True
+            ):
+                p.data.sub_(g, alpha=0.1)
+        for name in public:
+            stack = torch.stack([dict(m.named_parameters())[name].detach() for m in models])
+            stack += gamma * (torch.einsum("ij,j...->i...", mixing, public[name]) - public[name])
+            public[name] = stack.clone()
+            for own, row in zip(models, stack, strict=True):
+                dict(own.named_parameters())[name].data.copy_(row)
+    for name, held in simulator.held.trained.items():
+        wanted = torch.stack([dict(m.named_parameters())[name].detach() for m in models])
+        assert torch.allclose(held, wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ring", "torus", "star", "exponential", "path", "complete"])
+def test_gossip_alone_contracts_as_the_spectral_gap_says(name):
+    workers = 16
+    gap = topology(name, workers).at(0).spectral_gap
+    x = torch.randn(workers, 50, dtype=torch.float64)
+    distances = gossip(find("algorithm", "dpsgd")(name), "none", x, 30)
+    for before, after in itertools.pairwise(distances):
+        assert after <= (1 - gap) * before + 1e-12
+    if gap < 0.9:
+        assert distances[30] / distances[29] == pytest.approx(1 - gap, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "compressor", ["none", "topk:0.1", "sign", "qsgd:15", "powersgd:1", "terngrad"]
+)
+@pytest.mark.parametrize(
+    "name", ["ring", "torus", "star", "hypercube", "margulis", "erdos-renyi:0.5"]
+)
+@pytest.mark.parametrize("algorithm", ["choco", "deepsqueeze"])
+def test_gossip_does_not_change_the_mean_whatever_is_lost(algorithm, compressor, name):
+    x = torch.randn(16, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    mean = x.mean(0)
+    gossip(find("algorithm", algorithm)(name, 0.1), compressor, x, 100)
+    assert torch.allclose(x.mean(0), mean, atol=1e-6)
+
+
+def test_choco_brings_workers_together_although_a_tenth_is_sent():
+    x = torch.randn(16, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    distances = gossip(find("algorithm", "choco")("ring", 0.05), "topk:0.1", x, 2000)
+    assert distances[-1] < 0.01 * distances[0]
+
+
+@pytest.mark.parametrize(("algorithm", "compressor"), [("dcd", "topk:0.3"), ("dcd", "qsgd:15")])
+def test_the_mean_of_the_replicas_is_what_neighbours_hold(algorithm, compressor):
+    """One replica a worker is enough: the weighted sum is that of the replicas at any time."""
+    simulator, _ = trained(network(), algorithm=algorithm, compressor=compressor)
+    mixing = topology("ring", W).at(0).weights
+    for voice, x in zip(simulator.voices, simulator.held.pieces, strict=True):
+        replica, total = voice.exchanged["replica"], voice.exchanged["sum"]
+        assert torch.equal(replica, x)
+        assert torch.allclose(total, mixing @ replica, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["choco", "ecd"])
+def test_the_weighted_sum_is_that_of_the_public_copies(algorithm):
+    simulator, _ = trained(network(), algorithm=algorithm, **OWN[algorithm])
+    mixing = topology("ring", W).at(0).weights
+    for voice in simulator.voices:
+        own = voice.exchanged
+        held = own["public"] if algorithm == "choco" else own["replica"]
+        assert torch.allclose(own["sum"], mixing @ held, atol=1e-12)
+
+
+def test_state_grows_with_the_workers_and_not_with_their_neighbours():
+    def numbers(name):
+        simulator, _ = trained(network(), 1, algorithm="choco", topology=name)
+        return sum(v.numel() for voice in simulator.voices for v in voice.exchanged.values())
+
+    assert numbers("ring") == numbers("complete") == 2 * W * simulator_size()
+
+
+def simulator_size():
+    return sum(p.numel() for p in network().parameters())
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
+    settings = {"algorithm": algorithm, "momentum": 0.9, **ALL[algorithm]}
+    whole, _ = trained(network(), 12, **settings)
+    first, _ = trained(network(), 5, **settings)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    again = Simulator(network(seed=5), workers=W, lr=0.1, **settings)
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for x, y in list(batches(12))[5:]:
+        again.step(x, y)
+    ended, wanted = again.state_dict(), whole.state_dict()
+    assert all(torch.equal(ended["parameters"][n], p) for n, p in wanted["parameters"].items())
+    assert all(torch.equal(ended["buffers"][n], p) for n, p in wanted["buffers"].items())
+
+
+@pytest.mark.parametrize("algorithm", OWN)
+@pytest.mark.parametrize("engine", ["vmap", "loop", "auto"])
+def test_engines_agree_on_models_of_their_own(algorithm, engine):
+    settings = {"algorithm": algorithm, **OWN[algorithm]}
+    simulator, records = trained(network(), 4, engine=engine, **settings)
+    other, others = trained(network(), 4, engine="loop", **settings)
+    for name, held in simulator.held.trained.items():
+        assert torch.allclose(held, other.held.trained[name], rtol=1e-10, atol=1e-12)
+    assert [r.payload_bytes for r in records] == [r.payload_bytes for r in others]
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model", "bucket:200B"])
+def test_models_of_their_own_lie_in_segments_of_any_size(granularity):
+    simulator, _ = trained(smooth(), algorithm="dpsgd", granularity=granularity)
+    other, _ = trained(smooth(), algorithm="dpsgd")
+    for name, held in simulator.held.trained.items():
+        assert torch.allclose(held, other.held.trained[name], atol=1e-13)
+
+
+def test_a_worker_steps_along_its_own_gradient_with_its_own_momentum():
+    simulator, _ = trained(smooth(), 5, algorithm="local", local_steps=100, momentum=0.9)
+    for worker in range(W):
+        model = smooth()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for x, y in batches(5):
+            optimizer.zero_grad()
+            part = slice(worker * B // W, (worker + 1) * B // W)
+            F.cross_entropy(model(x[part]), y[part]).backward()
+            optimizer.step()
+        own = dict(simulator.evaluation_model(worker=worker).named_parameters())
+        assert all(torch.allclose(own[n], p, atol=1e-12) for n, p in model.named_parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_the_optimizer_treats_each_model_as_if_it_were_alone(optimizer):
+    simulator, _ = trained(
+        smooth(), 5, algorithm="local", local_steps=100, optimizer=optimizer, lr=0.01
+    )
+    model = smooth()
+    alone = getattr(torch.optim, optimizer)(model.parameters(), lr=0.01)
+    for x, y in batches(5):
+        alone.zero_grad()
+        F.cross_entropy(model(x[: B // W]), y[: B // W]).backward()
+        alone.step()
+    own = dict(simulator.evaluation_model(worker=0).named_parameters())
+    assert all(torch.allclose(own[n], p, atol=1e-10) for n, p in model.named_parameters())
+
+
+def test_local_sgd_speaks_every_h_steps_and_then_all_agree():
+    simulator = Simulator(smooth(), workers=W, lr=0.1, algorithm="local", local_steps=3)
+    sent, spread = [], []
+    for x, y in batches(7):
+        sent.append(simulator.step(x, y, 0).payload_bytes[0])
+        spread.append(simulator.consensus_distance() > 1e-9)
+    size = 8 * sum(p.numel() for p in smooth().parameters())
+    assert sent == [0, 0, size, 0, 0, size, 0]
+    assert spread == [True, True, False, True, True, False, True]
+
+
+def test_post_local_sgd_agrees_at_every_step_until_its_epoch():
+    simulator = Simulator(
+        smooth(), workers=W, lr=0.1, algorithm="local", local_steps=3, post_local_from=2
+    )
+    sent = [
+        simulator.step(x, y, step // 4).payload_bytes[0] for step, (x, y) in enumerate(batches(16))
+    ]
+    assert [step for step, bytes in enumerate(sent) if bytes] == [*range(8), 8, 11, 14]
+
+
+def test_what_local_sgd_leaves_out_is_said_later():
+    """Sent and kept add up to what the workers had moved when they spoke."""
+    simulator = Simulator(
+        smooth(), workers=W, lr=0.1, algorithm="local", local_steps=2, compressor="topk:0.2"
+    )
+    assert simulator.recipe.memory == "residual"
+    held = simulator.held.trained
+    begun = {n: p.detach()[0].clone() for n, p in held.items()}
+    moved = {n: torch.zeros_like(p) for n, p in begun.items()}
+    step_of = simulator.optimizer.step
+    anchor = {}
+
+    def then_note_what_moved(heard):
+        step_of(heard)
+        for n, p in held.items() if simulator.steps % 2 else ():
+            moved[n] += (p.detach() - anchor[n]).mean(0)
+
+    simulator.optimizer.step = then_note_what_moved
+    for x, y in batches(8):
+        if simulator.steps % 2 == 0:
+            anchor.update({n: p.detach().clone() for n, p in held.items()})
+        simulator.step(x, y, 0)
+    left = {v.segment.name: v.remembered.get("residual") for v in simulator.voices}
+    for name, p in held.items():
+        kept = 0 if left[name] is None else left[name].mean(0).view_as(begun[name])
+        assert torch.allclose(p[0] - begun[name] + kept, moved[name], atol=1e-12)
+
+
+def test_fedavg_averages_those_drawn_by_their_samples():
+    samples = torch.arange(1.0, W + 1)
+    simulator = Simulator(
+        smooth(), workers=W, lr=0.1, algorithm="fedavg", local_steps=2, participation=0.4,
+        samples=samples,
+    )  # fmt: skip
+    held, step_of, ended = simulator.held.trained, simulator.optimizer.step, {}
+
+    def then_note_the_models(heard):
+        step_of(heard)
+        ended.update({n: p.detach().clone() for n, p in held.items()})
+
+    simulator.optimizer.step = then_note_the_models
+    for number, (x, y) in enumerate(batches(6)):
+        record = simulator.step(x, y, 0)
+        if number % 2 == 0:
+            continue
+        drawn = torch.tensor(record.payload_bytes) > 0
+        assert int(drawn.sum()) == math.ceil(0.4 * W)
+        weights = (samples * drawn).double() / (samples * drawn).sum()
+        for name, p in held.items():
+            wanted = torch.einsum("w,w...->...", weights, ended[name])
+            assert torch.allclose(p, wanted.expand_as(p), atol=1e-12)
+
+
+def test_fedavg_draws_anew_each_round_and_the_same_for_all_segments():
+    _, records = trained(smooth(), 12, algorithm="fedavg", local_steps=2, participation=0.25)
+    drawn = {tuple(w for w, b in enumerate(r.payload_bytes) if b) for r in records[1::2]}
+    assert len(drawn) > 1
+    assert all(len(some) == 2 for some in drawn)
+    size = 8 * sum(p.numel() for p in smooth().parameters())
+    assert {b for r in records[1::2] for b in r.payload_bytes} == {0, size}
+    assert {b for r in records[1::2] for b in r.bytes.downlink.tolist()} == {0, size}
+
+
+@pytest.mark.parametrize("post_local_from", [0, 1])
+def test_losses_and_errors_of_fedavg_are_those_of_the_workers_drawn(post_local_from):
+    simulator = Simulator(
+        smooth(), workers=W, lr=0.1, algorithm="fedavg", local_steps=3, participation=0.25,
+        post_local_from=post_local_from,
+    )  # fmt: skip
+    epoch_of, records, targets = [0] * 3 + [1] * 6, [], []
+    for epoch, (x, y) in zip(epoch_of, batches(9), strict=True):
+        records.append(simulator.step(x, y, epoch))
+        targets.append(y)
+    for start in (0, 3, 6):
+        each = start == 0 and post_local_from > 0  # a round of every step
+        for at in range(start, start + 3):
+            record, said = records[at], records[at if each else start + 2]
+            drawn = torch.tensor(said.payload_bytes) > 0
+            assert record.drawn.tolist() == drawn.tolist()
+            assert record.losses.shape == (W,)
+            assert record.loss == pytest.approx(float(record.losses[drawn].mean()), abs=1e-12)
+            assert abs(record.loss - float(record.losses.mean())) > 1e-6
+            own = targets[at].view(W, -1)[drawn].flatten()
+            assert record.of_drawn(targets[at], slice(None)).tolist() == own.tolist()
+            assert record.num_of_drawn(B) == len(own) == B // 4
+    for worker, theirs in enumerate(targets[0].view(W, -1)):  # as each process sees it
+        counted = records[0].of_drawn(theirs, slice(worker, worker + 1))
+        assert len(counted) == (len(theirs) if records[0].drawn[worker] else 0)
+
+
+def test_a_run_of_fedavg_logs_the_loss_of_those_drawn(tmp_path):
+    run = simsgd.train(
+        model="mlp", dataset="digits", workers=4, batch_size=32, epochs=1, algorithm="fedavg",
+        local_steps=4, participation=0.25, partition="sorted", runs_dir=tmp_path, quiet=True,
+    )  # fmt: skip
+    steps, epoch = run.steps, run.epochs.iloc[0]
+    assert epoch["train_loss"] == pytest.approx(steps["loss"].mean())
+    assert steps["loss"].iloc[4:].max() < 1.5  # who is drawn soon knows the few classes it has,
+    assert epoch["train_error1"] < 50  # and those who wait do not count
+
+
+def test_diloco_is_nesterov_sgd_on_the_mean_difference():
+    simulator = Simulator(smooth(), workers=W, lr=0.1, algorithm="diloco", local_steps=2)
+    outer_model = smooth()
+    outer = torch.optim.SGD(outer_model.parameters(), 0.7, momentum=0.9, nesterov=True)
+    models = [copy.deepcopy(outer_model) for _ in range(W)]
+    for step, (x, y) in enumerate(batches(8)):
+        simulator.step(x, y, 0)
+        for own, a, b in zip(models, x.unflatten(0, (W, -1)), y.unflatten(0, (W, -1)), strict=True):
+            grads = torch.autograd.grad(F.cross_entropy(own(a), b), own.parameters())
+            for p, g in zip(own.parameters(), grads, strict=True):
+                p.data.sub_(g, alpha=0.1)
+        if step % 2:
+            for place, p in enumerate(outer_model.parameters()):
+                mean = torch.stack([list(m.parameters())[place].detach() for m in models]).mean(0)
+                p.grad = p.detach() - mean
+            outer.step()
+            models = [copy.deepcopy(outer_model) for _ in range(W)]
+    assert apart(simulator, outer_model) < 1e-10
+
+
+def test_a_server_that_waits_for_nobody_steps_at_every_push():
+    """Gradients at the model of two steps ago, W steps of lr / W, momentum at each."""
+    model, wanted = smooth(), smooth()
+    trained(model, 6, algorithm="async", staleness=2, momentum=0.5, weight_decay=0.01)
+    optimizer = torch.optim.SGD(wanted.parameters(), 0.1 / W, momentum=0.5, weight_decay=0.01)
+    past = [copy.deepcopy(wanted) for _ in range(3)]
+    for x, y in batches(6):
+        late = past[0]
+        pushes = [
+            torch.autograd.grad(F.cross_entropy(late(a), b), late.parameters())
+            for a, b in zip(x.unflatten(0, (W, -1)), y.unflatten(0, (W, -1)), strict=True)
+        ]
+        for push in pushes:
+            for p, g in zip(wanted.parameters(), push, strict=True):
+                p.grad = g
+            optimizer.step()
+        past = [*past[1:], copy.deepcopy(wanted)]
+    for p, q in zip(model.parameters(), wanted.parameters(), strict=True):
+        assert torch.allclose(p, q, atol=1e-12)
+
+
+def test_workers_of_different_speeds_are_late_by_their_own_steps():
+    delays = find("algorithm", "async")("uniform:3").delays(0, torch.arange(64))
+    assert set(delays.tolist()) == {0, 1, 2, 3}
+    assert torch.equal(delays, find("algorithm", "async")("uniform:3").delays(0, torch.arange(64)))
+    assert not torch.equal(
+        delays, find("algorithm", "async")("uniform:3").delays(1, torch.arange(64))
+    )
+    assert find("algorithm", "async")(2).delays(0, torch.arange(3)).tolist() == [2, 2, 2]
+
+
+def butterfly_by_tables(workers, steps):
+    """Return {step: [[step of the newest gradient of r that w knows]]}, exchanged as told."""
+    depth = int(math.log2(workers))
+    known = [[-1] * workers for _ in range(workers)]
+    for step in range(steps):
+        for w in range(workers):
+            known[w][w] = step
+        merged = []
+        for w in range(workers):
+            other = w ^ (1 << step % depth)
+            merged.append([max(a, b) for a, b in zip(known[w], known[other], strict=True)])
+        known = merged
+        yield step, known
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8, 16])
+def test_news_crosses_the_butterfly_as_tables_that_meet_would_have_it(workers):
+    for step, known in butterfly_by_tables(workers, 9):
+        arrived = step - lateness(workers, step)
+        assert torch.where(arrived < 0, -1, arrived).tolist() == known
+
+
+def test_a_butterfly_applies_the_mean_of_what_each_worker_knows():
+    workers, lr = 4, 0.1
+    simulator = Simulator(smooth(), workers=workers, lr=lr, algorithm="butterfly")
+    models, past = [smooth() for _ in range(workers)], []
+    tables = butterfly_by_tables(workers, 6)
+    for x, y in batches(6):
+        record = simulator.step(x, y, 0)
+        past.append([
+            torch.autograd.grad(F.cross_entropy(m(a), b), m.parameters())
+            for m, a, b in zip(
+                models, x.unflatten(0, (workers, -1)), y.unflatten(0, (workers, -1)), strict=True
+            )
+        ])  # fmt: skip
+        step, known = next(tables)
+        for w, model in enumerate(models):
+            news = [past[at][r] for r, at in enumerate(known[w]) if at >= 0]
+            for place, p in enumerate(model.parameters()):
+                p.data.sub_(sum(g[place] for g in news), alpha=lr / len(news))
+        size = 8 * sum(p.numel() for p in smooth().parameters())
+        assert record.payload_bytes == [size * (1 if step == 0 else 2)] * workers
+    for w, model in enumerate(models):
+        own = dict(simulator.evaluation_model(worker=w).named_parameters())
+        assert all(torch.allclose(own[n], p, atol=1e-12) for n, p in model.named_parameters())
+
+
+@pytest.mark.parametrize(("name", "degree"), [("ring", 2), ("torus", 4), ("complete", 15)])
+def test_a_worker_sends_its_message_to_each_neighbour(name, degree):
+    record = trained(smooth(), 1, workers=16, algorithm="dpsgd", topology=name)[1][0]
+    size = 8 * sum(p.numel() for p in smooth().parameters())
+    assert record.payload_bytes == [degree * size] * 16
+    assert record.network_bytes == 16 * degree * size
+
+
+def test_the_middle_of_a_star_sends_to_all():
+    record = trained(smooth(), 1, algorithm="dpsgd", topology="star")[1][0]
+    size = 8 * sum(p.numel() for p in smooth().parameters())
+    assert record.payload_bytes == [(W - 1) * size] + [size] * (W - 1)
+
+
+def test_choco_sends_8_bytes_an_entry_and_biases_whole():
+    simulator = Simulator(
+        smooth().float(), workers=4, lr=0.1, algorithm="choco", compressor="topk:0.1"
+    )
+    x, y = next(batches(1))
+    record = simulator.step(x.float(), y, 0)
+    assert record.payload_bytes == [2 * (8 * (5 + 3) + 4 * (8 + 3))] * 4
+
+
+def test_a_servers_answer_is_compressed_and_remembered():
+    """DoubleSqueeze: v = mean + e, all move along C(v), e = v - C(v)."""
+    model = smooth()
+    simulator = Simulator(model, workers=W, lr=1.0, downlink="topk:0.2")
+    plain_model = smooth()
+    heard = {n: torch.zeros_like(p) for n, p in plain_model.named_parameters()}
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    for x, y in batches(3):
+        step = simulator.optimizer.step
+
+        def told(values, step=step):
+            for name, value in values.items():
+                heard[name] += value
+            step(values)
+
+        simulator.optimizer.step = told
+        record = simulator.step(x, y, 0)
+        simulator.optimizer.step = step
+    for voice in simulator.voices:
+        name = voice.segment.name
+        moved = before[name] - dict(model.named_parameters())[name]
+        assert torch.allclose(moved, heard[name], atol=1e-12)
+        if "residual" in voice.exchanged:
+            assert voice.exchanged["residual"].shape == (1, voice.segment.n)
+            assert (voice.exchanged["residual"] != 0).any()
+    sent = 12 * (10 + 5) + 8 * 11  # 48 and 24 weights at 20 %, 8 bytes a value and 4 an index
+    assert record.bytes.downlink.tolist() == [sent] * W
+    assert record.payload_bytes == [8 * 83] * W
+
+
+def test_the_consensus_distance_is_that_of_its_definition():
+    simulator, _ = trained(smooth(), 4, algorithm="dpsgd")
+    rows = torch.cat([p.detach().flatten(1) for p in simulator.held.trained.values()], 1)
+    wanted = (rows - rows.mean(0)).square().sum(1).mean().sqrt()
+    assert simulator.consensus_distance() == pytest.approx(float(wanted))
+    assert trained(smooth(), 1)[0].consensus_distance() == 0
+
+
+def test_the_best_step_size_grows_with_what_is_sent():
+    few, many = (tune(8, "ring", f"topk:{k}", elements=100, rounds=200) for k in (0.05, 0.5))
+    assert few.best < many.best
+    assert min(many.contraction) < min(few.contraction) < 1
+    assert f"--consensus-stepsize {few.best:g}" in few.summary()
+
+
+def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
+    found = tune(16, "torus", "none", algorithm="deepsqueeze", elements=20, rounds=100)
+    assert found.best == 1.0
+    assert min(found.contraction) == pytest.approx(0.6, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"algorithm": "gossip"}, "algorithm is not known"),
+        ({"algorithm": "choco", "workers": 1}, "workers must be at least 2 for gossip"),
+        ({"algorithm": "dpsgd", "topology": "torus"}, "both must be at least 3"),
+        ({"topology": "ring"}, "topology has no effect with algorithm allreduce"),
+        ({"consensus_stepsize": 0.5, "algorithm": "dcd"}, "use algorithm choco or deepsqueeze"),
+        ({"local_steps": 2}, "local_steps has no effect with algorithm allreduce"),
+        ({"algorithm": "local", "local_steps": 0}, "local_steps must be at least 1"),
+        ({"algorithm": "local", "staleness": 2}, "staleness has no effect with algorithm local"),
+        ({"algorithm": "async", "staleness": "slow"}, "must be a number of steps, or uniform:N"),
+        ({"algorithm": "async", "staleness": -1}, "must be a number of steps, or uniform:N"),
+        ({"algorithm": "choco", "consensus_stepsize": 1.5}, r"must lie in \(0, 1\]"),
+        ({"algorithm": "fedavg", "participation": 0.0}, r"participation must lie in \(0, 1\]"),
+        ({"algorithm": "diloco", "outer_momentum": 1.0}, r"outer_momentum must lie in \[0, 1\)"),
+        ({"algorithm": "diloco", "outer_lr": 0.0}, "outer_lr must be greater than 0"),
+        ({"algorithm": "butterfly", "workers": 12}, "must be a power of 2"),
+        ({"algorithm": "choco", "topology": "one-peer"}, "which only dpsgd allows"),
+        ({"algorithm": "choco", "memory": "residual"}, "must be none with algorithm choco"),
+        ({"algorithm": "local", "memory": "dgc"}, "takes over the momentum of gradients"),
+        ({"algorithm": "local", "lr_in_memory": True, "memory": "residual"}, "lr_in_memory has no"),
+        ({"algorithm": "dpsgd", "flush_every": 3}, "flush_every has no effect"),
+        ({"algorithm": "dpsgd", "weight_decay_at": "local"}, "weight_decay_at has no effect"),
+        ({"algorithm": "dpsgd", "optimizer": "Adafactor"}, "is not known to treat each number"),
+        ({"algorithm": "dpsgd", "aggregate": "vote"}, "aggregate has no effect"),
+        ({"algorithm": "dpsgd", "engine": "onepass"}, "engine needs parameters that all workers"),
+        ({"aggregate": "vote", "downlink": "sign"}, "downlink has no effect on a vote"),
+        ({"downlink": "powersgd:2"}, "downlink talks with all workers"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_told(settings, told):
+    with pytest.raises(SettingError, match=told):
+        Simulator(smooth(), **{"workers": W, "lr": 0.1, **settings})
+
+
+def test_a_compressor_that_asks_everybody_is_refused_by_gossip():
+    with pytest.raises(SettingError, match="asks for the largest number of all workers"):
+        trained(smooth(), 1, algorithm="choco", compressor="terngrad:shared_scale=true")
+
+
+def test_a_state_of_another_algorithm_is_refused():
+    state = trained(smooth(), 1, algorithm="choco")[0].state_dict()
+    for other in ("dpsgd", "allreduce"):
+        with pytest.raises(SettingError, match="belongs to another"):
+            Simulator(smooth(), workers=W, lr=0.1, algorithm=other).load_state_dict(state)

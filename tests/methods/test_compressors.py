@@ -1,0 +1,214 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simsgd.communication.wire import Wire
+from simsgd.keyed_random import Draw
+from simsgd.methods.compressors import composed
+from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk_selection import largest
+from simsgd.settings import INDEX_CODINGS, SettingError, count
+
+SPECS = [  # the contract table: every compressor
+    "none",
+    "topk:0.001",
+    "topk:0.1",
+    "topk:1",
+    "randomk:0.1",
+    "randomk:0.5",
+    "randomk:0.1,shared=true",
+    "randomk:0.1,scale=true",
+    "block:0.1",
+    "threshold:0.5",
+    "adaptive_threshold",
+    "sampled_topk:0.1",
+    "sampled_topk:0.1,resample=false,strided=false",
+    "adacomp",
+    "adacomp:7,variant=values",
+    "variance",
+    "sign",
+    "sign:none",
+    "onebit",
+    "terngrad",
+    "terngrad:none,pack=base3",
+    "qsgd:4",
+    "qsgd:255,bucket=128,norm=max",
+    "qsgd:4,bucket=7,biased=true",
+    "qsgd:1,code=elias",
+    "natural",
+    "fp16",
+    "bf16",
+    "int8",
+    "topk:0.1+terngrad",
+    "randomk:0.1,shared=true+fp16",
+    "threshold:0.5+qsgd:4,bucket=8",
+    "adacomp:7+sign",
+]
+INPUTS = {
+    "normal": lambda n: torch.randn(3, n, generator=torch.Generator().manual_seed(n)),
+    "zeros": lambda n: torch.zeros(3, n),
+    "constant": lambda n: torch.full((3, n), 0.5),
+    "outlier": lambda n: torch.eye(3, n) * 1e30,
+    "denormal": lambda n: torch.full((3, n), 1e-42),
+    "negative": lambda n: -1 - torch.rand(3, n, generator=torch.Generator().manual_seed(n)),
+}
+
+
+def compress(spec, said, workers=(0, 1, 2)):
+    compressor = composed(spec)
+    draw = Draw(0, torch.tensor(workers)).at(4, "segment")
+    state = compressor.init(said)
+    if compressor.needs_squares:
+        state["squares"] = said.abs() / 2
+    if compressor.needs_gradient:
+        state["gradient"] = said / 2
+    return compressor.compress(said, state, draw)
+
+
+@pytest.fixture(params=SPECS)
+def spec(request):
+    return request.param
+
+
+@pytest.fixture(params=[1, 2, 33, 1000])
+def n(request):
+    return request.param
+
+
+def test_a_row_does_not_look_at_another(spec, n):
+    said = INPUTS["normal"](n)
+    together = compress(spec, said).to_dense()
+    alone = [compress(spec, said[w : w + 1], workers=[w]).to_dense() for w in range(3)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_finite_in_finite_out(spec, n, kind):
+    assert compress(spec, INPUTS[kind](n)).to_dense().isfinite().all()
+
+
+def test_what_was_said_stays_unchanged(spec, n):
+    said = INPUTS["normal"](n)
+    compress(spec, said)
+    assert torch.equal(said, INPUTS["normal"](n))
+
+
+def test_sent_and_kept_add_up_to_what_was_said(spec, n):
+    said = INPUTS["normal"](n)
+    message = compress(spec, said)
+    rest = said.clone()
+    message.subtract_from_(rest)
+    atol = 1e-6 * float(said.abs().max() + message.to_dense().abs().max())
+    torch.testing.assert_close(rest + message.to_dense(), said, rtol=0, atol=atol)
+
+
+def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
+    for coding in INDEX_CODINGS:
+        message = compress(spec, INPUTS["normal"](n)).on_wire(Wire(None, coding))
+        buffers = [message.pack(row) for row in range(3)]
+        assert [len(buffer) for buffer in buffers] == message.payload_bytes().tolist()
+        back = type(message).unpack(buffers, message.header())
+        assert torch.equal(back.to_dense(), message.to_dense())
+
+
+def test_the_dtype_is_kept(spec, n):
+    assert compress(spec, INPUTS["normal"](n).double()).to_dense().dtype == torch.float64
+
+
+@pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 1.0])
+def test_topk_keeps_the_largest_exactly(ratio, n):
+    said = INPUTS["normal"](n)
+    sent = TopK(ratio).compress(said, {}, Draw(0, torch.arange(3))).to_dense()
+    k = count(ratio, n)
+    for row, got in zip(said, sent, strict=True):
+        wanted = torch.zeros(n)
+        order = sorted(range(n), key=lambda i: (-abs(row[i].item()), i))[:k]
+        wanted[order] = row[order]
+        assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", ["zeros", "constant"])
+def test_of_equal_magnitudes_the_lowest_index_goes(kind, n):
+    k = count(0.3, n)
+    index = largest(INPUTS[kind](n), k)
+    assert torch.equal(index, torch.arange(k).expand(3, k))
+
+
+def test_ties_are_settled_row_by_row():
+    size = torch.tensor([[1.0, 2, 2, 2, 3], [5, 4, 3, 2, 1], [1, 1, 9, 1, 1]])
+    assert largest(size, 3).tolist() == [[1, 2, 4], [0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("ratio", [0, -1, 1.5, float("nan")])
+def test_a_ratio_out_of_range_is_refused(ratio):
+    with pytest.raises(SettingError, match="ratio must lie in"):
+        TopK(ratio)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_selects_as_the_cpu_does(n):
+    for make in INPUTS.values():
+        size = make(n)
+        k = count(0.2, n)
+        assert torch.equal(largest(size.cuda(), k).cpu(), largest(size, k))
+
+
+def by_sorting(x, k):
+    """Return the k largest of each row by a stable sort of all: the obvious way."""
+    return x.abs().sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
+
+
+@pytest.mark.parametrize("n", [32_768, 100_003])
+@pytest.mark.parametrize("k", [1, 33, 900])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_looking_at_few_finds_the_same_as_sorting_all(n, k, dtype):
+    x = torch.randn(3, n, generator=torch.Generator().manual_seed(k), dtype=dtype)
+    assert torch.equal(largest(x, k), by_sorting(x, k))
+    rounded = (x * 20).round()  # many ties
+    assert torch.equal(largest(rounded, k), by_sorting(rounded, k))
+
+
+@pytest.mark.parametrize("k", [1, 50])
+def test_rows_that_mislead_a_sample_are_searched_whole(k):
+    n = 40_000
+    x = torch.zeros(4, n)
+    x[0, ::5] = 9.0  # what a stride may hit
+    x[1, 17] = 1.0
+    x[2] = torch.arange(n, 0, -1)
+    assert torch.equal(largest(x, k), by_sorting(x, k))
+
+
+def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
+    wide = torch.randn(3, 90_000, generator=torch.Generator().manual_seed(0))
+    view = wide[:, 1000:80_000]
+    assert torch.equal(largest(view, 40), by_sorting(view, 40))
+
+
+SPARSIFIERS = [
+    "topk:0.1", "randomk:0.3", "randomk:0.3,shared=true", "block:0.2", "threshold:0.8",
+    "adaptive_threshold", "sampled_topk:0.2", "adacomp:5",
+]  # fmt: skip
+QUANTISERS = [
+    "sign", "sign:none", "onebit", "terngrad", "terngrad:pack=base3", "qsgd:3", "qsgd:3,code=elias",
+    "qsgd:3,bucket=4", "natural", "fp16", "bf16", "int8",
+]  # fmt: skip
+PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTISERS]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    spec=st.sampled_from(SPECS + PAIRS),
+    n=st.sampled_from([1, 2, 7, 31, 32, 33, 127, 1000]),
+    workers=st.sampled_from([1, 3]),
+    kind=st.sampled_from(list(INPUTS)),
+    coding=st.sampled_from(["int32", "int64", "packed", "gap16"]),
+)
+def test_every_composition_packs_to_its_payload_and_back(spec, n, workers, kind, coding):
+    said = INPUTS[kind](n)[:workers]
+    message = compress(spec, said, workers=range(workers)).on_wire(Wire(None, coding))
+    buffers = [message.pack(row) for row in range(workers)]
+    assert [len(buffer) for buffer in buffers] == message.payload_bytes().tolist()
+    back = type(message).unpack(buffers, message.header())
+    assert torch.equal(back.to_dense(), message.to_dense())
+    assert message.to_dense().isfinite().all()

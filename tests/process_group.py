@@ -1,0 +1,289 @@
+"""Processes of one group that do one task after the other, so that a test need not start its own.
+
+Each task is a function here; all ranks run it, and the test gets what rank 0 returns.
+"""
+
+import dataclasses
+import functools
+import multiprocessing
+import os
+import threading
+import traceback
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import simsgd.ddp
+import simsgd.training.experiment
+from simsgd import Simulator
+from simsgd.communication.messages import Cast, Dense, Levels, SharedSparse, Signs, Sparse
+from simsgd.communication.transport import (
+    Distributed,
+    InProcess,
+    is_first,
+    told_by_all,
+    told_by_first,
+)
+from simsgd.config import Config
+from simsgd.settings import SettingError
+from simsgd.training.trainer import train
+from simsgd.verify.launch import launch
+from simsgd.verify.real_worker import OwnWorker, TorchWorker
+from simsgd.verify.verify import checked, compare
+
+
+class Crew:
+    """Runs tasks in `ranks` processes."""
+
+    def __init__(self, ranks):
+        context = multiprocessing.get_context("forkserver")
+        self.tasks = [context.Queue() for _ in range(ranks)]
+        self.results = launch(serve, ranks, self.tasks)
+
+    def __call__(self, task, *arguments):
+        """Return what `task` returns on rank 0, or raise what it raises."""
+        self._tell((task.__name__, arguments))
+        result, refused, failed = next(self.results)
+        if refused is not None:
+            raise SettingError(*refused)
+        assert failed is None, failed
+        return result
+
+    def dismiss(self):
+        self._tell(None)
+        assert list(self.results) == []
+
+    def _tell(self, task):
+        """Tell every rank by itself: no rank waits for another between tasks, for hours perhaps."""
+        for tasks in self.tasks:
+            tasks.put(task)
+
+
+def serve(put, tasks):
+    """Do tasks until there is none, in every process; read each data set once."""
+    simsgd.experiment.load_data = functools.cache(simsgd.experiment.load_data)
+    own = tasks[dist.get_rank()]
+    while (task := own.get()) is not None:
+        result = refused = failed = None
+        try:
+            result = globals()[task[0]](*task[1])
+        except SettingError as error:
+            refused = (error.name, error.value, error.rule, error.fix)
+        except Exception:
+            failed = traceback.format_exc()
+        if is_first():
+            put((result, refused, failed))
+
+
+def verified(steps, settings):
+    """Return the rows of verify.csv, and whether plain PyTorch was the real side."""
+    config = Config.of({"device": "cpu", **settings})
+    config, real = told_by_first(checked(config, steps) if is_first() else None)
+    rows = []
+    compare(rows.append, config, steps, real)
+    return [row for row, _ in rows], real is TorchWorker
+
+
+class Other(OwnWorker):
+    """A real side that does something else than the recipe says."""
+
+    def __init__(self, wrong, config):
+        changed = {"lr": {"lr": 0.1 * 1.001}, "momentum": {"momentum": 0.899}}
+        super().__init__(dataclasses.replace(config, **changed.get(wrong, {})))
+        if wrong == "gradient":
+            inner = self.engine.inner
+            self.engine.inner = lambda *asked: off_by_a_thousandth(inner(*asked))
+
+
+def off_by_a_thousandth(gradients):
+    """Return gradients in which one entry is a thousandth larger than it should be."""
+    value = max(gradients.values.values(), key=lambda value: value.abs().max()).flatten()
+    value[value.abs().argmax()] *= 1.001
+    return gradients
+
+
+def held_to_another(steps, settings, wrong):
+    """Return the rows of verify.csv where the real side goes wrong in one way."""
+    config = Config.of({"device": "cpu", **settings})
+    config, _ = told_by_first(checked(config, steps) if is_first() else None)
+    rows = []
+    compare(rows.append, config, steps, functools.partial(Other, wrong))
+    return [row for row, _ in rows]
+
+
+def messages(workers):
+    """Return messages of every kind, [W, ...] each."""
+    values = torch.randn(workers, 20, generator=torch.Generator().manual_seed(1)).double()
+    half = values.half().double()
+    one = torch.arange(workers).unsqueeze(1)
+    codes = (values * 3).round().clamp(-4, 4).to(torch.int8)
+    scales = values.abs().amax(1, keepdim=True).float()
+    nobody = torch.zeros(workers, 20, dtype=torch.bool)
+    return {
+        "dense": Dense.of(values),
+        "half": Dense(half, torch.float16),
+        "cast": Cast(half, torch.float16),
+        "float16": Dense(half.half(), torch.float16),
+        "shared": SharedSparse.of(values[:, :5], torch.tensor([1, 3, 9, 4, 2]), 20),
+        "shared half": SharedSparse(Dense(half[:, :5], torch.float16), torch.arange(5), 20),
+        "sparse": Sparse.of(values[:, :3], torch.tensor([[0, 7, 19]]).expand(workers, -1), 20),
+        "unequal": Sparse.where(values > 0.8 * one - 0.5, values),
+        "one alone": Sparse.where(nobody | (one == 1), values),
+        "nobody": Sparse.where(nobody, values),
+        "levels": Levels(codes, scales, torch.float64, None, 4, coding="elias"),
+        "signs": Signs(values < 0, scales, torch.float64, None, 1),
+    }
+
+
+def own_rows(message, row):
+    """Return one worker's message as its process would have it."""
+    header = message.header()
+    return type(message).unpack([message.pack(row)], header)
+
+
+def carried(kind):
+    """Return mean and bytes over the group, those of one process, and the padding."""
+    transport = Distributed(len(told_by_all(None)))
+    message = messages(transport.workers)[kind]
+    own = own_rows(message, transport.rank)
+    mean = transport.mean(own)
+    wanted = InProcess().mean(message)
+    sent, padding = told_by_all(transport.sent), told_by_all(transport.padding)
+    return mean, wanted, torch.cat(sent), message.payload_bytes(), padding
+
+
+def voted():
+    """Return the vote of the group, that of one process, and the bytes sent."""
+    transport = Distributed(len(told_by_all(None)))
+    message = messages(transport.workers)["signs"]
+    vote = transport.vote(own_rows(message, transport.rank))
+    return told_by_all(vote), InProcess().vote(message), int(transport.sent)
+
+
+def asked():
+    """Return the largest number of any rank."""
+    transport = Distributed(len(told_by_all(None)))
+    return transport.largest(torch.tensor([[float(transport.rank)]]))
+
+
+def thirty_thousand(dtype):
+    """Return the mean over ranks of 30,000, sent in float16, computed in `dtype`."""
+    transport = Distributed(len(told_by_all(None)))
+    values = torch.full((1, 3), 30_000.0, dtype=dtype)
+    return transport.mean(Dense(values, torch.float16))
+
+
+def network():
+    torch.manual_seed(0)
+    layers = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)
+    return nn.Sequential(*layers).double()
+
+
+def batches(steps, size=24):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        x = torch.randn(size, 6, generator=generator, dtype=torch.float64)
+        yield x, torch.randint(3, (size,), generator=generator)
+
+
+def shared_out(workers, settings, partial_sums, state=None):
+    """Return a simulator's last record and state after 6 steps, each rank hosting a part."""
+    transport = Distributed(workers, partial_sums)
+    simulator = Simulator(network(), workers=workers, transport=transport, **settings)
+    if state is not None:
+        simulator.load_state_dict(state)
+    for x, y in batches(6):
+        record = simulator.step(x, y, epoch=9)
+    return told(record), simulator.state_dict()
+
+
+def wild_batches(steps):
+    """Return batches of which one worker of eight, the seventh, has one of numbers not finite."""
+    drawn = list(batches(steps))
+    drawn[3][0][19] = float("inf")
+    return drawn
+
+
+def shared_out_wild(workers, settings):
+    """Return what is told of each of 6 steps, and the state, each rank hosting a part."""
+    simulator = Simulator(
+        network(), workers=workers, transport=Distributed(workers, True), **settings
+    )
+    records = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
+    return [(r.applied, r.wild.tolist(), r.payload_bytes) for r in records], simulator.state_dict()
+
+
+def told(record):
+    measures = [
+        (m.segment.name, m.payload.tolist(), m.entries.tolist(), m.relative_error)
+        for m in record.segments
+    ]
+    return {
+        "losses": record.losses,
+        "output": record.output,
+        "payload": record.payload_bytes,
+        "network": record.network_bytes,
+        "measures": measures,
+    }
+
+
+def trained(settings):
+    """Train with this group as torchrun's; return the folder."""
+    return str(train(**settings).folder)
+
+
+def trained_unalike(settings):
+    """Train with another seed on rank 1."""
+    rank = Distributed(len(told_by_all(None))).rank
+    return str(train(**settings, seed=rank).folder)
+
+
+class Hooked:
+    """A real training of this group's processes with a communication hook."""
+
+    def __init__(self, model, settings, lr, momentum, bucket_mb):
+        self.parallel = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+        self.hook = simsgd.ddp.register(self.parallel, **settings)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
+
+    def step(self, x, y):
+        rank, ranks = self.hook.transport.rank, self.hook.transport.ranks
+        x, y = x.unflatten(0, (ranks, -1))[rank], y.unflatten(0, (ranks, -1))[rank]
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.parallel(x), y).backward()
+        self.optimizer.step()
+
+
+def plain_network():
+    """Return a network without what a real training would have of its own."""
+    model = network()
+    return nn.Sequential(model[0], nn.Tanh(), model[4])
+
+
+def hooked(settings, momentum, steps=8, stop=None, bucket_mb=25):
+    """Return parameters and sent bytes of a real training, stopped and gone on with at `stop`."""
+    model = plain_network()
+    real = Hooked(model, settings, 0.1, momentum, bucket_mb)
+    for number, (x, y) in enumerate(batches(steps)):
+        if number == stop:
+            states = real.hook.state_dict(), model.state_dict(), real.optimizer.state_dict()
+            sent, model = real.hook.sent_bytes, plain_network()
+            real = Hooked(model, settings, 0.1, momentum, bucket_mb)
+            real.hook.load_state_dict(states[0])
+            real.hook.transport.sent += sent
+            model.load_state_dict(states[1])
+            real.optimizer.load_state_dict(states[2])
+        real.step(x, y)
+    return [p.detach().clone() for p in model.parameters()], real.hook.sent_bytes
+
+
+def tell(put, name):
+    """Put what a variable of the environment is, on every rank."""
+    put(os.environ.get(name))
+
+
+def linger(put):
+    """Put the number of this process, and stay."""
+    put(os.getpid())
+    threading.Event().wait()

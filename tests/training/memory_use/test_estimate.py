@@ -1,0 +1,159 @@
+import gc
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import simsgd
+from simsgd.cli import main
+from simsgd.config import Config
+from simsgd.settings import SettingError
+from simsgd.training.experiment import Experiment
+from simsgd.training.memory_use.estimate import footprint, footprint_of
+from simsgd.training.memory_use.tensor_bytes import Allocations, peak_of
+
+MLP = {"model": "mlp", "dataset": "digits", "model_config": "hidden=32", "workers": 4}
+P = 64 * 32 + 32 + 32 * 10 + 10
+
+
+def test_tensors_count_until_they_are_gone():
+    with Allocations() as counted:
+        x = torch.zeros(1000)
+        for _ in range(3):
+            y = x + 1
+            view = y.view(10, 100)
+            del y
+        assert counted.now == 8000
+    assert counted.peak == 12000  # a new y, before the old one's view is gone
+    del view
+    gc.collect()
+    assert counted.now == 4000
+
+
+def test_what_was_there_before_does_not_count():
+    x = torch.zeros(1000)
+    assert peak_of(lambda: x.add_(1).view(10, 100)) == 0
+
+
+def test_a_backward_counts_what_it_saves_and_what_it_makes():
+    weight = torch.ones(100, requires_grad=True)
+    assert peak_of(lambda: (weight.exp() * 2).sum().backward()) >= 3 * 400
+
+
+def part(told, start):
+    return next(size for name, size in told.items() if name.startswith(start))
+
+
+def test_the_parts_that_last_are_what_their_shapes_say():
+    told = footprint(**MLP, prune=0.9).lasting
+    assert part(told, "gradients of 4 workers") == 4 * P * 4
+    weights = P - 42
+    assert part(told, "memory, compressor and exchange") == 4 * 4 * (2 * weights + 42)
+    assert part(told, "parameters") == 4 * P * 3  # and momentum of the weight decay
+    assert part(told, "data") == 1797 * (64 + 8)
+
+
+def test_more_workers_take_more_and_workers_at_a_time_bound_activations():
+    settings = {**MLP, "batch_size": 4, "engine": "onepass"}
+    few, many = (
+        footprint_of(Experiment.of(Config.of({**settings, "workers": w, "worker_chunk": 2})))
+        for w in (4, 8)
+    )
+    assert part(few.passing, "activations of 2") == part(many.passing, "activations of 2")
+    assert few.total < many.total
+
+
+def test_the_dry_run_prints_parts_and_leaves_nothing(tmp_path):
+    done = CliRunner().invoke(
+        main,
+        [
+            "train",
+            "--dry-run",
+            "--dataset",
+            "digits",
+            "--model",
+            "mlp",
+            "--runs-dir",
+            str(tmp_path),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    assert "gradients of 16 workers" in done.output
+    assert "at the peak" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_tells_nothing_of_a_run_that_is_there():
+    with pytest.raises(SettingError, match="has no place in a dry run"):
+        footprint(resume=Path("none"))
+
+
+@pytest.mark.parametrize("compressor", ["qsgd:15", "powersgd:2", "variance", "topk:0.1+sign"])
+def test_every_kind_of_compressor_is_probed(compressor):
+    assert part(footprint(**MLP, compressor=compressor).passing, "compression") > 0
+
+
+def test_the_log_has_the_measured_peak(tmp_path):
+    run = simsgd.train(**MLP, epochs=1, quiet=True, runs_dir=tmp_path, name="a")
+    line = "beyond libraries" if sys.platform == "linux" else "not told"
+    assert re.search(rf"peak memory .*{line}", run.log)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+def test_the_peak_is_that_since_it_was_asked_for():
+    code = (
+        "import torch; from simsgd.training.memory_use.peak import Peak; n = 2**24;"
+        "first = torch.ones(2 * n); del first;"
+        "peak = Peak('cpu'); second = torch.ones(n); print(peak.bytes())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0.9 * 2**26 < int(told.stdout) < 1.5 * 2**26
+
+
+def typed(*words, **surroundings):
+    """Return what `simsgd train` prints, in a process of its own."""
+    command = [sys.executable, "-m", "simsgd", "train", *words]
+    env = {**os.environ, **surroundings}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def in_bytes(text, before):
+    """Return the size that stands after some words."""
+    number, unit = re.search(rf"{before}\s+(\S+) (\S+)", text).groups()
+    return float(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
+
+
+def estimated_and_measured(words, threads, folder):
+    """Return what the dry run says, and the peak in the log of the run."""
+    words = [*words.split(), "--epochs", "1", "--runs-dir", str(folder), "--name", "a"]
+    typed(*words, "--quiet", OMP_NUM_THREADS=threads)
+    told = typed(*words, "--dry-run", OMP_NUM_THREADS=threads)
+    assert "kept by libraries and engine" in told
+    return in_bytes(told, "at the peak"), in_bytes(simsgd.Run(folder / "a").log, "peak memory")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+@pytest.mark.parametrize(
+    ("threads", "words"),
+    [
+        ("1", "--model mlp --model-config hidden=2048 --batch-size 64 --prune 0.999"),
+        ("2", "--model resnet --batch-size 32 --prune 0.999"),
+    ],
+)
+def test_the_estimate_is_within_a_fifth_of_the_measured_peak(threads, words, tmp_path):
+    estimated, measured = estimated_and_measured(words, threads, tmp_path)
+    assert estimated == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+def test_steps_that_wait_to_be_written_do_not_tear_the_heap(tmp_path):
+    words = "--model mlp --model-config hidden=256 --batch-size 1"
+    estimated, measured = estimated_and_measured(words, "1", tmp_path)
+    assert measured < 2 * estimated

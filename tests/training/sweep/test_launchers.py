@@ -1,0 +1,88 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import simsgd
+from simsgd.results.sweep import part_done
+from simsgd.settings import SettingError
+from simsgd.training.sweep import sweep as sweeping
+from simsgd.training.sweep.launchers import launcher_of
+
+TINY = {
+    "model": "mlp",
+    "model_config": "hidden=8",
+    "dataset": "digits",
+    "workers": 2,
+    "batch_size": 60,
+    "epochs": 2,
+}
+
+
+def test_a_launcher_that_is_not_installed_names_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(SettingError, match=r"pip install 'simsgd\[cluster\]'"):
+        launcher_of("slurm", None, tmp_path)
+
+
+def test_an_unknown_launcher_and_no_jobs_are_told(tmp_path):
+    with pytest.raises(SettingError, match="launcher is not known, got pbs"):
+        launcher_of("pbs", None, tmp_path)
+    with pytest.raises(SettingError, match="jobs must be at least 1, got 0"):
+        launcher_of(None, 0, tmp_path)
+
+
+@pytest.mark.slow
+def test_processes_make_the_runs_and_a_dead_one_takes_only_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import os\nfrom torch import nn\n"
+        "class Dies(nn.Linear):\n"
+        "    calls = 0\n"
+        "    def forward(self, x):\n"
+        "        Dies.calls += 1\n"
+        "        if Dies.calls > 6: os.kill(os.getpid(), 9)\n"
+        "        return super().forward(x.flatten(1))\n"
+        "def mine(num_classes, mortal):\n"
+        "    kind = Dies if mortal else nn.Linear\n"
+        "    return nn.Sequential(nn.Flatten(), kind(64, num_classes))\n"
+    )
+    own = {**TINY, "model": "./mine.py", "engine": "loop", "optimizer": "SGD", "lr": 0.1}
+    kinds = ["mortal=True", "mortal=False"]
+    left = simsgd.sweep(**{**own, "model_config": kinds}, seeds=2, jobs=2, quiet=True)
+    assert set(left.failures) == {"mortal-True-seed0", "mortal-True-seed1"}
+    assert all("killed by SIGKILL" in why for why in left.failures.values())
+    assert left.table.set_index("model_config")["seeds"].to_dict() == {kinds[0]: 0, kinds[1]: 2}
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_can_go_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = {**TINY, "epochs": 4000, "runs_dir": "made", "quiet": True, "log_every": 1}
+    seen = []
+
+    class Soon(sweeping.Request):
+        @property
+        def made(self):
+            return seen != [] or (part_done(tmp_path / "made/seed0") > 0 and not seen.append(1))
+
+    monkeypatch.setattr("simsgd.training.signals.Request", Soon)
+    with pytest.raises(sweeping.Interrupted, match="the same command goes on"):
+        simsgd.sweep(**asked)
+    run = simsgd.Run("made/seed0")
+    assert run.log.count("Interrupted") == 0
+    assert (tmp_path / "made/seed0/last.pt").exists()
+    assert len(run.steps) > 0
+
+
+@pytest.mark.slow
+def test_submitit_makes_the_runs_where_it_is_installed(tmp_path, monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    places = {Path(module.__file__).parents[1] for module in (simsgd, submitit)}
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+    monkeypatch.chdir(tmp_path)
+    left = simsgd.sweep(**TINY, lr=[0.1, 1e38], launcher="local", quiet=True, runs_dir="made")
+    assert list(left.failures) == ["lr1e+38-seed0"]
+    assert left.failures["lr1e+38-seed0"].startswith("the loss of worker 0 became")
+    assert left.table["seeds"].tolist() == [1, 0]

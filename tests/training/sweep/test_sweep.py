@@ -1,0 +1,233 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import simsgd
+from simsgd.cli import main
+from simsgd.results.sweep import MEASURES, part_done
+from simsgd.settings import SettingError
+from simsgd.training.sweep import sweep as sweeping
+from simsgd.training.sweep.precheck import refusal
+from simsgd.training.sweep.process_pool import Ending, last_line
+
+TINY = {
+    "model": "mlp",
+    "model_config": "hidden=8",
+    "dataset": "digits",
+    "workers": 2,
+    "batch_size": 60,
+    "epochs": 2,
+}
+WORDS = [word for pair in TINY.items() for word in (f"--{pair[0].replace('_', '-')}", str(pair[1]))]
+
+
+class Here:
+    """A launcher that makes each run at once, in this process."""
+
+    def __init__(self):
+        self.jobs, self.commands = 1, []
+
+    def start(self, command):
+        self.commands.append(command)
+        done = CliRunner().invoke(main, command)
+        return Made(Ending(done.exit_code, last_line(done.stderr, done.exit_code)))
+
+    def close(self):
+        pass
+
+
+class Made:
+    def __init__(self, ending):
+        self.ending = ending
+
+    def ended(self):
+        return self.ending
+
+    def stop(self):
+        pass
+
+    def wait(self):
+        pass
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder of its own, and sweeps that stay in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweeping, "_PAUSE", 0)
+    monkeypatch.setattr(
+        sweeping, "refusals", lambda points, on_cpu: (refusal(point, on_cpu) for point in points)
+    )
+    launcher = Here()
+    monkeypatch.setattr(sweeping, "launcher_of", lambda *words: launcher)
+    return launcher
+
+
+def sweep(**settings):
+    return simsgd.sweep(**{**TINY, "quiet": True, **settings})
+
+
+def test_a_sweep_makes_every_run_and_their_means(here, tmp_path):
+    left = sweep(compressor=["none", "topk:0.01"], seeds=2, runs_dir="made")
+    assert sorted(run.name for run in left.runs) == [
+        "no-compressor-seed0", "no-compressor-seed1", "topk-0.01-seed0", "topk-0.01-seed1",
+    ]  # fmt: skip
+    errors = [simsgd.Run(f"made/topk-0.01-seed{seed}").last.val_error1 for seed in (0, 1)]
+    row = left.table.set_index("compressor").loc["topk:0.01"]
+    assert row.seeds == 2
+    assert row.val_error1_mean == pytest.approx(sum(errors) / 2)
+    assert row.val_error1_std == pytest.approx(abs(errors[0] - errors[1]) / 2**0.5)
+    written = pd.read_csv(tmp_path / "made/sweep.csv", keep_default_na=False)
+    assert written["val_error1_mean"].tolist() == left.table["val_error1_mean"].tolist()
+    assert list(written) == [
+        "compressor", "seeds", *(f"{m}_{of}" for m in MEASURES for of in ("mean", "std")),
+    ]  # fmt: skip
+
+
+def test_a_run_of_a_sweep_is_the_run_that_train_makes(here):
+    sweep(prune=[0.9], memory=["none"], runs_dir="made")
+    alone = simsgd.train(**TINY, prune=0.9, memory="none", name="alone", quiet=True)
+    made = simsgd.Run("made/seed0")
+    assert made.steps["loss"].tolist() == alone.steps["loss"].tolist()
+
+
+def test_what_is_done_is_not_done_again(here):
+    sweep(lr=[0.1, 0.2], runs_dir="made")
+    here.commands.clear()
+    left = sweep(lr=[0.1, 0.2], runs_dir="made", log_every=7)
+    assert here.commands == []
+    assert left.table["seeds"].tolist() == [1, 1]
+
+
+def test_a_sweep_can_be_widened_and_its_runs_keep_their_names(here):
+    sweep(runs_dir="made")
+    here.commands.clear()
+    left = sweep(lr=[0.1, None], seeds=2, runs_dir="made")
+    assert len(here.commands) == 3
+    assert left.settings.keys() == {"seed0", "no-lr-seed1", "lr0.1-seed0", "lr0.1-seed1"}
+    assert dict(zip(left.table["lr"], left.table["seeds"], strict=True)) == {"none": 2, "0.1": 2}
+
+
+def test_what_stopped_goes_on_to_the_same_end(here):
+    whole = sweep(runs_dir="whole")
+    sweep(runs_dir="made", epochs=1)
+    for path, inside in ((Path("made/sweep.json"), ["runs", "seed0"]),
+                         (Path("made/seed0/config.json"), [])):  # fmt: skip
+        whole_text = settings = json.loads(path.read_text())
+        for key in inside:
+            settings = settings[key]
+        settings["epochs"] = 2
+        path.write_text(json.dumps(whole_text))
+    assert part_done(Path("made/seed0")) == 0.5
+    left = sweep(runs_dir="made")
+    assert "--resume=made/seed0" in here.commands[-1]
+    assert left.runs[0].steps["loss"].tolist() == whole.runs[0].steps["loss"].tolist()
+
+
+def test_contradictions_are_told_before_the_first_run_and_the_others_run(here):
+    done = CliRunner().invoke(
+        main,
+        ["sweep", *WORDS, "--memory", "dgc,residual", "--optimizer", "Adam", "--compressor",
+         "topk:0.1"],
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert done.output.startswith("left out: memory=dgc: memory must not be dgc with Adam")
+    assert "[1/1] residual-seed0" in done.output
+    assert "not made: memory=dgc" in done.output
+
+
+def test_a_sweep_of_nothing_but_contradictions_is_a_users_error(here, tmp_path):
+    done = CliRunner().invoke(main, ["sweep", *WORDS[:6], "--workers", "0,-1"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "simsgd: --workers must be at least 1, got 0\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_does_not_end_the_sweep(here):
+    left = sweep(lr=[1e38, 0.1], runs_dir="made")
+    assert list(left.failures) == ["lr1e+38-seed0"]
+    assert left.failures["lr1e+38-seed0"].startswith("the loss of worker 0 became")
+    assert left.table.set_index("lr")["seeds"].to_dict() == {"1e+38": 0, "0.1": 1}
+    assert "lr1e+38-seed0" in left.summary()
+    assert "lr1e+38-seed0" in left._repr_html_()
+
+
+def test_files_of_the_same_name_in_two_folders_are_two_values(here, tmp_path):
+    for folder, hidden in (("a", 8), ("b", 16)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(
+            "from torch import nn\ndef mine():\n    return nn.Sequential("
+            f"nn.Flatten(), nn.Linear(64, {hidden}), nn.Linear({hidden}, 10))\n"
+        )
+    kinds = ["./a/mine.py", "./b/mine.py"]
+    left = sweep(model=kinds, model_config="", lr=0.1, optimizer="SGD", runs_dir="made")
+    assert left.table["model"].tolist() == kinds
+    assert left.table["seeds"].tolist() == [1, 1]
+    assert left.table["payload_bytes_mean"].nunique() == 2
+
+
+def test_no_seeds_are_no_sweep(here):
+    with pytest.raises(SettingError, match="seed needs at least one value"):
+        sweep(seed=[])
+
+
+def test_a_sweep_is_told_safely_in_html(here):
+    left = sweep(runs_dir="made")
+    left.failures = {"<script>": "a & b"}
+    assert "<script>" not in left._repr_html_()
+    assert "a &amp; b" in left._repr_html_()
+
+
+def test_a_sweep_draws_a_line_in_a_band_for_each_combination(here, tmp_path):
+    left = sweep(lr=[0.1, 0.2], seeds=2, runs_dir="made")
+    figure = left.plot(path=tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    assert len(figure.axes[0].collections) == 2  # a band for each combination, over its seeds
+
+
+def test_the_folder_is_named_by_what_varies(here, tmp_path):
+    sweep(lr=[0.1, 0.2], workers=[2, 1])
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sweep-workers-lr"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--seeds 0", "--seeds must be at least 1, got 0"),
+        ("--seeds 2 --seed 4", "--seed and --seeds were both given"),
+        ("--workers many", "Invalid value for '--workers': 'many' is not a valid integer"),
+        ("--aggregate mean,most", "Invalid value for '--aggregate'"),
+        ("--lr 0.1,0.1", "--lr stands there twice, got 0.1"),
+        ("--name a", "No such option"),
+        ("--network fast", "network is not known, got fast"),
+        ("--prune nothing", "'nothing' is not a valid float"),
+    ],
+)
+def test_a_sweep_tells_bad_input_in_one_line(here, tmp_path, words, told):
+    done = CliRunner().invoke(main, ["sweep", *words.split()])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_prices_the_steps_of_its_runs_as_the_network_command_does(here):
+    words = [*WORDS, "--compressor", "none,sign", "--runs-dir", "made"]
+    done = CliRunner().invoke(main, ["sweep", *words, "--network", "10gbe", "--network", "wan"])
+    assert done.exit_code == 0, done.output
+    priced = CliRunner().invoke(main, ["network", "made", "--network", "10gbe", "--network", "wan"])
+    rows = [line.split() for line in priced.stdout.splitlines() if "seed0" in line]
+    assert len(rows) == 4
+    assert all(row in [line.split() for line in done.stdout.splitlines()] for row in rows)
+
+
+def test_switches_given_both_ways_are_two_values(here, tmp_path):
+    done = CliRunner().invoke(
+        main, ["sweep", *WORDS, "--prune", "0.9", "--warmup", "--no-warmup", "--quiet"]
+    )
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in (tmp_path / "runs/sweep-warmup").iterdir()}
+    assert names >= {"warmup-seed0", "no-warmup-seed0"}

@@ -1,0 +1,523 @@
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from simsgd.results.run import Run
+from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
+from simsgd.settings import SettingError
+from simsgd.training import run_folder as runlog
+from simsgd.training.checkpoint import load_checkpoint
+from simsgd.training.run_folder import RunFolder, default_name
+
+CONFIG = {"model": "lenet", "dataset": "mnist5k", "workers": 16, "prune": 0.999}
+
+
+def step_row(step, epoch=0, **values):
+    row = dict.fromkeys(STEP_COLUMNS, 1) | {"step": step, "epoch": epoch, "loss": 0.1 + step}
+    return row | values
+
+
+def epoch_row(epoch, step, **values):
+    row = dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": epoch, "step": step}
+    del row["ratio"]
+    return row | {"payload_bytes": 100 * (epoch + 1), "dense_bytes": 3000 * (epoch + 1)} | values
+
+
+def written(tmp_path, epochs=2, steps_per_epoch=3):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    for step in range(1, epochs * steps_per_epoch + 1):
+        run.add_step(step_row(step, (step - 1) // steps_per_epoch))
+    run.flush_steps()
+    for epoch in range(epochs):
+        run.add_epoch(epoch_row(epoch, (epoch + 1) * steps_per_epoch))
+    return run
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+# making a folder
+
+
+def test_a_new_run_has_its_config_and_empty_tables(tmp_path):
+    run = Run(RunFolder.create(tmp_path / "runs", "a", CONFIG).folder)
+    assert (run.config, len(run.epochs), len(run.steps)) == (CONFIG, 0, 0)
+
+
+def test_a_path_in_the_config_is_written_as_text(tmp_path):
+    run = RunFolder.create(tmp_path, "a", {"data_dir": Path("data")})
+    assert Run(run.folder).config == {"data_dir": "data"}
+
+
+def test_a_name_that_exists_is_refused_with_both_ways_out(tmp_path):
+    RunFolder.create(tmp_path, "a", CONFIG)
+    with pytest.raises(SettingError, match=r"^name exists already .*--overwrite .*--resume "):
+        RunFolder.create(tmp_path, "a", CONFIG)
+
+
+def test_overwrite_begins_an_old_run_anew(tmp_path):
+    written(tmp_path)
+    run = RunFolder.create(tmp_path, "a", CONFIG, overwrite=True)
+    assert len(Run(run.folder).steps) == 0
+
+
+def test_overwrite_spares_a_folder_that_is_no_run(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(SettingError, match="is not a run folder"):
+        RunFolder.create(tmp_path, "thesis", CONFIG, overwrite=True)
+    assert names_in(tmp_path / "thesis") == ["chapter.txt"]
+
+
+def test_overwrite_spares_what_a_link_points_to(tmp_path):
+    run = written(tmp_path)
+    (tmp_path / "link").symlink_to(run.folder)
+    with pytest.raises(SettingError, match="cannot be overwritten"):
+        RunFolder.create(tmp_path, "link", CONFIG, overwrite=True)
+    assert len(Run(run.folder).steps) == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../a", "a/b", "/a", "a/", "a\\b", "C:a", "a..b", "a\0b", "a\nb"]
+)
+def test_nothing_is_written_outside_the_runs_dir(tmp_path, name):
+    with pytest.raises(SettingError, match=r"^name must be one folder's name"):
+        RunFolder.create(tmp_path / "runs", name, CONFIG, overwrite=True)
+    assert names_in(tmp_path) == []
+
+
+def test_a_runs_dir_that_is_a_file_is_told_in_one_line(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(SettingError, match=r"^runs_dir cannot be made \(.+\), got .*runs$"):
+        RunFolder.create(tmp_path / "runs", "a", CONFIG)
+
+
+def test_a_name_too_long_for_a_folder_is_told_in_one_line(tmp_path):
+    with pytest.raises(SettingError, match=r"^name cannot be made a folder"):
+        RunFolder.create(tmp_path, "a" * 300, CONFIG)
+
+
+def test_discard_leaves_nothing_of_a_run_that_failed_before_its_first_step(tmp_path):
+    RunFolder.create(tmp_path, "a", CONFIG).discard()
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "learn",
+    [
+        lambda run: run.add_step(step_row(1)),
+        lambda run: run.add_epoch(epoch_row(0, 3)),
+        lambda run: run.save({}),
+    ],
+    ids=["step", "epoch", "checkpoint"],
+)
+def test_discard_spares_a_run_that_has_learned_something(tmp_path, learn):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    learn(run)
+    run.discard()
+    assert run.folder.exists()
+
+
+def test_discard_spares_a_run_that_was_resumed(tmp_path):
+    folder = RunFolder.create(tmp_path, "a", CONFIG).folder
+    RunFolder.resume(folder).discard()
+    assert folder.exists()
+
+
+def test_resume_refuses_a_folder_that_is_no_run(tmp_path):
+    with pytest.raises(SettingError, match=r"^resume is not a run folder"):
+        RunFolder.resume(tmp_path)
+
+
+# its name
+
+
+def test_the_default_name_is_date_and_recipe():
+    assert re.fullmatch(r"\d{8}-\d{6}-lenet-mnist5k-w16-prune0\.999", default_name(CONFIG))
+
+
+def test_the_default_name_without_pruning_ends_with_the_workers():
+    assert default_name(CONFIG | {"prune": None}).endswith("-lenet-mnist5k-w16")
+
+
+def test_the_default_name_of_a_model_file_is_its_stem():
+    assert "-net-mnist5k-" in default_name(CONFIG | {"model": "../my nets/net.py"})
+
+
+def test_the_default_name_is_always_allowed(tmp_path):
+    config = CONFIG | {"model": "./a b/..x...y.py", "dataset": "imagefolder:/data/../x"}
+    assert RunFolder.create(tmp_path, default_name(config), config).folder.parent == tmp_path
+
+
+def test_a_default_name_that_is_taken_is_numbered(tmp_path, monkeypatch):
+    class Still(runlog.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 27, 23, 15)
+
+    monkeypatch.setattr(runlog, "datetime", Still)
+    for _ in range(3):
+        RunFolder.create(tmp_path, default_name(CONFIG, tmp_path), CONFIG)
+    name = "20261127-231500-lenet-mnist5k-w16-prune0.999"
+    assert names_in(tmp_path) == [name, f"{name}-2", f"{name}-3"]
+
+
+# tables
+
+
+def test_the_tables_have_the_promised_columns(tmp_path):
+    run = written(tmp_path)
+    tables = [(run.folder / name).read_text() for name in ("epochs.csv", "steps.csv")]
+    assert [table.splitlines()[0] for table in tables] == [
+        "epoch,step,lr,kept,train_loss,train_error1,train_error5,val_loss,val_error1,val_error5,"
+        "payload_bytes,dense_bytes,network_bytes,ratio,consensus_distance,seconds",
+        "step,epoch,loss,lr,kept,payload_bytes,payload_bytes_min,payload_bytes_max,dense_bytes,"
+        "network_bytes,sent_elements,relative_error,memory_norm,compute_seconds,"
+        "compression_seconds,seconds",
+    ]
+
+
+def test_bytes_past_what_a_float_can_count_are_read_back_exactly(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_epoch(epoch_row(0, 1, payload_bytes=2**53 + 1, network_bytes=2**62 + 1))
+    read = Run(run.folder).last
+    assert (read.payload_bytes, read.network_bytes) == (2**53 + 1, 2**62 + 1)
+
+
+def test_integers_are_written_without_a_point(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_step(step_row(7, payload_bytes=torch.tensor(12), dense_bytes=np.int64(34)))
+    run.flush_steps()
+    assert (run.folder / "steps.csv").read_text().splitlines()[1].startswith("7,0,7.1,")
+    assert ",12,1,1,34,1," in (run.folder / "steps.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "value", [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, 2.2250738585072014e-308, math.inf, 1e22]
+)
+def test_a_float_is_read_back_to_its_last_bit(tmp_path, value):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_step(step_row(1, loss=value))
+    run.flush_steps()
+    assert Run(run.folder).steps["loss"][0] == value
+
+
+def test_a_loss_that_is_no_number_is_read_back_as_such(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_step(step_row(1, loss=math.nan))
+    run.flush_steps()
+    assert math.isnan(Run(run.folder).steps["loss"][0])
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_the_tables_read_have_the_promised_types(tmp_path, rows):
+    run = Run(written(tmp_path, epochs=rows).folder)
+    read = {**run.epochs.dtypes.astype(str)}, {**run.steps.dtypes.astype(str)}
+    assert read == (EPOCH_COLUMNS, STEP_COLUMNS)
+
+
+def test_steps_are_on_disk_once_their_block_ends(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_step(step_row(1))
+    before = len(Run(run.folder).steps)
+    run.flush_steps()
+    assert (before, len(Run(run.folder).steps)) == (0, 1)
+
+
+def test_steps_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_step(step_row(1))
+    run.save({})
+    assert len(Run(run.folder).steps) == 1
+
+
+def test_the_ratio_follows_from_the_bytes(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.add_epoch(epoch_row(0, 1, payload_bytes=8, dense_bytes=100))
+    assert Run(run.folder).last.ratio == 12.5
+
+
+def test_a_row_with_a_column_missing_is_our_mistake(tmp_path):
+    row = step_row(1)
+    del row["loss"]
+    with pytest.raises(AssertionError):
+        RunFolder.create(tmp_path, "a", CONFIG).add_step(row)
+
+
+def test_a_half_written_row_is_not_read(tmp_path):
+    run = written(tmp_path)
+    with (run.folder / "steps.csv").open("a") as file:
+        file.write("7,2,0.")
+    assert list(Run(run.folder).steps["step"]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_table_that_something_else_wrote_is_told_in_one_line(tmp_path):
+    run = written(tmp_path)
+    (run.folder / "epochs.csv").write_text("epoch,step,lr\nzero,1,2\n")
+    with pytest.raises(SettingError, match=r"^run cannot be read as the table it was"):
+        _ = Run(run.folder).epochs
+
+
+# going on
+
+
+def test_truncate_forgets_the_steps_after_the_checkpoint(tmp_path):
+    run = written(tmp_path)
+    run.truncate(step=4, epoch=1)
+    assert list(Run(run.folder).steps["step"]) == [1, 2, 3, 4]
+
+
+def test_truncate_forgets_the_epochs_after_the_checkpoint(tmp_path):
+    run = written(tmp_path)
+    run.truncate(step=4, epoch=1)
+    assert list(Run(run.folder).epochs["epoch"]) == [0]
+
+
+def test_truncate_forgets_an_epoch_that_will_end_again(tmp_path):
+    run = written(tmp_path)
+    run.truncate(step=6, epoch=1)  # saved after the last step of epoch 1, before its evaluation
+    assert list(Run(run.folder).epochs["epoch"]) == [0]
+
+
+def test_truncate_mends_a_half_written_row_so_that_the_next_stands_alone(tmp_path):
+    run = written(tmp_path)
+    with (run.folder / "steps.csv").open("a") as file:
+        file.write("7,2,0.")
+    going_on = RunFolder.resume(run.folder)
+    going_on.truncate(step=6, epoch=2)
+    going_on.add_step(step_row(7, 2))
+    going_on.flush_steps()
+    assert list(Run(run.folder).steps["step"]) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_truncate_leaves_the_rows_it_keeps_identical(tmp_path):
+    run = written(tmp_path)
+    run.add_epoch(epoch_row(2, 9, val_loss=1 / 3, val_error5=math.nan, network_bytes=2**60 + 1))
+    before = (run.folder / "epochs.csv").read_text()
+    run.truncate(step=9, epoch=3)
+    assert (run.folder / "epochs.csv").read_text() == before
+
+
+def test_a_table_that_a_kill_left_without_a_header_gets_one(tmp_path):
+    run = written(tmp_path)
+    (run.folder / "epochs.csv").write_text("epo")
+    run.truncate(step=0, epoch=0)
+    run.add_epoch(epoch_row(0, 3))
+    assert list(Run(run.folder).epochs["step"]) == [3]
+
+
+def test_the_log_grows_by_lines_with_the_time(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.log("began")
+    RunFolder.resume(run.folder).log("went on\nand on")
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  "
+    assert re.fullmatch(f"{stamp}began\n{stamp}went on\n{stamp}and on\n", Run(run.folder).log)
+
+
+# checkpoints
+
+
+def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    state = {"step": 3, "memory": {"u": [torch.arange(3.0)]}, "generator": torch.get_rng_state()}
+    run.save(state)
+    read = load_checkpoint(run.folder / "last.pt")
+    assert (read.keys(), read["step"]) == (state.keys(), 3)
+    assert read["memory"]["u"][0].equal(state["memory"]["u"][0])
+
+
+def test_a_folder_means_its_last_checkpoint_not_its_best(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.save({"step": 1}, best=True)
+    run.save({"step": 2})
+    assert load_checkpoint(run.folder) == {"step": 2}
+
+
+def test_the_best_checkpoint_stays_when_a_worse_one_is_saved(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.save({"step": 1}, best=True)
+    run.save({"step": 2}, best=True)
+    run.save({"step": 3})
+    assert load_checkpoint(run.folder / "best.pt") == {"step": 2}
+
+
+def test_the_best_checkpoint_is_kept_where_files_cannot_be_linked(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.save({"step": 1}, best=True)
+    assert load_checkpoint(run.folder / "best.pt") == {"step": 1}
+
+
+def test_best_and_last_are_serialised_once(tmp_path, monkeypatch):
+    calls = []
+    save = torch.save
+    monkeypatch.setattr(torch, "save", lambda *args: (calls.append(1), save(*args)))
+    RunFolder.create(tmp_path, "a", CONFIG).save({}, best=True)
+    assert len(calls) == 1
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("moment", [(torch, "save"), (os, "replace")], ids=["write", "replace"])
+def test_a_kill_in_the_middle_of_save_leaves_the_previous_checkpoint(tmp_path, monkeypatch, moment):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.save({"step": 1}, best=True)
+    monkeypatch.setattr(*moment, killed)
+    with pytest.raises(KeyboardInterrupt):
+        run.save({"step": 2}, best=True)
+    read = load_checkpoint(run.folder), load_checkpoint(run.folder / "best.pt")
+    assert read == ({"step": 1}, {"step": 1})
+
+
+def test_a_save_that_failed_can_be_tried_again(tmp_path, monkeypatch):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    (run.folder / ".best.pt.part").write_text("left by a kill")
+    (run.folder / ".last.pt.part").write_text("left by a kill")
+    run.save({"step": 2}, best=True)
+    assert names_in(run.folder) == sorted(
+        ["best.pt", "config.json", "epochs.csv", "last.pt", "log.txt", "steps.csv"]
+    )
+
+
+def test_a_missing_checkpoint_is_told_in_one_line(tmp_path):
+    folder = RunFolder.create(tmp_path, "a", CONFIG).folder
+    with pytest.raises(SettingError, match=r"^resume names a file that does not exist.*last\.pt$"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip"])
+def test_an_unreadable_checkpoint_is_told_in_one_line(tmp_path, content):
+    (tmp_path / "last.pt").write_bytes(content)
+    with pytest.raises(
+        SettingError, match=r"^resume cannot be read as a checkpoint, got .*last\.pt$"
+    ):
+        load_checkpoint(tmp_path / "last.pt")
+
+
+def test_half_a_checkpoint_is_told_in_one_line(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run.save({"weights": torch.zeros(1000)})
+    whole = (run.folder / "last.pt").read_bytes()
+    (run.folder / "last.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SettingError, match="cannot be read as a checkpoint"):
+        load_checkpoint(run.folder)
+
+
+@pytest.mark.parametrize("foreign", [{"state_dict": {}}, {"format": "other/1"}, [1], torch.ones(2)])
+def test_a_foreign_checkpoint_is_told_in_one_line(tmp_path, foreign):
+    torch.save(foreign, tmp_path / "last.pt")
+    with pytest.raises(SettingError, match=r"^resume is not a checkpoint of simsgd"):
+        load_checkpoint(tmp_path / "last.pt")
+
+
+class Trap:
+    def __reduce__(self):
+        return os.mkdir, ("sprung",)
+
+
+def test_no_code_in_a_checkpoint_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"format": runlog.FORMAT, "trap": Trap()}, tmp_path / "last.pt")
+    with pytest.raises(SettingError, match="cannot be read"):
+        load_checkpoint(tmp_path / "last.pt")
+    assert names_in(tmp_path) == ["last.pt"]
+
+
+# reading
+
+
+def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path):
+    with pytest.raises(SettingError, match=r"^run is not a run folder \(no config.json in it\)"):
+        Run(tmp_path)
+
+
+def test_a_broken_config_is_told_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(SettingError, match=r"^run has a config.json that is not JSON"):
+        _ = Run(tmp_path).config
+
+
+def test_the_best_epoch_has_the_least_error_the_first_of_equals_and_never_nan(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    for epoch, error in enumerate([math.nan, 3.0, 2.5, 2.5, 4.0]):
+        run.add_epoch(epoch_row(epoch, epoch + 1, val_error1=error))
+    assert Run(run.folder).best.epoch == 2
+
+
+def test_the_last_epoch_is_the_one_that_ended_last(tmp_path):
+    assert Run(written(tmp_path).folder).last.step == 6
+
+
+def test_the_last_of_no_epochs_is_told_in_one_line(tmp_path):
+    with pytest.raises(SettingError, match=r"^run has no finished epoch yet"):
+        _ = Run(written(tmp_path, epochs=0).folder).last
+
+
+def test_the_summary_tells_error_bytes_ratio_time_and_place(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    mebi = 2**20
+    for epoch, (error, sent) in enumerate([(9.0, 10), (2.0, 11), (2.25, 12)]):
+        row = epoch_row(epoch, epoch + 1, val_error1=error, seconds=1.5)
+        total = {"dense_bytes": 200 * (epoch + 1) * mebi, "network_bytes": 15 * sent * mebi}
+        run.add_epoch(row | total | {"payload_bytes": sent * mebi})
+    assert Run(run.folder).summary().splitlines() == [
+        "validation error@1         2.25 % after 3 epochs (best 2.00 % in epoch 1)",
+        "sent per worker            12 MiB (12,582,912 bytes)",
+        "dense equivalent           600 MiB (629,145,600 bytes)",
+        "ratio                      50.0 over the run, 200.0 in the last epoch",
+        "on the network per worker  180 MiB (188,743,680 bytes)",
+        "time                       4.5 s",
+        f"run folder                 {run.folder}",
+    ]
+
+
+def test_the_summary_of_a_run_without_epochs_says_so(tmp_path):
+    assert "none has ended yet" in Run(written(tmp_path, epochs=0).folder).summary()
+
+
+def test_the_ratio_of_a_single_epoch_is_its_own_steady_state(tmp_path):
+    run = Run(written(tmp_path, epochs=1).folder)
+    assert "30.0 over the run, 30.0 in the last epoch" in run.summary()
+
+
+def test_the_html_shows_the_summary_and_the_last_epochs(tmp_path):
+    shown = Run(written(tmp_path, epochs=7).folder)._repr_html_()
+    assert shown.count("<tr") == 7 + 1 + 5
+
+
+def test_the_html_escapes_what_a_name_brings_along(tmp_path):
+    run = RunFolder.create(tmp_path, "<b>&", CONFIG)
+    assert "&lt;b&gt;&amp;" in Run(run.folder)._repr_html_()
+
+
+def test_a_run_prints_as_the_call_that_opens_it(tmp_path):
+    folder = RunFolder.create(tmp_path, "a", CONFIG).folder
+    assert repr(Run(folder)) == f"Run({str(folder)!r})"
+
+
+def test_the_config_is_plain_json(tmp_path):
+    folder = RunFolder.create(tmp_path, "a", CONFIG).folder
+    assert json.loads((folder / "config.json").read_text()) == CONFIG
+
+
+def test_reading_a_run_does_not_import_torch(tmp_path):
+    folder = written(tmp_path).folder
+    code = (
+        "import sys; from simsgd.results.run import Run; import simsgd.results.figures.plot\n"
+        f"Run({str(folder)!r}).plot(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,409 @@
+import re
+
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+
+import simsgd
+from simsgd import SettingError
+from simsgd.cli import main
+from simsgd.communication.messages import Dense, Levels, SharedSparse, Signs, Sparse
+from simsgd.communication.transport import RankLost
+from simsgd.verify.message_flips import Flip, decisions, first_flip
+from simsgd.verify.real_worker import OwnWorker, TorchWorker
+from simsgd.verify.verdict import Verdict
+from simsgd.verify.verify import checked, difference, verify
+
+from ..process_group import held_to_another, verified
+
+distributed = pytest.mark.distributed
+
+SMALL = """
+from torch import nn
+regime = {0: {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}, 1: {"lr": 0.01}}
+epochs = 1
+def model(num_classes, dropout=0.0, norm=True):
+    first = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4) if norm else nn.Identity(), nn.ReLU()
+    layers = [*first, nn.Dropout(dropout), nn.Flatten(), nn.Linear(4 * 36, num_classes)]
+    return nn.Sequential(*layers)
+"""
+WHOLE = """
+import torch
+from torch import nn
+regime = {0: {"lr": 0.5}}
+epochs = 1
+input_transform = {"train": lambda images: (images * 16).round()}
+def criterion(output, target):
+    return (output * (1 + target.unsqueeze(1) % 3)).sum()
+def model(num_classes):
+    layer = nn.Linear(64, num_classes)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "small.py").write_text(SMALL)
+    (folder / "whole.py").write_text(WHOLE)
+    return folder
+
+
+def recipe(files, **settings):
+    base = {"model": str(files / "small.py"), "dataset": "digits", "workers": 4, "batch_size": 6,
+            "dtype": "float64"}  # fmt: skip
+    return base | settings
+
+
+MATRIX = [
+    ("topk:0.1", "none"),
+    ("topk:0.1", "residual"),
+    ("topk:0.1", "dgc"),
+    ("topk:0.1", "ef21"),
+    ("sampled_topk:0.1", "dgc"),
+    ("randomk:0.1", "none"),
+    ("randomk:0.1,scale=true", "none"),
+    ("randomk:0.1,shared=true", "residual"),
+    ("block:0.1", "dgc"),
+    ("threshold:0.002", "none"),
+    ("threshold:0.002", "residual"),
+    ("threshold:0.002", "dgc"),
+    ("adaptive_threshold", "residual"),
+    ("adacomp", "residual"),
+    ("sign", "none"),
+    ("sign", "residual"),
+    ("onebit", "residual"),
+    ("terngrad", "none"),
+    ("terngrad:shared_scale=true", "none"),
+    ("qsgd:4,bucket=32", "none"),
+    ("qsgd:4,code=elias", "residual"),
+    ("natural", "none"),
+    ("int8", "none"),
+    ("fp16", "none"),
+    ("powersgd:2", "none"),
+    ("powersgd:2", "residual"),
+    ("topk:0.1+sign", "dgc"),
+    ("threshold:0.002+qsgd:4", "residual"),
+    ("randomk:0.1,shared=true+terngrad", "none"),
+]
+
+
+ALGORITHMS = [
+    {"algorithm": "dpsgd"},
+    {"algorithm": "dpsgd", "topology": "one-peer", "compressor": "qsgd:63"},
+    {"algorithm": "choco", "compressor": "topk:0.1", "consensus_stepsize": 0.2},
+    {"algorithm": "choco", "compressor": "threshold:0.01", "consensus_stepsize": 0.2},
+    {"algorithm": "choco", "compressor": "sign", "topology": "star"},
+    {"algorithm": "dcd", "compressor": "qsgd:63"},
+    {"algorithm": "ecd", "compressor": "qsgd:127", "topology": "complete"},
+    {"algorithm": "deepsqueeze", "compressor": "topk:0.5", "consensus_stepsize": 0.2},
+    {"algorithm": "local", "local_steps": 3},
+    {"algorithm": "local", "local_steps": 2, "compressor": "topk:0.1"},
+    {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5, "compressor": "qsgd:63"},
+    {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
+    {"algorithm": "async", "staleness": "uniform:3"},
+    {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
+    {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},
+    {"downlink": "threshold:0.01", "compressor": "none"},
+    {"downlink": "qsgd:15,bucket=32", "compressor": "topk:0.1", "memory": "dgc"},
+]
+
+
+def assert_real(rows, steps=10):
+    assert len(rows) == steps
+    assert max(row["parameter_difference"] for row in rows) < 1e-10
+    assert max(row["loss_difference"] for row in rows) < 1e-10
+    assert [row["sent_bytes"] for row in rows] == [row["ledger_bytes"] for row in rows]
+    assert all(row["bytes_agree"] for row in rows)
+    assert rows[-1]["flipped_worker"] == -1
+
+
+@distributed
+@pytest.mark.parametrize("settings", ALGORITHMS, ids=str)
+def test_workers_with_models_of_their_own_are_real_ranks(four, files, settings):
+    rows, plain = four(verified, 10, recipe(files, **settings))
+    assert not plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize("engine", ["auto", "tune"])
+def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four, files, engine):
+    rows, _ = four(verified, 3, recipe(files, engine=engine))
+    assert_real(rows, 3)
+
+
+@distributed
+def test_what_needs_one_process_is_told_so(files):
+    with pytest.raises(SettingError, match="algorithm runs in one process only"):
+        verify(steps=1, **recipe(files, algorithm="butterfly"))
+
+
+@distributed
+@pytest.mark.parametrize(("compressor", "memory"), MATRIX)
+def test_the_simulation_is_the_reality(four, files, compressor, memory):
+    rows, plain = four(verified, 10, recipe(files, compressor=compressor, memory=memory))
+    assert not plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prune": 0.9, "clip": 1.0, "granularity": "model", "index_dtype": "packed"},
+        {"prune": 0.9, "value_dtype": "float16", "index_dtype": "gap16", "prune_1d": True},
+        {"prune": 0.9, "weight_decay_at": "local", "nesterov": True, "flush_every": 3},
+        {"compressor": "sign:none", "memory": "momentum", "aggregate": "vote", "lr": 0.001},
+        {"compressor": "topk:0.1", "accumulate": 2, "model_config": "dropout=0.2"},
+        {"compressor": "variance", "memory": "none", "model_config": "norm=False"},
+        {"compressor": "none", "memory": "dgc"},
+        {"compressor": "none", "value_dtype": "float16", "memory": "residual"},
+        {"compressor": "topk:0.1", "memory": "residual", "lr_in_memory": True, "momentum": 0.0},
+    ],
+    ids=lambda s: ",".join(s),
+)
+def test_so_it_is_with_every_other_option(four, files, settings):
+    rows, plain = four(verified, 10, recipe(files, **settings))
+    assert not plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"model_config": "dropout=0.3"}, {"optimizer": "Adam", "momentum": None, "lr": 0.01}],
+    ids=["plain", "dropout", "adam"],
+)
+def test_without_compression_it_is_distributed_data_parallel(four, files, settings):
+    rows, plain = four(verified, 10, recipe(files, compressor="none", **settings))
+    assert plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize("compressor", ["none", "topk:0.1", "block:0.1", "threshold:30"])
+def test_gradients_of_whole_numbers_agree_bit_for_bit(four, files, compressor):
+    settings = {"model": str(files / "whole.py"), "compressor": compressor, "dtype": "float32"}
+    memory = "none" if compressor == "none" else "residual"
+    rows, _ = four(verified, 10, recipe(files, memory=memory, **settings))
+    assert {row["parameter_difference"] for row in rows} == {0.0}
+    assert {row["loss_difference"] for row in rows} == {0.0}
+
+
+@distributed
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compressor": "none"},
+        {"compressor": "none", "memory": "dgc", "accumulate": 2},
+        {"compressor": "qsgd:255", "memory": "residual"},
+        {"algorithm": "choco", "compressor": "qsgd:255", "momentum": 0.0},
+    ],
+    ids=["plain", "dgc", "qsgd", "choco"],
+)
+def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four, files, settings):
+    settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32", **settings}
+    rows, _ = four(verified, 30, recipe(files, **settings))
+    verdict = Verdict("float32", 30, False, files, rows)
+    assert verdict.holds
+    assert len(verdict.held) >= 10
+    assert max(row["loss_difference"] for row in rows) < 1e-4
+
+
+@distributed
+@pytest.mark.parametrize("wrong", ["lr", "gradient", "momentum"])
+@pytest.mark.parametrize("compressor", ["none", "qsgd:255"])
+def test_in_float32_a_real_side_that_does_something_else_is_told(four, files, wrong, compressor):
+    settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32"}
+    rows = four(held_to_another, 3, recipe(files, compressor=compressor, **settings), wrong)
+    verdict = Verdict("float32", 3, False, files, rows)
+    assert not verdict.holds
+    assert "they differ" in verdict.summary()
+
+
+@distributed
+@pytest.mark.slow
+def test_the_command_line_prints_a_verdict_and_leaves_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", "mlp", "--model-config", "hidden=16", "--dataset", "digits", "--workers"]
+    words += ["2", "--compressor", "topk:0.1", "--device", "cpu", "--steps", "4", "--name", "both"]
+    done = CliRunner().invoke(main, ["verify", *words])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"verdict +the simulation is the reality", done.output)
+    assert "step    4: loss" in done.output
+    table = pd.read_csv("runs/both/verify.csv")
+    assert table["step"].tolist() == [1, 2, 3, 4]
+    assert len(simsgd.Run("runs/both").steps) == 4
+    assert (tmp_path / "runs/both/verify.png").stat().st_size > 10_000
+
+
+@distributed
+@pytest.mark.slow
+def test_a_process_that_fails_ends_the_verification(tmp_path, files):
+    path = tmp_path / "failing.py"
+    path.write_text(SMALL + "\nimport os, multiprocessing\n"
+                    "if multiprocessing.parent_process() is not None: os._exit(9)\n")  # fmt: skip
+    with pytest.raises(RankLost, match=r"rank [01] died"):
+        verify(2, **recipe(files, model=str(path), workers=2, runs_dir=tmp_path, device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"resume": "runs/x"}, "resume has no place in verify"),
+        ({"compressor": "topk:7"}, "has ratio 7, which must lie in"),
+    ],
+)
+def test_wrong_settings_are_refused_before_any_process_starts(files, tmp_path, settings, message):
+    settings = recipe(files, runs_dir=tmp_path / "runs", device="cpu", **settings)
+    with pytest.raises(SettingError, match=message):
+        verify(**settings)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "plain"),
+    [
+        ({}, True),
+        ({"memory": "residual"}, False),
+        ({"clip": 1.0}, False),
+        ({"value_dtype": "float16"}, False),
+        ({"value_dtype": "float64"}, True),
+        ({"prune": 0.5, "warmup": False}, False),
+        ({"accumulate": 2}, False),
+        ({"weight_decay_at": "local"}, False),
+    ],
+)
+def test_plain_pytorch_is_held_to_where_it_can_do_the_same(files, settings, plain):
+    config = simsgd.Config(**recipe(files, device="cpu", **settings))
+    assert checked(config, 5)[1] is (TorchWorker if plain else OwnWorker)
+
+
+def sparse(values, index, n=6):
+    return Sparse.of(torch.tensor(values), torch.tensor(index), n)
+
+
+def flip_of(one, other, step=1):
+    """Return the first flip where two messages follow two that are equal."""
+    sides = [[("v", decisions(one)), ("w", decisions(message))] for message in (one, other)]
+    return first_flip(step, *sides)
+
+
+def test_another_selection_is_a_flip():
+    one = sparse([[1.0, 2.0], [3.0, 4.0]], [[0, 1], [2, 5]])
+    other = sparse([[1.0, 2.0], [3.0, 4.0]], [[0, 1], [2, 4]])
+    assert flip_of(one, other, 7) == Flip(7, 1, "w", "message", 2, 9)
+
+
+def test_other_values_at_the_same_places_are_no_flip():
+    one = sparse([[1.0, 2.0], [3.0, 4.0]], [[0, 1], [2, 5]])
+    other = sparse([[1.1, 2.0], [3.0, 4.4]], [[0, 1], [2, 5]])
+    assert flip_of(one, other) is None
+
+
+def test_padding_decides_nothing():
+    one = Sparse.of(torch.tensor([[1.0, 0.0]]), torch.tensor([[3, 6]]), 6, torch.tensor([1]))
+    other = Sparse.of(torch.tensor([[1.0]]), torch.tensor([[3]]), 6, torch.tensor([1]))
+    assert flip_of(one, other) is None
+
+
+def test_another_code_is_a_flip():
+    codes = torch.tensor([[1, -2, 0]], dtype=torch.int8)
+    one = Levels(codes, torch.ones(1, 1), torch.float32, None, 4)
+    other = Levels(codes + 1, torch.ones(1, 1), torch.float32, None, 4)
+    assert flip_of(one, other).worker == 0
+    inside = SharedSparse(one, torch.arange(3), 6), SharedSparse(other, torch.arange(3), 6)
+    assert flip_of(*inside).worker == 0
+
+
+def test_a_rounding_to_float16_can_flip():
+    values = torch.tensor([[1.0, 2.0]])
+    one, other = Dense(values, torch.float16), Dense(values + 0.001, torch.float16)
+    assert flip_of(one, other).worker == 0
+
+
+def test_a_sign_decides():
+    codes = torch.tensor([[True, False]])
+    one = Signs(codes, torch.ones(1, 1), torch.float32, None, 1)
+    assert decisions(one).tolist() == [[2, 1]]
+
+
+def test_the_difference_is_that_of_the_worst_tensor():
+    models = [torch.nn.Linear(2, 1).double() for _ in range(2)]
+    for model in models:
+        torch.nn.init.constant_(model.weight, 4.0)
+        torch.nn.init.constant_(model.bias, 1e-9)
+    models[1].weight.data[0, 0] += 0.004
+    parameters = [{n: p.detach() for n, p in m.named_parameters()} for m in models]
+    assert difference(*parameters) == pytest.approx(0.001)
+    models[1].bias.data += 1e-4  # of next to nothing: held against 4 / 1000
+    assert difference(*parameters) == pytest.approx(0.025)
+
+
+def row(step, **changed):
+    numbers = {"loss": 1.0, "real_loss": 1.0, "parameter_difference": 0.0, "loss_difference": 0.0,
+               "ledger_bytes": 8, "sent_bytes": 8, "bytes_agree": 1, "flip": "",
+               "flipped_worker": -1, "flipped_segment": "", "flipped_entries": 0,
+               "decided_entries": 0}  # fmt: skip
+    return {"step": step} | numbers | changed
+
+
+@pytest.mark.parametrize(
+    ("dtype", "second", "holds"),
+    [
+        ("float64", {}, True),
+        ("float64", {"parameter_difference": 2e-10}, False),
+        ("float64", {"parameter_difference": 2e-10, "flip": "message"}, False),
+        ("float64", {"parameter_difference": float("nan")}, False),
+        ("float32", {"parameter_difference": 2e-10}, True),
+        ("float32", {"parameter_difference": 2e-5}, False),
+        ("float32", {"parameter_difference": 2e-2, "flip": "kink"}, True),
+        ("float32", {"real_loss": 1.02, "flip": "kink"}, False),
+        ("float32", {"flip": "message", "flipped_entries": 2, "decided_entries": 9}, True),
+        ("float32", {"flip": "message", "flipped_entries": 3, "decided_entries": 299}, False),
+        ("float32", {"flip": "message", "flipped_entries": 3, "decided_entries": 300}, True),
+        ("float32", {"bytes_agree": 0}, False),
+    ],
+)
+def test_the_judgement(tmp_path, dtype, second, holds):
+    verdict = Verdict(dtype, 2, False, tmp_path, [row(1), row(2, **second)])
+    assert verdict.holds is holds
+    assert ("the simulation is the reality" in verdict.summary()) is holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("message", "in 1 of 2 steps, the first at step 2 in the message for a.weight of worker 3"),
+        ("kink", "in 1 of 2 steps, the first at step 2 at a kink, in a.weight of worker 3"),
+    ],
+)
+def test_the_first_flip_is_named(tmp_path, kind, told):
+    flipped = {"flip": kind, "flipped_worker": 3, "flipped_segment": "a.weight"}
+    verdict = Verdict("float32", 2, False, tmp_path, [row(1), row(2, **flipped)])
+    assert re.search(rf"flips +{told}\n", verdict.summary())
+    assert re.search(r"flips +none\n", Verdict("float32", 1, False, tmp_path, [row(1)]).summary())
+
+
+def test_more_flips_than_rounding_makes_are_told(tmp_path):
+    rows = [row(1, flip="message", flipped_entries=50, decided_entries=100)]
+    assert (
+        "they differ: more flips than rounding makes"
+        in Verdict("float32", 1, False, tmp_path, rows).summary()
+    )
+
+
+def test_the_step_from_which_parameters_differ_is_named(tmp_path):
+    rows = [row(1), row(2, parameter_difference=1e-4), row(3)]
+    verdict = Verdict("float32", 3, False, tmp_path, rows)
+    assert "they differ: parameters from step 2 on\n" in verdict.summary()
+
+
+def test_a_verification_that_ended_early_does_not_hold(tmp_path):
+    verdict = Verdict("float64", 2, False, tmp_path, [row(1)])
+    assert "only 1 of 2 steps ran" in verdict.summary()
