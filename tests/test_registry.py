@@ -21,7 +21,7 @@ def test_a_number_with_an_exponent_is_one_argument():
 
 def test_settings_of_a_memory_are_given_by_name():
     spec = "dgc:momentum=0.5,masking=false"
-    assert build("memory", spec) == [simsgd.memory.DGC(momentum=0.5, masking=False)]
+    assert build("memory", spec) == [simsgd.methods.memories.DGC(momentum=0.5, masking=False)]
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_network_given_twice_is_one():
     assert [n.name for n in networks_of(["wan", "10gbe", "wan"])] == ["wan", "10gbe"]
 
 
-@pytest.mark.parametrize("room", ["network", "pricing"])
+@pytest.mark.parametrize("room", ["results.network", "results.step_times"])
 def test_pricing_loads_no_torch(room):
     code = f"import sys, simsgd.{room}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

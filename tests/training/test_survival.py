@@ -117,8 +117,6 @@ def test_a_folder_left_by_a_kill_before_its_config_can_be_overwritten(kill_runs,
     (tmp_path / "a" / ".config.json.part").write_text("{")
     settings = kill_runs.TINY | {"runs_dir": tmp_path, "name": "a", "overwrite": True}
     assert len(simsgd.train(**settings).epochs) == 2
-        len(simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="a", overwrite=True).epochs) == 2
-    )
 
 
 def test_a_run_that_replaced_another_can_go_on(kill_runs, tmp_path):

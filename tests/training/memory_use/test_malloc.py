@@ -5,7 +5,7 @@ import pytest
 
 CODE = """
 import resource, torch
-from simsgd import heap
+from simsgd.training.memory_use import malloc as heap
 from simsgd.training.memory_use.peak import _resident
 
 torch.set_num_threads(1)
