@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from simsgd.communication.transport import is_first
+from simsgd.communication.transport import is_rank_zero
 from simsgd.config import Config
 from simsgd.verify.launch import launch
 from simsgd.verify.real_worker import TorchWorker
@@ -73,7 +73,7 @@ def work(put, tasks):
     """Compare one recipe after the other in one group of processes."""
     for number, (config, real) in enumerate(tasks):
         compare(lambda rows, number=number: put((number, rows[0])), config, STEPS, real)
-        if is_first():
+        if is_rank_zero():
             print(f"{number + 1} of {len(tasks)} recipes", file=sys.stderr)
 
 

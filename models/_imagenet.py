@@ -65,20 +65,20 @@ class RandomResizedCrop:
 
 
 @dataclass(frozen=True)
-class CentreCrop:
-    """Resize each image so that its shorter side is 8/7 of `size`, and cut out its centre."""
+class CenterCrop:
+    """Resize each image so that its shorter side is 8/7 of `size`, and cut out its center."""
 
     size: int  # pixels of each side of the result
     then: Normalize
 
     @property
     def after_crop(self) -> Normalize:
-        """What remains to do where a data set cuts out the centre itself."""
+        """What remains to do where a data set cuts out the center itself."""
         return self.then
 
     def fitted(
         self, mean: tuple[float, ...], std: tuple[float, ...], mirrors: bool
-    ) -> "CentreCrop":
+    ) -> "CenterCrop":
         """Return the transform with a data set's own statistics."""
         return replace(self, then=self.then.fitted(mean, std, mirrors))
 
@@ -96,7 +96,7 @@ class CentreCrop:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Mirror each image with probability 1/2, then normalise."""
+    """Mirror each image with probability 1/2, then normalize."""
 
     then: Normalize
     mirrors: bool = True  # whether images are mirrored
@@ -112,7 +112,7 @@ class Mirror:
 
 
 def part_of(shape: torch.Size, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Return size and centre of parts of images of H x W pixels, as `uniform` [B, 5] says.
+    """Return size and center of parts of images of H x W pixels, as `uniform` [B, 5] says.
 
     Both are [B, 2], first of rows, then of columns; the image reaches from -1 to 1. A part of area
     A and aspect r has the sides sqrt(A / r) and sqrt(A r), each no longer than the image's.
@@ -150,7 +150,7 @@ def of_torchvision(
     network.regime, network.epochs, network.batch = regime, 90, 256
     network.input_transform = {
         "train": RandomResizedCrop(224, then=imagenet),
-        "eval": CentreCrop(224, then=imagenet),
+        "eval": CenterCrop(224, then=imagenet),
     }
     made: nn.Module = network
     return made

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 
 class Block(nn.Module):
-    """Two normalised 3 x 3 convolutions F added to their input: y = relu(F(x) + shortcut(x)).
+    """Two normalized 3 x 3 convolutions F added to their input: y = relu(F(x) + shortcut(x)).
 
-    Where the shape changes, `shortcut` "A" pads with channels of zeros and "B" is a normalised
+    Where the shape changes, `shortcut` "A" pads with channels of zeros and "B" is a normalized
     1 x 1 convolution.
     """
 

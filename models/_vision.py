@@ -28,7 +28,7 @@ class Normalize:
         return Normalize(mean, std)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return float images [B, C, H, W], normalised."""
+        """Return float images [B, C, H, W], normalized."""
         mean = images.new_tensor(self.mean).view(1, -1, 1, 1)
         std = images.new_tensor(self.std).view(1, -1, 1, 1)
         return (images - mean) / std
@@ -44,7 +44,7 @@ def of_any_shape(network: nn.Module, input_shape: tuple[int, ...]) -> nn.Module:
 
 @dataclass(frozen=True)
 class PadCrop:
-    """Shift each image by up to `padding` pixels in either direction, then normalise.
+    """Shift each image by up to `padding` pixels in either direction, then normalize.
 
     The image is padded with zeros on all sides and cropped to its size at a random place.
     """
@@ -65,7 +65,7 @@ class PadCrop:
 
 @dataclass(frozen=True)
 class PadCropFlip:
-    """Shift each image as `PadCrop` does, mirror it with probability 1/2, then normalise.
+    """Shift each image as `PadCrop` does, mirror it with probability 1/2, then normalize.
 
     With a `hole`, a square of so many pixels at a random place inside the image is set to the mean.
     DeVries, Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017,
@@ -93,7 +93,7 @@ class PadCropFlip:
         return _cut_(changed, self.hole, uniform[:, 3:5]) if self.hole else changed
 
 
-def plain_unless_coloured(network: Any, input_shape: tuple[int, ...]) -> nn.Module:
+def plain_unless_colored(network: Any, input_shape: tuple[int, ...]) -> nn.Module:
     """Return a network that leaves images whole unless they are of three channels."""
     if input_shape[0] != 3:
         network.input_transform = {"train": digits, "eval": digits}

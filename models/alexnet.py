@@ -10,7 +10,7 @@ from math import ceil
 from torch import nn
 
 from ._imagenet import is_large, of_torchvision
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128. Without BatchNorm the rate has to be small.
 regime = {
@@ -66,4 +66,4 @@ def alexnet(
         nn.ReLU(inplace=True),
         nn.Linear(hidden, num_classes),
     ]
-    return plain_unless_coloured(nn.Sequential(*layers), input_shape)
+    return plain_unless_colored(nn.Sequential(*layers), input_shape)

@@ -9,7 +9,7 @@ Differs from them: the rate begins at 0.01, not at 0.001, which they raise at ep
 
 from torch import nn
 
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128.
 regime = {
@@ -43,7 +43,7 @@ def cifar_shallow(
         *_hidden(hidden[0], hidden[1], dropout),
         nn.Linear(hidden[1], num_classes),
     )
-    return plain_unless_coloured(network, input_shape)
+    return plain_unless_colored(network, input_shape)
 
 
 def _convolved(before: int, after: int) -> list[nn.Module]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ._imagenet import is_large, of_torchvision
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 64, as in the paper.
 regime = {
@@ -58,4 +58,4 @@ def densenet(
     nn.init.kaiming_normal_(network.features.conv0.weight)
     for name in ("norm0", "relu0", "pool0"):  # what is of ImageNet's larger images only
         delattr(network.features, name)
-    return plain_unless_coloured(network, input_shape)
+    return plain_unless_colored(network, input_shape)

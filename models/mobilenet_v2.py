@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ._imagenet import is_large, of_torchvision
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128, over 200 epochs.
 regime = {
@@ -53,7 +53,7 @@ def mobilenet_v2(
     network: Any = models.MobileNetV2(num_classes, width, stages, dropout=dropout)
     first = network.features[0][0]
     network.features[0][0] = _like(first, input_shape[0])
-    return plain_unless_coloured(network, input_shape)
+    return plain_unless_colored(network, input_shape)
 
 
 def _like(first: nn.Conv2d, channels: int) -> nn.Conv2d:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ._imagenet import is_large, of_torchvision
 from ._residual import Block, ZeroPad, convolution, drawn_as_he
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 __all__ = ["Block", "ResNet", "ZeroPad", "resnet"]
 
@@ -55,7 +55,7 @@ def resnet(
     if shortcut not in ("A", "B"):
         raise ValueError(f"shortcut must be A (zero padding) or B (projection), not {shortcut}")
     network = ResNet(num_classes, input_shape[0], (depth - 2) // 6, 16 * width, shortcut)
-    return plain_unless_coloured(network, input_shape)
+    return plain_unless_colored(network, input_shape)
 
 
 class ResNet(nn.Module):

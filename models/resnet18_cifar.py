@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ._residual import Block, convolution
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128 and the epochs of PowerSGD's setting; for B = W * 128 its authors take W times
 # the rate, which they reach over five epochs.
@@ -33,7 +33,7 @@ def resnet18_cifar(
 
     Images that are not of three channels get no crop or flip.
     """
-    return plain_unless_coloured(ResNet18(num_classes, input_shape[0], width), input_shape)
+    return plain_unless_colored(ResNet18(num_classes, input_shape[0], width), input_shape)
 
 
 class ResNet18(nn.Module):

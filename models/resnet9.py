@@ -8,7 +8,7 @@ Differs from it: images are padded with zeros, not by reflection.
 
 from torch import Tensor, nn
 
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 512.
 regime = "onecycle_resnet9"
@@ -21,7 +21,7 @@ def resnet9(
     num_classes: int = 10, input_shape: tuple[int, ...] = (3, 32, 32), width: int = 64
 ) -> nn.Module:
     """Return the network, the first convolution of `width` channels."""
-    return plain_unless_coloured(ResNet9(num_classes, input_shape[0], width), input_shape)
+    return plain_unless_colored(ResNet9(num_classes, input_shape[0], width), input_shape)
 
 
 class ResNet9(nn.Module):
@@ -32,14 +32,14 @@ class ResNet9(nn.Module):
 
     def __init__(self, num_classes: int, channels: int, width: int) -> None:
         super().__init__()
-        self.first = _normalised(channels, width)
+        self.first = _normalized(channels, width)
         self.blocks = nn.Sequential(
-            _normalised(width, 2 * width),
+            _normalized(width, 2 * width),
             nn.MaxPool2d(2),
             Residual(2 * width),
-            _normalised(2 * width, 4 * width),
+            _normalized(2 * width, 4 * width),
             nn.MaxPool2d(2),
-            _normalised(4 * width, 8 * width),
+            _normalized(4 * width, 8 * width),
             nn.MaxPool2d(2),
             Residual(8 * width),
         )
@@ -57,8 +57,8 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first = _normalised(channels, channels)
-        self.second = _normalised(channels, channels)
+        self.first = _normalized(channels, channels)
+        self.second = _normalized(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum, of the shape of x [B, C, H, W]."""
@@ -66,6 +66,6 @@ class Residual(nn.Module):
         return out
 
 
-def _normalised(before: int, after: int) -> nn.Sequential:
+def _normalized(before: int, after: int) -> nn.Sequential:
     convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True))

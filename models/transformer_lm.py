@@ -1,4 +1,4 @@
-"""A small GPT: a transformer that reads from left to right, normalised before each part.
+"""A small GPT: a transformer that reads from left to right, normalized before each part.
 
 Vaswani et al., "Attention Is All You Need", NeurIPS 2017, https://arxiv.org/abs/1706.03762;
 Radford et al., "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
@@ -46,7 +46,7 @@ def transformer_lm(
 
 
 class TransformerLanguageModel(nn.Module):
-    """Embeddings of tokens and of their places, blocks, a normalisation, a decoder."""
+    """Embeddings of tokens and of their places, blocks, a normalization, a decoder."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TransformerLanguageModel(nn.Module):
         self.blocks = nn.Sequential(*(Block(emb, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(emb)
         self.decoder = nn.Linear(emb, vocabulary, bias=False)
-        self.apply(_initialise)
+        self.apply(_initialize)
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "feed.2.weight")):  # added to x: scaled as in GPT-2
                 nn.init.normal_(weight, std=0.02 * (2 * layers) ** -0.5)
@@ -129,7 +129,7 @@ class Attention(nn.Module):
         return out
 
 
-def _initialise(layer: nn.Module) -> None:
+def _initialize(layer: nn.Module) -> None:
     """Draw weights from a normal distribution of standard deviation 0.02, as GPT-2."""
     if isinstance(layer, nn.Linear | nn.Embedding):
         nn.init.normal_(layer.weight, std=0.02)

@@ -9,7 +9,7 @@ is torchvision's.
 from torch import Tensor, nn
 
 from ._imagenet import is_large, of_torchvision
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128.
 regime = {
@@ -52,7 +52,7 @@ def vgg(
     if is_large(input_shape, form):
         return of_torchvision(f"vgg{depth}_bn", num_classes, input_shape, _OF_IMAGENET)
     network = Vgg(num_classes, input_shape[0], _STAGES[depth], width)
-    return plain_unless_coloured(network, input_shape)
+    return plain_unless_colored(network, input_shape)
 
 
 class Vgg(nn.Module):

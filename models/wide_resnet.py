@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ._residual import convolution, drawn_as_he
-from ._vision import PadCropFlip, cifar, plain_unless_coloured
+from ._vision import PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128.
 regime = {
@@ -41,7 +41,7 @@ def wide_resnet(
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"width must be a whole number of at least 1, not {width}")
     network = WideResNet(num_classes, input_shape[0], (depth - 4) // 6, width, dropout)
-    return plain_unless_coloured(network, input_shape)
+    return plain_unless_colored(network, input_shape)
 
 
 class WideResNet(nn.Module):

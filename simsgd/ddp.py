@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from .communication.ledger import Ledger
 from .communication.segments import Layout, Segment
-from .communication.transport import Channel, Distributed, speak_for, told_by_all
+from .communication.transport import Channel, Distributed, all_gather_object, speak_for
 from .communication.wire import Wire
-from .keyed_random import Draw
-from .methods.algorithms import AllReduce, Speech
+from .keyed_random import RandomKey
+from .methods.algorithms import AllReduce, ExchangeContext
 from .methods.compressors import composed
 from .methods.memories import Memory
 from .registry import build
 from .settings import require
-from .simulator.segment_state import Voice
+from .simulator.segment_state import SegmentState
 
 _FIX = "give it, as in dgc:0.9, and take momentum out of the optimizer"
 
@@ -62,17 +62,17 @@ class Hook:
         rule = "needs what a DistributedDataParallel model does not tell"
         told = self.compressor.needs_squares
         require(not told, "compressor", compressor, rule, "use another compressor")
-        twice = self.compressor.remembers and memory != "none"
+        twice = self.compressor.has_own_memory and memory != "none"
         rule = f"must be none with {compressor}, which keeps what it does not send by itself"
         require(not twice, "memory", memory, rule)
         layout = Layout.of({n: p.shape for n, p in params.items()}, "layer", compress_if)
-        self.voices = {s.name: self._voice(s, params[s.name]) for s in layout.segments}
+        self.segment_states = {s.name: self._voice(s, params[s.name]) for s in layout.segments}
         self.exchange = AllReduce()
-        self.transport = Distributed(len(told_by_all(None)))
+        self.transport = Distributed(len(all_gather_object(None)))
         wire = Wire(value_dtype, index_dtype)
         self.channel = Channel(self.transport, Ledger(self.transport.workers), wire)
         device = next(iter(params.values())).device
-        self.draw = Draw(seed, torch.tensor([self.transport.rank], device=device))
+        self.draw = RandomKey(seed, torch.tensor([self.transport.rank], device=device))
         self.steps = 0  # backward passes that were exchanged
 
     @property
@@ -82,8 +82,10 @@ class Hook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to go on: tensors and plain values."""
-        voices = {name: voice.state_dict() for name, voice in self.voices.items()}
-        return {"steps": self.steps, "rank": self.transport.rank, "parameters": voices}
+        segment_states = {
+            name: segment_state.state_dict() for name, segment_state in self.segment_states.items()
+        }
+        return {"steps": self.steps, "rank": self.transport.rank, "parameters": segment_states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned on this rank.
@@ -92,10 +94,10 @@ class Hook:
         """
         rank = self.transport.rank
         require(state["rank"] == rank, "checkpoint", state["rank"], f"is not that of rank {rank}")
-        same = state["parameters"].keys() == self.voices.keys()
+        same = state["parameters"].keys() == self.segment_states.keys()
         require(same, "checkpoint", None, "belongs to another model")
-        for name, voice in self.voices.items():
-            voice.load_state_dict(state["parameters"][name])
+        for name, segment_state in self.segment_states.items():
+            segment_state.load_state_dict(state["parameters"][name])
         self.steps = state["steps"]
 
     def speak(self, bucket: Any) -> None:
@@ -108,22 +110,24 @@ class Hook:
 
     def exchange_(self, name: str, grad: Tensor) -> None:
         """Replace a parameter's own gradient [*shape] by what is heard of all workers'."""
-        voice = self.voices[name]
+        segment_state = self.segment_states[name]
         own = grad.detach().reshape(1, -1).clone()  # [1, n]
-        said = self.memory.compensate(own, voice.remembered)
+        said = self.memory.compensate(own, segment_state.remembered)
         draw = self.draw.at(self.steps, name)
-        voice.tell(own, None)
-        speech = Speech(voice.compressor, voice.state, draw, voice.segment, self.channel)
+        segment_state.tell(own, None)
+        speech = ExchangeContext(
+            segment_state.compressor, segment_state.state, draw, segment_state.segment, self.channel
+        )
         message, answer = self.exchange.gradients(said, speech)
-        self.memory.keep(said, message, voice.remembered)
-        voice.forget()
-        grad.copy_(self.memory.hear(answer, voice.remembered).view_as(grad))
+        self.memory.keep(said, message, segment_state.remembered)
+        segment_state.forget()
+        grad.copy_(self.memory.hear(answer, segment_state.remembered).view_as(grad))
 
-    def _voice(self, segment: Segment, parameter: Tensor) -> Voice:
+    def _voice(self, segment: Segment, parameter: Tensor) -> SegmentState:
         like = parameter.detach().new_empty(1).expand(1, segment.n)
-        voice = Voice(segment, like, self.memory)
-        voice.speak(self.compressor)
-        return voice
+        segment_state = SegmentState(segment, like, self.memory)
+        segment_state.speak(self.compressor)
+        return segment_state
 
 
 def _memory(spec: str) -> Memory:

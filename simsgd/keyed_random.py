@@ -21,18 +21,18 @@ _EVERYONE = -1  # the worker id under which all workers draw the same
 
 
 @dataclass(frozen=True)
-class Draw:
+class RandomKey:
     """The random numbers of the hosted workers at one place: a step, a segment, a purpose."""
 
     seed: int  # fixes every number, any integer
     workers: Tensor  # ids of the hosted workers, [L] int64
     place: tuple[int | str, ...] = field(default=())  # where we are, from coarse to fine
 
-    def at(self, *place: int | str) -> "Draw":
+    def at(self, *place: int | str) -> "RandomKey":
         """Return the numbers of a place inside this one."""
         return replace(self, place=(*self.place, *place))
 
-    def shared(self) -> "Draw":
+    def shared(self) -> "RandomKey":
         """Return the same place where every worker draws the same numbers."""
         return replace(self, workers=torch.full_like(self.workers, _EVERYONE))
 

@@ -72,7 +72,7 @@ class Recipe:
     granularity: str = setting(
         "layer",
         "compression",
-        "What is compressed as one: each tensor (layer), all (model), or neighbours up to a size "
+        "What is compressed as one: each tensor (layer), all (model), or neighbors up to a size "
         "(bucket:25MB).",
         unit="layer|model|bucket:SIZE",
     )

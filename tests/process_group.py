@@ -21,9 +21,9 @@ from simsgd.communication.messages import Cast, Dense, Levels, SharedSparse, Sig
 from simsgd.communication.transport import (
     Distributed,
     InProcess,
-    is_first,
-    told_by_all,
-    told_by_first,
+    all_gather_object,
+    broadcast_object,
+    is_rank_zero,
 )
 from simsgd.config import Config
 from simsgd.settings import SettingError
@@ -72,14 +72,14 @@ def serve(put, tasks):
             refused = (error.name, error.value, error.rule, error.fix)
         except Exception:
             failed = traceback.format_exc()
-        if is_first():
+        if is_rank_zero():
             put((result, refused, failed))
 
 
 def verified(steps, settings):
     """Return the rows of verify.csv, and whether plain PyTorch was the real side."""
     config = Config.of({"device": "cpu", **settings})
-    config, real = told_by_first(checked(config, steps) if is_first() else None)
+    config, real = broadcast_object(checked(config, steps) if is_rank_zero() else None)
     rows = []
     compare(rows.append, config, steps, real)
     return [row for row, _ in rows], real is TorchWorker
@@ -106,7 +106,7 @@ def off_by_a_thousandth(gradients):
 def held_to_another(steps, settings, wrong):
     """Return the rows of verify.csv where the real side goes wrong in one way."""
     config = Config.of({"device": "cpu", **settings})
-    config, _ = told_by_first(checked(config, steps) if is_first() else None)
+    config, _ = broadcast_object(checked(config, steps) if is_rank_zero() else None)
     rows = []
     compare(rows.append, config, steps, functools.partial(Other, wrong))
     return [row for row, _ in rows]
@@ -144,32 +144,32 @@ def own_rows(message, row):
 
 def carried(kind):
     """Return mean and bytes over the group, those of one process, and the padding."""
-    transport = Distributed(len(told_by_all(None)))
+    transport = Distributed(len(all_gather_object(None)))
     message = messages(transport.workers)[kind]
     own = own_rows(message, transport.rank)
     mean = transport.mean(own)
     wanted = InProcess().mean(message)
-    sent, padding = told_by_all(transport.sent), told_by_all(transport.padding)
+    sent, padding = all_gather_object(transport.sent), all_gather_object(transport.padding)
     return mean, wanted, torch.cat(sent), message.payload_bytes(), padding
 
 
 def voted():
     """Return the vote of the group, that of one process, and the bytes sent."""
-    transport = Distributed(len(told_by_all(None)))
+    transport = Distributed(len(all_gather_object(None)))
     message = messages(transport.workers)["signs"]
     vote = transport.vote(own_rows(message, transport.rank))
-    return told_by_all(vote), InProcess().vote(message), int(transport.sent)
+    return all_gather_object(vote), InProcess().vote(message), int(transport.sent)
 
 
 def asked():
     """Return the largest number of any rank."""
-    transport = Distributed(len(told_by_all(None)))
+    transport = Distributed(len(all_gather_object(None)))
     return transport.largest(torch.tensor([[float(transport.rank)]]))
 
 
 def thirty_thousand(dtype):
     """Return the mean over ranks of 30,000, sent in float16, computed in `dtype`."""
-    transport = Distributed(len(told_by_all(None)))
+    transport = Distributed(len(all_gather_object(None)))
     values = torch.full((1, 3), 30_000.0, dtype=dtype)
     return transport.mean(Dense(values, torch.float16))
 
@@ -235,7 +235,7 @@ def trained(settings):
 
 def trained_unalike(settings):
     """Train with another seed on rank 1."""
-    rank = Distributed(len(told_by_all(None))).rank
+    rank = Distributed(len(all_gather_object(None))).rank
     return str(train(**settings, seed=rank).folder)
 
 

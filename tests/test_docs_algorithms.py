@@ -83,6 +83,6 @@ def test_what_cannot_be_tuned_is_told(words, told):
 def test_a_run_says_how_workers_talk(tmp_path):
     told = run("train", *TINY, "--algorithm", "choco", "--runs-dir", str(tmp_path))
     line = (
-        "algorithm choco: topology ring, consensus stepsize 0.5 (2 neighbours, spectral gap 0.6667)"
+        "algorithm choco: topology ring, consensus stepsize 0.5 (2 neighbors, spectral gap 0.6667)"
     )
     assert line in told

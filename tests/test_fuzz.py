@@ -215,7 +215,7 @@ def check_or_refuse(drawn):
     try:
         first, batch = simulator(drawn), next(batches(drawn))
         try:
-            first.tried(*batch)
+            first.forward_once(*batch)
         except RuntimeError:  # torch has no LSTM in float16 on every processor
             return "refused"
         first.step(*batch, epoch=0)

@@ -1,10 +1,10 @@
 import torch
 
-from simsgd.keyed_random import Draw, uniform
+from simsgd.keyed_random import RandomKey, uniform
 
 
 def draw(workers, *place, seed=0):
-    return Draw(seed, torch.tensor(workers)).at(*place)
+    return RandomKey(seed, torch.tensor(workers)).at(*place)
 
 
 def test_a_worker_draws_the_same_whoever_is_beside_it():
@@ -41,7 +41,7 @@ def test_numbers_are_uniform_and_independent_enough():
     assert (correlation - torch.eye(16)).abs().max() < 5 / 50_000**0.5
 
 
-def test_neighbouring_keys_give_unrelated_streams():
+def test_neighboring_keys_give_unrelated_streams():
     streams = uniform(torch.arange(64), 20_000, torch.float64)
     correlation = torch.corrcoef(streams)
     assert (correlation - torch.eye(64)).abs().max() < 5.5 / 20_000**0.5

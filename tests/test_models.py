@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from simsgd import catalog
 from simsgd.gradients import Gradients
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 
 W, B = 3, 4
@@ -50,7 +50,7 @@ def made(name: str, config: dict[str, Any]) -> tuple[nn.Module, Tensor, Tensor]:
 def gradients(engine: str, model: nn.Module, x: Tensor, y: Tensor) -> Gradients:
     params = dict(model.named_parameters())
     buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = Draw(0, torch.arange(len(x))).at(0, "dropout").keys()
+    keys = RandomKey(0, torch.arange(len(x))).at(0, "dropout").keys()
     given: Gradients = find("engine", engine)(model, F.cross_entropy)(params, buffers, x, y, keys)
     return given
 

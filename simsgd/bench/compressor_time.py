@@ -11,8 +11,8 @@ from ..communication.ledger import Ledger
 from ..communication.segments import Layout
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
-from ..keyed_random import Draw, derived
-from ..methods.algorithms import AllReduce, Speech
+from ..keyed_random import RandomKey, derived
+from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import composed
 from ..recipe import Recipe
 from ..training.experiment import device_of
@@ -35,9 +35,9 @@ def seconds_to_compress(
     channel = Channel(InProcess(), Ledger(1), Wire(recipe.value_dtype, recipe.index_dtype))
     exchange = AllReduce(recipe.aggregate)
     worker = torch.zeros(1, dtype=torch.int64, device=device)
-    draw = Draw(recipe.seed, worker)
+    draw = RandomKey(recipe.seed, worker)
     whole = composed(recipe.compressor or "none")
-    voices = []
+    segment_states = []
     for segment in (segment for segment in layout.segments if not segment.dense):
         generator = torch.Generator(device).manual_seed(derived(recipe.seed, segment.name))
         gradient = torch.randn(1, segment.n, generator=generator, dtype=own, device=device)
@@ -45,12 +45,12 @@ def seconds_to_compress(
         state = compressor.init(gradient)
         state |= {"gradient": gradient} if compressor.needs_gradient else {}
         state |= {"squares": torch.ones_like(gradient)} if compressor.needs_squares else {}
-        voices.append((segment, gradient, compressor, state))
+        segment_states.append((segment, gradient, compressor, state))
 
     def compress() -> None:
-        for segment, gradient, compressor, state in voices:
+        for segment, gradient, compressor, state in segment_states:
             at = draw.at(0, segment.name)
-            exchange.gradients(gradient, Speech(compressor, state, at, segment, channel))
+            exchange.gradients(gradient, ExchangeContext(compressor, state, at, segment, channel))
         channel.ledger.transfers.clear()
 
     return min(taking_turns({"compress": compress}, device, _ROUNDS)["compress"])

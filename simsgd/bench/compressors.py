@@ -18,8 +18,8 @@ from ..communication.ledger import Ledger
 from ..communication.segments import Segment
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
-from ..keyed_random import Draw
-from ..methods.algorithms import AllReduce, Speech
+from ..keyed_random import RandomKey
+from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import composed
 from ..text_table import columns
 from ..training.environment import environment
@@ -136,8 +136,8 @@ def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
 
     def speak() -> None:
         for (part, own), state in zip(parts, states, strict=True):
-            draw = Draw(0, own).at(0, segment.name)
-            exchange.gradients(part, Speech(compressor, state, draw, segment, channel))
+            draw = RandomKey(0, own).at(0, segment.name)
+            exchange.gradients(part, ExchangeContext(compressor, state, draw, segment, channel))
         channel.ledger.transfers.clear()
 
     return speak

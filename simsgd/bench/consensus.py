@@ -16,8 +16,8 @@ from ..communication.segments import Segment
 from ..communication.topology import topology
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
-from ..keyed_random import Draw
-from ..methods.algorithms import Gossip, Speech
+from ..keyed_random import RandomKey
+from ..methods.algorithms import ExchangeContext, Gossip
 from ..methods.compressors import composed
 from ..registry import find
 from ..settings import require, unknown
@@ -38,10 +38,10 @@ def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int 
     segment = Segment("x", ("x",), (torch.Size([n]),), dense=False)
     method = composed(compressor).fitted(_matrix(n))
     channel = Channel(InProcess(), Ledger(workers), Wire())
-    draw, state = Draw(seed, torch.arange(workers)), method.init(x)
+    draw, state = RandomKey(seed, torch.arange(workers)), method.init(x)
     own, distances = exchange.init(x, segment), [distance(x)]
     for step in range(rounds):
-        speech = Speech(method, state, draw.at(step, "x"), segment, channel, step=step)
+        speech = ExchangeContext(method, state, draw.at(step, "x"), segment, channel, step=step)
         exchange.parameters(x, own, speech)
         channel.ledger.transfers.clear()
         distances.append(distance(x))
@@ -100,8 +100,8 @@ class Tuning:
         near = sorted({max(0, at - 4), at, min(len(self.stepsizes) - 1, at + 2)})
         for place, look in zip(near, ("--", "-", "-."), strict=False):
             label = f"{self.stepsizes[place]:g}" + (" (best)" if place == at else "")
-            colour = "#D55E00" if place == at else "#555555"
-            right.plot(self.distances[place], look, color=colour, label=label)
+            color = "#D55E00" if place == at else "#555555"
+            right.plot(self.distances[place], look, color=color, label=label)
         right.set(yscale="log", xlabel="round", ylabel="consensus distance")
         right.legend(title="step size", frameon=False)
         for axes in (left, right):

@@ -1,7 +1,7 @@
-"""What share of an epoch goes into its data: taking batches, augmenting and normalising them.
+"""What share of an epoch goes into its data: taking batches, augmenting and normalizing them.
 
 Timed are, for one global batch, what an epoch's iterator does (gather uint8 images on the device,
-draw each image's numbers, crop, mirror, normalise) and a whole training step. Images are random, of
+draw each image's numbers, crop, mirror, normalize) and a whole training step. Images are random, of
 the shape and number of CIFAR-10's; what they show does not change the time. All take turns.
 
 Letters: W workers, b samples each, B = W * b.

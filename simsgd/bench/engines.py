@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..keyed_random import Draw
+from ..keyed_random import RandomKey
 from ..registry import find
 from ..settings import SettingError
 from ..text_table import columns
@@ -95,6 +95,6 @@ def _engine(name: str, task: Task) -> Work:
     model, x, y = task.model, task.x, task.y
     params = dict(model.named_parameters())
     buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
-    keys = Draw(0, torch.arange(len(x), device=x.device)).keys()
+    keys = RandomKey(0, torch.arange(len(x), device=x.device)).keys()
     engine = find("engine", name)(model, task.criterion)
     return lambda: engine(params, buffers, x, y, keys)

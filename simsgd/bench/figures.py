@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _SUFFIXES = (".png", ".svg", ".pdf")
-_COLOURS = ["#666666", "#bbbbbb", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
+_COLORS = ["#666666", "#bbbbbb", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
 _NAMES = {"workers": "workers W, at one global batch", "parameters": "parameters P"}
 
 
@@ -86,8 +86,8 @@ def _panels(count: int, height: float) -> "tuple[Figure, list[Axes]]":
 
 def _bars(panel: "Axes", rows: Sequence[Row], kinds: Sequence[str]) -> None:
     for place, row in enumerate(reversed(rows)):
-        colour = _COLOURS[kinds.index(row["step"]) % len(_COLOURS)]
-        panel.barh(place, row["ratio"], color=colour, height=0.72)
+        color = _COLORS[kinds.index(row["step"]) % len(_COLORS)]
+        panel.barh(place, row["ratio"], color=color, height=0.72)
         panel.text(row["ratio"], place, f" {row['ratio']:.2f}", va="center", fontsize=8)
     panel.axvline(1, color="#222222", linewidth=0.8)
     panel.set_yticks(range(len(rows)), [row["step"] for row in reversed(rows)])

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from ..keyed_random import Draw
+from ..keyed_random import RandomKey
 from ..methods.compressors import Compressor, Conversation
 
 
@@ -108,7 +108,7 @@ def _summable(compressor: Compressor) -> bool:
     state = fitted.init(said) | {"gradient": said, "squares": said}
     if fitted.ask(said) is not None:
         state["shared"] = torch.ones(1, 1)
-    draw = Draw(0, torch.zeros(1, dtype=torch.int64)).at(0, "segment")
+    draw = RandomKey(0, torch.zeros(1, dtype=torch.int64)).at(0, "segment")
     return fitted.compress(said, state, draw).summable
 
 

@@ -11,7 +11,7 @@ from ..catalog import names as file_names
 from ..communication.topology import about as topologies
 from ..communication.topology import topology
 from ..gradients import GradientEngine
-from ..methods.algorithms import Exchange
+from ..methods.algorithms import Algorithm
 from ..methods.compressors import Compressor
 from ..methods.memories import Memory
 from ..registry import find, names
@@ -19,7 +19,7 @@ from ..settings import SettingError, require, unknown
 from ..training.data import about
 from .describe import details
 
-_ROOMS = (Compressor, Exchange, GradientEngine, Memory)  # importing them registers all methods
+_ROOMS = (Compressor, Algorithm, GradientEngine, Memory)  # importing them registers all methods
 _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "models": lambda: _files("models"),
     "regimes": lambda: _files("regimes"),

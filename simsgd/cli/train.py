@@ -37,13 +37,13 @@ def train(dry_run: bool, networks: tuple[str, ...], **options: Any) -> None:
 
         click.echo(footprint(**given(options)).told())
         return
-    from ..communication.transport import is_first
+    from ..communication.transport import is_rank_zero
     from ..results.network import networks_of
     from ..training.trainer import train as run_training
 
     networks_of(networks)  # a wrong one is told before the first step
     run = run_training(**given(options))
-    if not options["quiet"] and is_first():
+    if not options["quiet"] and is_rank_zero():
         click.echo(run.summary(networks))
 
 

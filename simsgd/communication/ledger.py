@@ -16,13 +16,13 @@ class Transfer:
 
     segment: str
     direction: str  # up: from the workers; down: to them
-    collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
+    collective: str  # all-reduce, all-gather, gather, broadcast or neighbors
     payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
-    degree: Tensor | None = None  # neighbours that each of all workers sends it to, [W] int64
+    degree: Tensor | None = None  # neighbors that each of all workers sends it to, [W] int64
 
     @property
     def handed_over(self) -> Tensor:
-        """Bytes that each worker sends or receives, a copy for each neighbour, [W]."""
+        """Bytes that each worker sends or receives, a copy for each neighbor, [W]."""
         return self.payload if self.degree is None else self.payload * self.degree
 
     def on_network(self, workers: int) -> Tensor:
@@ -31,7 +31,7 @@ class Transfer:
         Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
         "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
         reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
-        other end, so that W - 1 of W equal buffers travel once. To neighbours goes a copy each.
+        other end, so that W - 1 of W equal buffers travel once. To neighbors goes a copy each.
         """
         total = self.handed_over.sum()
         if self.collective == "neighbours":

@@ -47,7 +47,7 @@ class Layout:
         """Return the layout of parameters with the given shapes.
 
         `granularity` is "layer", one segment for each tensor; "model", one for all that is
-        compressed; or "bucket:25MB", neighbours together up to that size at `itemsize` bytes an
+        compressed; or "bucket:25MB", neighbors together up to that size at `itemsize` bytes an
         element. `compress_if` is "dim>1", "all" or "numel>=N"; tensors that it does not cover go
         dense, each by itself. Raises `SettingError` for any other text.
         """

@@ -1,7 +1,7 @@
 """Who talks to whom, and how much of each other's model they take.
 
 networkx builds the graphs; the weights are Metropolis-Hastings, w_ij = 1 / (1 + max(d_i, d_j)) for
-neighbours of degrees d_i and d_j, and w_ii what is left to 1 (Xiao, Boyd, "Fast linear iterations
+neighbors of degrees d_i and d_j, and w_ii what is left to 1 (Xiao, Boyd, "Fast linear iterations
 for distributed averaging", Systems and Control Letters 2004). On a ring they are the customary 1/3.
 
 Letters: W workers.
@@ -24,7 +24,7 @@ from ..registry import literal
 from ..settings import SettingError, names_file, require, unknown
 
 _LARGEST_FILE = 1 << 26  # bytes
-_SPARSE = 64  # workers from which on few neighbours are worth a sparse matrix
+_SPARSE = 64  # workers from which on few neighbors are worth a sparse matrix
 _TOLERANCE = 1e-12
 
 
@@ -83,7 +83,7 @@ class Mixing:
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """The rounds of gossip that are repeated: one, or several where neighbours change."""
+    """The rounds of gossip that are repeated: one, or several where neighbors change."""
 
     name: str
     rounds: tuple[Mixing, ...]
@@ -94,7 +94,7 @@ class Topology:
 
     @property
     def varies(self) -> bool:
-        """Whether neighbours change from step to step."""
+        """Whether neighbors change from step to step."""
         return len(self.rounds) > 1
 
     def graph(self) -> "nx.Graph":
@@ -108,7 +108,7 @@ def about() -> dict[str, str]:
     first = {name: (make.__doc__ or "").partition("\n")[0] for name, make in _GRAPHS.items()}
     return {
         **first,
-        "one-peer": "One neighbour a step, 2^k ahead in step k: averages exactly if W = 2^m.",
+        "one-peer": "One neighbor a step, 2^k ahead in step k: averages exactly if W = 2^m.",
         "FILE": "A .txt or .csv: edges (two numbers a line) or weights (W numbers a line).",
     }
 

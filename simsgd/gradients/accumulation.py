@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..keyed_random import Draw
+from ..keyed_random import RandomKey
 from .contract import GradientEngine, Gradients, Tensors
-from .oom_retry import patiently
+from .oom_retry import with_oom_retry
 
 Squares = Callable[..., Tensors]  # `sample_squares`
 
@@ -22,7 +22,7 @@ def accumulated(
     buffers: Tensors,
     x: Tensor,
     y: Tensor,
-    draw: Draw,
+    draw: RandomKey,
     squares: Squares | None = None,
 ) -> Gradients:
     """Return the mean of the gradients of M passes; `x` and `y` are [L, M, b, ...].
@@ -35,7 +35,7 @@ def accumulated(
     for number, (batch, target) in enumerate(zip(x.unbind(1), y.unbind(1), strict=True)):
         keys = draw.at(number).keys()
         before = buffers if total is None else total.buffers
-        one = patiently(engine, params, before, batch, target, keys)
+        one = with_oom_retry(engine, params, before, batch, target, keys)
         if squares is not None:
             model, criterion = engine.model, engine.criterion
             own = squares(model, criterion, params, before, batch, target, keys, engine.per_worker)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..registry import register
 from ..settings import SettingError
-from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors
+from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel
 from .loop import Loop
 from .model_cost import kind_of, multiplications
 from .onepass import OnePass
@@ -110,7 +110,7 @@ class Auto(GradientEngine):
             engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
-            except Declined as reason:
+            except UnsupportedModel as reason:
                 why_not.append(f"{name} declines: {reason}")
                 continue
             if name == "loop" and self.chunk != "auto":
@@ -158,7 +158,7 @@ def order(model: nn.Module, device: str, per_worker: bool = False) -> tuple[str,
 def try_out(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
 ) -> None:
-    """Raise `Declined` if the engine cannot take the model."""
+    """Raise `UnsupportedModel` if the engine cannot take the model."""
     if isinstance(engine, OnePass):
         engine.try_out(params, buffers, x, y, keys)
     elif isinstance(engine, Vmap | Threads):
@@ -169,7 +169,7 @@ def try_out(
         try:
             got = engine(*asked)
         except SettingError as refused:
-            raise Declined(refused.rule) from refused
+            raise UnsupportedModel(refused.rule) from refused
         if isinstance(engine, Threads):
             loop = Loop(engine.model, engine.criterion, per_worker=engine.per_worker)
             loop.amp = engine.amp

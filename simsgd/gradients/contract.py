@@ -24,7 +24,7 @@ def carried(model: nn.Module) -> tuple[str, ...]:
     return tuple(getattr(model, "carried", ()))
 
 
-class Declined(Exception):
+class UnsupportedModel(Exception):
     """What an engine raises rather than return a wrong gradient; its text is the reason."""
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..keyed_random import uniform
-from .contract import Declined, Tensors
+from .contract import Tensors, UnsupportedModel
 from .convolution import Convolution, Numbers
 from .dropout import KeyedDropout
 from .grad_accumulator import Rows
@@ -61,12 +61,14 @@ class Folded(KeyedDropout):
         return super().__torch_function__(func, types, args, kwargs)
 
     def check_buffers(self) -> None:
-        """Raise `Declined` if a buffer was changed for one worker, or one worker's read for all."""
+        """Raise `UnsupportedModel` if a buffer changed for one worker, or was read for all."""
         for name in self._statistical & self._read:
-            raise Declined(f"the buffer {name} is read by something other than batch_norm")
+            raise UnsupportedModel(f"the buffer {name} is read by something other than batch_norm")
         for name, buffer in self.shared.items():
             if name not in self._kept and buffer._version != self._versions[name]:
-                raise Declined(f"the buffer {name} is changed by something onepass does not know")
+                raise UnsupportedModel(
+                    f"the buffer {name} is changed by something onepass does not know"
+                )
 
     def _note(self, func: Callable[..., Any], args: Sequence[Any]) -> None:
         """Remember which parameters and buffers a function was given that is not answered here."""
@@ -79,7 +81,7 @@ class Folded(KeyedDropout):
     def _draws(self, n: int) -> Tensor:
         own, rest = divmod(n, self.workers)
         if rest:
-            raise Declined("dropout acts on something that is not one part for each sample")
+            raise UnsupportedModel("dropout acts on something that is not one part for each sample")
         return uniform(self.key + self.calls, own).flatten()
 
     def _wanted(self, *used: Tensor | None) -> bool:
@@ -94,10 +96,10 @@ class Folded(KeyedDropout):
         return any(ours) and not any(strange)
 
     def _split(self, func: Callable[..., Any], x: Tensor, samples: bool = False) -> None:
-        """Raise `Declined` unless the first dimension of `x` is of samples, or of parts of them."""
+        """Raise `UnsupportedModel` unless `x` is of samples, or of parts of them, at first."""
         even = x.dim() > 0 and (len(x) == self.samples if samples else len(x) % self.samples == 0)
         if not even:
-            raise Declined(
+            raise UnsupportedModel(
                 f"{func.__name__} acts on {tuple(x.shape)}, which is not one part for each sample"
             )
 
@@ -127,7 +129,7 @@ class Folded(KeyedDropout):
         if not self._wanted(weight, bias):
             return func(input, weight, bias, stride, padding, dilation, groups)
         if input.dim() != weight.dim():
-            raise Declined(f"{func.__name__} acts on one sample")
+            raise UnsupportedModel(f"{func.__name__} acts on one sample")
         self._split(func, input)
         space = weight.dim() - 2
         strides, dilations = _each(stride, space), _each(dilation, space)
@@ -153,7 +155,9 @@ class Folded(KeyedDropout):
         if not self._wanted(weight):
             return func(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         if max_norm is not None or scale_grad_by_freq or sparse:
-            raise Declined("embedding with max_norm, scale_grad_by_freq or sparse gradients")
+            raise UnsupportedModel(
+                "embedding with max_norm, scale_grad_by_freq or sparse gradients"
+            )
         self._split(func, input)
         return Embedding.apply(input, weight, self.rows, self.workers, padding_idx)
 
@@ -196,7 +200,9 @@ class Folded(KeyedDropout):
             return None
         name = self._names.get(id(given))
         if name is None:
-            raise Declined("batch_norm has running statistics that are no buffer of the model")
+            raise UnsupportedModel(
+                "batch_norm has running statistics that are no buffer of the model"
+            )
         self._statistical.add(name)
         if changed:
             self._kept.add(name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from .contract import Declined, Tensors
+from .contract import Tensors, UnsupportedModel
 
 _STEPS = 4  # uses of one weight that make a sequence
 
@@ -96,7 +96,7 @@ class Rows:
 
     def _row(self, name: str) -> Tensor:
         if torch.is_grad_enabled():  # only when a gradient is to be differentiated again
-            raise Declined(f"{name} is in a gradient of a gradient")
+            raise UnsupportedModel(f"{name} is in a gradient of a gradient")
         return self.values[name]
 
     def _first(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Normalisation of a folded batch: each worker's own statistics, each worker's own gradients.
+"""Normalization of a folded batch: each worker's own statistics, each worker's own gradients.
 
 Letters: L workers of the pass, b samples each, c channels.
 """
@@ -62,7 +62,7 @@ def batch_norm(
     workers: int,
     settings: tuple[float, float],
 ) -> Tensor:
-    """Return `x` [L * b, c, ...] normalised in training, each worker's part by itself.
+    """Return `x` [L * b, c, ...] normalized in training, each worker's part by itself.
 
     `statistics` are the running mean and variance, [L, c] each, updated in place; `settings` are
     momentum and epsilon. One call for each worker finds its part in the processor's cache; where
@@ -86,7 +86,7 @@ def batch_norm(
 
 
 class BatchNorm(torch.autograd.Function):
-    """Batch normalisation in training, of several groups, by torch's own kernels."""
+    """Batch normalization in training, of several groups, by torch's own kernels."""
 
     @staticmethod
     def forward(
@@ -98,7 +98,7 @@ class BatchNorm(torch.autograd.Function):
         statistics: tuple[Tensor | None, Tensor | None],
         settings: tuple[float, float],
     ) -> Tensor:
-        """Return `x` [g, b, n, ...] normalised: g groups of n channels, n a multiple of c."""
+        """Return `x` [g, b, n, ...] normalized: g groups of n channels, n a multiple of c."""
         groups, channels = x.shape[0], x.shape[2]
         scale, shift = (None if t is None else t.repeat(channels // len(t)) for t in (weight, bias))
         out = torch.empty_like(x, memory_format=torch.contiguous_format)

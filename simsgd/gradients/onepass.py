@@ -17,12 +17,12 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError, require
-from .contract import Criterion, Declined, GradientEngine, Gradients, Tensors, carried
+from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel, carried
 from .folded_ops import Folded
 from .grad_accumulator import Rows
 from .model_cost import kind_of, multiplications
 from .self_check import Batch, compare, judged, sound
-from .worker_threads import Hands, helpful, is_watched, measured
+from .worker_threads import ThreadReplicas, helpful, is_watched, measured
 
 _TRIED = 2  # workers on which the first call is compared with a loop
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well
@@ -43,7 +43,7 @@ class _Seen:
 class OnePass(GradientEngine):
     """All workers in one batch, their gradients kept apart: the fastest, where it knows the layers.
 
-    It knows linear, convolution, embedding, batch, layer, group and RMS normalisation, each with
+    It knows linear, convolution, embedding, batch, layer, group and RMS normalization, each with
     parameters of its own. A model in which anything else uses a parameter, or mixes the samples of
     a batch, is declined, never computed wrongly: autograd finds the former at every call, and the
     latter shows when the first call is compared with a loop over two workers, for which the model
@@ -61,7 +61,7 @@ class OnePass(GradientEngine):
         rule = "needs parameters that all workers share, and here each has its own"
         require(not per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
         self._seen: dict[Any, _Seen] = {}  # by the shape of one worker's batch
-        self._hands: Hands[OnePass] | None = None
+        self._hands: ThreadReplicas[OnePass] | None = None
 
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -72,14 +72,14 @@ class OnePass(GradientEngine):
         """
         try:
             return self.attempt(params, buffers, x, y, keys)
-        except Declined as reason:
+        except UnsupportedModel as reason:
             told = f"declines this model: {reason}"
             raise SettingError("engine", "onepass", told, "use engine auto, vmap or loop") from None
 
     def attempt(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:
-        """Return what a call does; raise `Declined` for a model that it declines."""
+        """Return what a call does; raise `UnsupportedModel` for a model that it declines."""
         self.try_out(params, buffers, x, y, keys)
         size = len(keys) if is_watched() else self._size(len(keys))
         after = _copied(buffers)
@@ -108,10 +108,12 @@ class OnePass(GradientEngine):
     ) -> None:
         """Compare the first batch of each shape with a loop.
 
-        Raises `Declined` for a model that this engine declines.
+        Raises `UnsupportedModel` for a model that this engine declines.
         """
         if self.amp is not None:
-            raise Declined("its products for each worker are of one dtype, not of mixed ones")
+            raise UnsupportedModel(
+                "its products for each worker are of one dtype, not of mixed ones"
+            )
         like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
         if like not in self._seen:
             self._seen[like] = self._tried(params, buffers, x, y, keys)
@@ -173,7 +175,7 @@ class OnePass(GradientEngine):
     ) -> _Seen:
         """Compare with a loop over the first workers, if possible in the threads that share them.
 
-        Raises `Declined` if the model, or taking its workers together, is not for this engine.
+        Raises `UnsupportedModel` if this engine cannot take the model, or workers together.
         """
         own = Batch(params, buffers, sound(x), y, keys)
         if (
@@ -184,16 +186,16 @@ class OnePass(GradientEngine):
         ):
             work = multiplications(self, params, buffers, x, y, keys)
             try:
-                self._hands = self._hands or Hands(self.model, self._hand)
+                self._hands = self._hands or ThreadReplicas(self.model, self._hand)
                 return _Seen(self._compared(own, self._hands), work)
-            except (Declined, SettingError):  # which may be for other threads only
+            except (UnsupportedModel, SettingError):  # which may be for other threads only
                 self._hands = None
         return _Seen(self._compared(own, None), 0)
 
     def _hand(self, model: torch.nn.Module) -> "OnePass":
         return OnePass(model, self.criterion)
 
-    def _compared(self, own: Batch, hands: "Hands[OnePass] | None") -> int:
+    def _compared(self, own: Batch, hands: "ThreadReplicas[OnePass] | None") -> int:
         """Compare a pass with a loop; return the elements of a layer's largest result."""
         batch, wanted = judged(self.model, self.criterion, own.of_first(_TRIED))
         values = {name: torch.empty_like(value) for name, value in wanted.values.items()}
@@ -204,11 +206,11 @@ class OnePass(GradientEngine):
                 loss, output, largest = self._pass(*asked)
             else:
                 [(loss, output, largest)] = hands.map(OnePass._pass, *([one] for one in asked))
-        except Declined:
+        except UnsupportedModel:
             raise
         except Exception as wrong:  # a loop takes the model: what fails is taking workers together
             first = str(wrong).strip().partition("\n")[0]
-            raise Declined(f"it cannot take the workers together: {first}") from wrong
+            raise UnsupportedModel(f"it cannot take the workers together: {first}") from wrong
         compare(Gradients(values, loss, output, after), wanted)
         return math.ceil(largest / len(batch.keys))
 
@@ -227,4 +229,4 @@ def _refuse(found: dict[str, Tensor | None], foreign: dict[str, str]) -> None:
     for name, gradient in found.items():
         if gradient is not None:
             by = f" ({foreign[name]})" if name in foreign else ""
-            raise Declined(f"{name} is used by something onepass does not know{by}")
+            raise UnsupportedModel(f"{name} is used by something onepass does not know{by}")

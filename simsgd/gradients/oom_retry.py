@@ -9,7 +9,7 @@ from torch import Tensor
 from .contract import GradientEngine, Gradients, Tensors
 
 
-def patiently(
+def with_oom_retry(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
 ) -> Gradients:
     """Return what a call of the engine does; shapes as there.

@@ -15,7 +15,7 @@ from .contract import Criterion, Tensors, carried
 from .dropout import SampleDropout
 
 _NUMBERS = 1 << 22  # of per-sample gradients, held at once for each worker, if a sample's are fewer
-_FIX = "use another compressor, or a model with GroupNorm or LayerNorm or without normalisation"
+_FIX = "use another compressor, or a model with GroupNorm or LayerNorm or without normalization"
 
 
 def sample_squares(
@@ -33,7 +33,7 @@ def sample_squares(
     g_z is the gradient of the loss of sample z alone; their mean is the gradient that an engine
     returns for the same arguments, if the criterion is a mean over samples. Shapes as in
     `GradientEngine`; the samples go through the model a few at a time, all workers together.
-    Raises `SettingError` for a model with BatchNorm in training: samples that are normalised
+    Raises `SettingError` for a model with BatchNorm in training: samples that are normalized
     together have no gradients of their own.
     """
     _refuse_batch_norm(model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from .contract import Criterion, Declined, Gradients, Tensors
+from .contract import Criterion, Gradients, Tensors, UnsupportedModel
 from .loop import Loop
 
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
@@ -56,18 +56,20 @@ def sound(x: Tensor) -> Tensor:
 
 
 def compare(got: Gradients, wanted: Gradients) -> None:
-    """Raise `Declined` unless the results are the same up to rounding."""
+    """Raise `UnsupportedModel` unless the results are the same up to rounding."""
     close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH
     pairs = [("loss", got.loss, wanted.loss), ("output", got.output, wanted.output)]
     pairs += [(name, got.buffers[name], buffer) for name, buffer in wanted.buffers.items()]
     for name, one, other in pairs:
         if one.shape != other.shape or not _distance(one, other) <= close * other.double().norm():
-            raise Declined(f"{name} is not what a loop over workers gives: samples are mixed")
+            raise UnsupportedModel(
+                f"{name} is not what a loop over workers gives: samples are mixed"
+            )
     whole = torch.stack([value.norm() for value in wanted.values.values()]).norm()
     for name, value in wanted.values.items():
         size = torch.maximum(value.norm(), _NOTHING * whole)
         if not _distance(got.values[name], value) <= close * size:
-            raise Declined(f"the gradient of {name} is not what a loop over workers gives")
+            raise UnsupportedModel(f"the gradient of {name} is not what a loop over workers gives")
 
 
 def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:

@@ -10,7 +10,7 @@ from ..registry import register
 from ..settings import require
 from .contract import Criterion, GradientEngine, Gradients, Tensors
 from .loop import Loop
-from .worker_threads import Hands
+from .worker_threads import ThreadReplicas
 
 
 @register("engine", "threads")
@@ -29,7 +29,7 @@ class Threads(GradientEngine):
         per_worker: bool = False,
     ) -> None:
         super().__init__(model, criterion, chunk, per_worker)
-        self._hands: Hands[Loop] | None = None
+        self._hands: ThreadReplicas[Loop] | None = None
 
     def at_once(self, workers: int) -> int:
         """Return the number of threads."""
@@ -52,7 +52,7 @@ class Threads(GradientEngine):
         """
         on_cpu = x.device.type == "cpu"
         require(on_cpu, "engine", "threads", "is for the CPU", "use engine auto or onepass")
-        self._hands = self._hands or Hands(self.model, self._loop)
+        self._hands = self._hands or ThreadReplicas(self.model, self._loop)
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         values = self.space(params, len(keys))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..registry import register
 from ..settings import SettingError
 from .auto import Auto, try_out
-from .contract import Declined, GradientEngine, Tensors
+from .contract import GradientEngine, Tensors, UnsupportedModel
 
 _ROUNDS = 3  # after one that allocates memory and is not counted
 
@@ -38,7 +38,7 @@ class Tune(Auto):
             engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
-            except Declined as reason:
+            except UnsupportedModel as reason:
                 notes.append(f"{name} declines: {reason}")
                 continue
             engines[name] = engine

@@ -57,7 +57,7 @@ def is_watched() -> bool:
     return _watched.get()
 
 
-class Hands(Generic[Engine]):
+class ThreadReplicas(Generic[Engine]):
     """As many engines as torch has threads (OMP_NUM_THREADS), `make(model)` each, at work at once.
 
     Raises `SettingError` for a model that cannot be copied.

@@ -19,8 +19,8 @@ def grace(compressor: Any, memory: Any = None) -> Grace:
     ...     def decompress(self, tensors, ctx):
     ...         return tensors[0].to(ctx)
     >>> compressor, said = grace(Half()), torch.ones(2, 5)
-    >>> from simsgd.keyed_random import Draw
-    >>> draw = Draw(0, torch.arange(2)).at("layer.weight")
+    >>> from simsgd.keyed_random import RandomKey
+    >>> draw = RandomKey(0, torch.arange(2)).at("layer.weight")
     >>> compressor.compress(said, compressor.init(said), draw).payload_bytes()
     tensor([10, 10])
     """

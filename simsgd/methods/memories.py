@@ -68,7 +68,7 @@ class Residual(Memory):
 
     said = beta e + gamma g, and e = said - sent, from the first step on, when e is zero.
 
-    Rounding and quantisation errors stay behind as well, so that (beta = gamma = 1) what was sent
+    Rounding and quantization errors stay behind as well, so that (beta = gamma = 1) what was sent
     and what is kept always add up to what came in.
     Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014; Karimireddy et al., "Error
     Feedback Fixes SignSGD", ICML 2019, https://arxiv.org/abs/1901.09847.

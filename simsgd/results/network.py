@@ -4,7 +4,7 @@ A message of m bytes takes latency + 8 m / bandwidth seconds. A worker sends one
 receives one at a time, both at once (Hockney's model; Thakur, Rabenseifner, Gropp, "Optimization
 of Collective Communication Operations in MPICH", IJHPCA 2005). Adding numbers up takes no time.
 
-Letters: W workers, m bytes of one worker's buffer, d neighbours.
+Letters: W workers, m bytes of one worker's buffer, d neighbors.
 """
 
 import math
@@ -126,8 +126,8 @@ def parameter_server(workers: int) -> Way:
     return Way(workers - 1, workers - 1)
 
 
-def neighbour_exchange(degree: float) -> Way:
-    """Return d messages of m bytes: one to each neighbour, while theirs arrive.
+def neighbor_exchange(degree: float) -> Way:
+    """Return d messages of m bytes: one to each neighbor, while theirs arrive.
 
     Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?", NIPS 2017: the
     busiest worker counts.
@@ -138,7 +138,7 @@ def neighbour_exchange(degree: float) -> Way:
 def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "ring") -> Way:
     """Return how a collective of the ledger carries its buffers; alone, a worker sends nothing.
 
-    `degree` is that of the busiest worker, for an exchange between neighbours.
+    `degree` is that of the busiest worker, for an exchange between neighbors.
     """
     ways = {
         "all-reduce": tree_all_reduce if all_reduce == "tree" else ring_all_reduce,
@@ -149,7 +149,7 @@ def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "
     if workers == 1:
         return Way(0, 0)
     if collective == "neighbours":
-        return neighbour_exchange(degree)
+        return neighbor_exchange(degree)
     return ways[collective](workers)
 
 

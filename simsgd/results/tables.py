@@ -65,11 +65,11 @@ LAYER_COLUMNS = {
 }
 TRANSFER_COLUMNS = {
     "step": "int64",
-    "collective": "str",  # all-reduce, all-gather, gather, broadcast or neighbours
+    "collective": "str",  # all-reduce, all-gather, gather, broadcast or neighbors
     "segments": "int64",  # of the step, whatever carries them
     "messages": "int64",  # collectives of this kind in the step
     "rounds": "int64",  # of one segment, the most: what is left if those of all segments are fused
-    "degree": "int64",  # neighbours of the busiest worker; 0 where the collective says who hears
+    "degree": "int64",  # neighbors of the busiest worker; 0 where the collective says who hears
     "payload_bytes": "int64",  # of all messages together: mean over workers, and most
     "payload_bytes_max": "int64",
     "slowest_bytes": "int64",  # the largest buffer of each message, added up

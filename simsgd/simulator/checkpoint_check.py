@@ -29,5 +29,5 @@ def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-def _of_segments(voices: Mapping[str, Any], place: str) -> dict[str, dict[str, torch.Size]]:
-    return {segment: shapes(state[place]) for segment, state in voices.items()}
+def _of_segments(segment_states: Mapping[str, Any], place: str) -> dict[str, dict[str, torch.Size]]:
+    return {segment: shapes(state[place]) for segment, state in segment_states.items()}

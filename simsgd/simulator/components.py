@@ -10,12 +10,12 @@ import torch
 
 from ..communication.topology import topology
 from ..methods.algorithms import (
+    Algorithm,
     Asynchronous,
     Butterfly,
-    Exchange,
     Gossip,
     LocalSGD,
-    ParameterExchange,
+    ParameterAlgorithm,
 )
 from ..methods.algorithms.asynchronous import dimensions
 from ..methods.compressors import Compressor, composed
@@ -43,7 +43,7 @@ _ELEMENTWISE = (
 )  # fmt: skip
 
 
-def exchange_of(recipe: Recipe) -> Exchange:
+def exchange_of(recipe: Recipe) -> Algorithm:
     """Return the exchange of a recipe.
 
     Raises `SettingError` for an unknown algorithm, a setting that it does not have, or a number of
@@ -61,7 +61,7 @@ def exchange_of(recipe: Recipe) -> Exchange:
         rule = f"has no effect with algorithm {recipe.algorithm}"
         fix = f"leave it out, or use algorithm {' or '.join(owners)}"
         require(name in known, name, given[name], rule, fix)
-    filled: Exchange = dataclasses.replace(exchange, **given)
+    filled: Algorithm = dataclasses.replace(exchange, **given)
     _check(filled, recipe)
     return filled
 
@@ -72,34 +72,34 @@ def named(spec: str) -> Any:
     Raises `SettingError` for an unknown one.
     """
     parts = build("algorithm", spec)
-    ours = len(parts) == 1 and isinstance(parts[0], Exchange)
+    ours = len(parts) == 1 and isinstance(parts[0], Algorithm)
     require(ours, "algorithm", spec, "must be one exchange", "as simsgd.exchange defines it")
     return parts[0]
 
 
-def spoken(exchange: Exchange, spec: str) -> Compressor:
+def spoken(exchange: Algorithm, spec: str) -> Compressor:
     """Return the compressor of a spec; `SettingError` if workers cannot speak by it there."""
     compressor = composed(spec)
     exchange.check(compressor)
     return compressor
 
 
-def check_optimizer(exchange: Exchange, name: str) -> None:
+def check_optimizer(exchange: Algorithm, name: str) -> None:
     """Raise `SettingError` if models of several workers cannot be stepped as one stack."""
     rule = "is not known to treat each number by itself, as models of several workers need"
     good = not exchange.parameters_per_worker or name in _ELEMENTWISE
     require(good, "optimizer", name, rule, f"use one of {', '.join(_ELEMENTWISE)}")
 
 
-def _check(exchange: Exchange, recipe: Recipe) -> None:
+def _check(exchange: Algorithm, recipe: Recipe) -> None:
     if isinstance(exchange, Gossip):
         graph = topology(exchange.topology, recipe.workers)
-        rule = "has neighbours that change from step to step, which only dpsgd allows"
+        rule = "has neighbors that change from step to step, which only dpsgd allows"
         good = recipe.algorithm == "dpsgd" or not graph.varies
         require(good, "topology", exchange.topology, rule)
     if isinstance(exchange, Butterfly):
         dimensions(recipe.workers)
-    if not isinstance(exchange, ParameterExchange):
+    if not isinstance(exchange, ParameterAlgorithm):
         return
     told = f"with algorithm {recipe.algorithm}"
     fix = "each worker's own optimizer has its weight decay"
@@ -129,16 +129,16 @@ def memory_name(recipe: Recipe, regime: Regime) -> str:
         return recipe.memory
     settings = regime.at(0, 0)
     speaks = named(recipe.algorithm)
-    if speaks.remembers:
+    if speaks.has_own_memory:
         return "none"
-    if settings.get("prune") and not isinstance(speaks, ParameterExchange):
+    if settings.get("prune") and not isinstance(speaks, ParameterAlgorithm):
         return "dgc"
     return "residual" if needs_memory(composed(compressor_spec(settings))) else "none"
 
 
 def needs_memory(compressor: Compressor) -> bool:
     """Return whether what the compressor leaves out is lost without a memory."""
-    return compressor.biased and not compressor.remembers
+    return compressor.biased and not compressor.has_own_memory
 
 
 def check_memory(recipe: Recipe, compressor: Compressor, spec: str) -> None:
@@ -147,7 +147,7 @@ def check_memory(recipe: Recipe, compressor: Compressor, spec: str) -> None:
     `spec` is the compressor's, and the recipe names the memory.
     """
     rule = f"must be none with {spec}, which keeps what it does not send by itself"
-    once = recipe.memory in (None, "none") or not compressor.remembers
+    once = recipe.memory in (None, "none") or not compressor.has_own_memory
     require(once, "memory", recipe.memory, rule)
 
 
@@ -155,7 +155,7 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
     """Return the memory of a recipe; `SettingError` if it cannot be with the algorithm."""
     name = memory_name(recipe, regime)
     memory: Memory = _single("memory", name)
-    if isinstance(named(recipe.algorithm), ParameterExchange):
+    if isinstance(named(recipe.algorithm), ParameterAlgorithm):
         rule = f"takes over the momentum of gradients, which algorithm {recipe.algorithm} says not"
         fix = "use residual or none"
         require(not owns_momentum(memory), "memory", name, rule, fix)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..communication.segments import Layout
 from ..gradients.contract import Tensors
-from ..methods.algorithms import Exchange, GradientExchange
+from ..methods.algorithms import Algorithm, GradientAlgorithm
 from ..recipe import Recipe
 from .regularizers import Regularized
 from .step_settings import Method
-from .worker_parameters import Holding
+from .worker_parameters import Parameters
 
 
 def prepared(
@@ -23,14 +23,14 @@ def prepared(
     layout: Layout,
     recipe: Recipe,
     method: Method,
-    exchange: Exchange,
+    exchange: Algorithm,
     regularized: Regularized,
-    held: Holding,
+    held: Parameters,
 ) -> list[Tensor]:
-    """Return gradients {name: [L, *shape]} by segment, [L, n] each, clipped and regularised."""
+    """Return gradients {name: [L, *shape]} by segment, [L, n] each, clipped and regularized."""
     pieces = layout.split(values)
     if recipe.clip is not None:
-        averaged = isinstance(exchange, GradientExchange)
+        averaged = isinstance(exchange, GradientAlgorithm)
         clip_(pieces, recipe.clip, recipe.workers if averaged else 1, recipe.clip_by)
     if method.locally and (method.local_decay or method.regularizers):
         read, rows = held.read(), held.per_worker

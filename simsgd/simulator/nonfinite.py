@@ -17,8 +17,8 @@ from torch import Tensor
 from ..communication.segments import Layout
 from ..gradients.contract import Gradients, Tensors
 from ..methods.compression_error import SegmentMeasures
-from .exchange_step import Round
-from .segment_state import Voice
+from .exchange_step import ExchangeStep
+from .segment_state import SegmentState
 
 Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 
@@ -70,8 +70,8 @@ class Guard:
 
     def heard(
         self,
-        talk: Round,
-        voices: Sequence[Voice],
+        talk: ExchangeStep,
+        segment_states: Sequence[SegmentState],
         pieces: Sequence[Tensor],
         squares: Tensors | None,
     ) -> tuple[list[Tensor], list[SegmentMeasures]]:
@@ -82,19 +82,19 @@ class Guard:
         Memories are then what they were.
         """
         if self.wild is None or not self.narrow:
-            return talk.of_gradients(voices, pieces, squares)
-        held = [_copied(voice.state_dict()) for voice in voices]
+            return talk.of_gradients(segment_states, pieces, squares)
+        held = [_copied(segment_state.state_dict()) for segment_state in segment_states]
         for last in (self.rule == "skip", True):
             own_pieces = [piece.clone() for piece in pieces]
-            heard, measures = talk.of_gradients(voices, own_pieces, squares)
+            heard, measures = talk.of_gradients(segment_states, own_pieces, squares)
             own = ~torch.stack([m.error.isfinite() for m in measures]).all(0)  # [L]
             sound = torch.stack([answer.isfinite().all() for answer in heard]).all()
             wild = self.rows(own | ~sound if last else own)
             if not bool(wild.any()) and bool(self.rows(sound.expand(len(own))).all()):
                 return heard, measures
             self.wild = self.wild | wild
-            for voice, state in zip(voices, held, strict=True):
-                voice.load_state_dict(state)
+            for segment_state, state in zip(segment_states, held, strict=True):
+                segment_state.load_state_dict(state)
             talk.channel.ledger.transfers.clear()
             if last:
                 break

@@ -6,7 +6,7 @@ Letters: n elements of one segment.
 from torch import nn
 
 from ..communication.segments import Layout
-from ..methods.algorithms import Exchange
+from ..methods.algorithms import Algorithm
 from ..methods.memories import Memory
 from ..recipe import Recipe
 from .components import check_memory, check_optimizer, spoken
@@ -19,7 +19,7 @@ def foresee(
     recipe: Recipe,
     regime: Regime,
     memory: Memory,
-    exchange: Exchange,
+    exchange: Algorithm,
     layout: Layout,
     trained: dict[str, nn.Parameter],
 ) -> None:

@@ -4,7 +4,7 @@ A regime has them under the key `regularizer`, one or a list, in convNet.pytorch
 
     {"name": "WeightDecay", "value": 1e-4}
 
-By default WeightDecay and L1 spare biases and the parameters of normalisation layers. A `filter`
+By default WeightDecay and L1 spare biases and the parameters of normalization layers. A `filter`
 says which parameters to take instead: {"parameter_name": f(name), "module": g(module)}, each
 returning whether to take one; {} takes all.
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..settings import require, unknown
 
 _Filter = Mapping[str, Callable[[Any], bool]]
-_NORMALISING = (
+_NORMALIZING = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
     nn.LayerNorm,
@@ -34,11 +34,11 @@ def _is_no_bias(name: str) -> bool:
     return not name.endswith("bias")
 
 
-def _is_no_normalisation(module: nn.Module) -> bool:
-    return not isinstance(module, _NORMALISING)
+def _is_no_normalization(module: nn.Module) -> bool:
+    return not isinstance(module, _NORMALIZING)
 
 
-SPARING: _Filter = {"parameter_name": _is_no_bias, "module": _is_no_normalisation}
+SPARING: _Filter = {"parameter_name": _is_no_bias, "module": _is_no_normalization}
 
 
 @dataclass(frozen=True)

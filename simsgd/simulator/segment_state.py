@@ -12,7 +12,7 @@ from torch import Tensor
 from ..communication.messages import State
 from ..communication.segments import Segment
 from ..gradients.contract import Tensors
-from ..methods.algorithms import AllReduce, Exchange
+from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
@@ -21,7 +21,7 @@ Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 _ANSWERS = ("gradient", "squares", "shared")  # of one step, told to a compressor in its state
 
 
-class Voice:
+class SegmentState:
     """One segment's compressor and state; the memory's settings are the method's.
 
     With a `dtype`, what the memory holds is rounded to it between `store` and `recall`.
@@ -32,7 +32,7 @@ class Voice:
         segment: Segment,
         like: Tensor,
         memory: Memory,
-        exchange: Exchange | None = None,
+        exchange: Algorithm | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         self.segment = segment

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Layout
-from ..communication.transport import Channel, InProcess, Transport, told_by_first
+from ..communication.transport import Channel, InProcess, Transport, broadcast_object
 from ..communication.wire import Wire
 from ..gradients import GradientEngine, Gradients
 from ..gradients.accumulation import accumulated
@@ -21,8 +21,8 @@ from ..gradients.auto import Auto
 from ..gradients.contract import Criterion, Tensors, carried
 from ..gradients.dropout import KeyedDropout
 from ..gradients.sample_squares import sample_squares
-from ..keyed_random import Draw
-from ..methods.algorithms import Asynchronous, ParameterExchange
+from ..keyed_random import RandomKey
+from ..methods.algorithms import Asynchronous, ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures, of_all_workers
 from ..recipe import Recipe
 from ..registry import find
@@ -38,7 +38,7 @@ from .components import (
     spoken,
     stored_dtype,
 )
-from .exchange_step import Round
+from .exchange_step import ExchangeStep
 from .gradient_transforms import prepared
 from .nonfinite import Guard, silence
 from .optimizer import RegimeOptimizer, Rows
@@ -46,11 +46,11 @@ from .record import StepRecord
 from .regime import Form, Regime
 from .regime_check import foresee
 from .regularizers import Regularized
-from .segment_state import Voice
+from .segment_state import SegmentState
 from .step_settings import Method, regime_of
 from .step_timer import Spent
 from .summary import in_a_line, in_html
-from .worker_parameters import OwnModels, averaged_into, holding
+from .worker_parameters import WorkerParameters, averaged_into, holding
 
 
 class Simulator:
@@ -100,7 +100,7 @@ class Simulator:
         workers = torch.arange(recipe.workers, device=like.device)[self.hosted]  # ids, [L]
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
         self._fresh = {name: self.buffers[name].clone() for name in carried(model)}
-        self.draw = Draw(recipe.seed, workers)
+        self.draw = RandomKey(recipe.seed, workers)
         forms = shapes(self.params)
         self.layout = Layout.of(forms, recipe.granularity, recipe.rule, like.element_size())
         self.exchange, self.samples = exchange_of(recipe), samples
@@ -113,7 +113,7 @@ class Simulator:
         )
         self.engine.amp = amp_dtype(recipe, like.dtype)
         if not self.alone:
-            self.engine.agree = told_by_first
+            self.engine.agree = broadcast_object
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         narrow = recipe.value_dtype == "float16"
@@ -122,8 +122,8 @@ class Simulator:
         self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
         stored = stored_dtype(recipe)
-        self.voices = [
-            Voice(segment, like, self.memory, self.exchange, stored)
+        self.segment_states = [
+            SegmentState(segment, like, self.memory, self.exchange, stored)
             for segment, like in zip(self.layout.segments, self.held.rows(self.layout), strict=True)
         ]
         self.steps = 0
@@ -168,7 +168,7 @@ class Simulator:
             self.engine.choose(self.held.read(), self.buffers, batch, target, keys)
         return self.engine.chosen
 
-    def tried(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward_once(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the output for one worker's share of a batch, in training mode, changing nothing.
 
         `x` [B, ...] and `y` [B, ...] as for `step`. What model and criterion raise is passed on.
@@ -209,8 +209,10 @@ class Simulator:
             "buffers": {name: self.transport.rows(own) for name, own in self.buffers.items()},
             "compressor": self.spec,
             "voices": {
-                voice.segment.name: voice.state_dict(None if self.alone else self.transport.rows)
-                for voice in self.voices
+                segment_state.segment.name: segment_state.state_dict(
+                    None if self.alone else self.transport.rows
+                )
+                for segment_state in self.segment_states
             },
             "optimizer": self.optimizer.state_dict(self._of_optimizer(self.transport.rows)),
             "steps": self.steps,
@@ -228,9 +230,9 @@ class Simulator:
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][self.hosted])
         self._speak(state["compressor"])
-        for voice in self.voices:
+        for segment_state in self.segment_states:
             hosted = None if self.alone else self.hosted
-            voice.load_state_dict(state["voices"][voice.segment.name], hosted)
+            segment_state.load_state_dict(state["voices"][segment_state.segment.name], hosted)
         rows = self._of_optimizer(lambda all: all[self.hosted])
         self.optimizer.load_state_dict(state["optimizer"], rows)
         self.steps, self.epoch = state["steps"], state["epoch"]
@@ -238,7 +240,7 @@ class Simulator:
 
     def _of_optimizer(self, rows: Rows) -> Rows:
         """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""
-        return rows if isinstance(self.held, OwnModels) else lambda own: own
+        return rows if isinstance(self.held, WorkerParameters) else lambda own: own
 
     def __repr__(self) -> str:
         return in_a_line(self)
@@ -268,8 +270,8 @@ class Simulator:
         if spec != self.spec:
             compressor, self.spec = spoken(self.exchange, spec), spec
             check_memory(self.recipe, compressor, spec)
-            for voice in self.voices:
-                voice.speak(compressor)
+            for segment_state in self.segment_states:
+                segment_state.speak(compressor)
 
     def own_part(self, batch: Tensor) -> Tensor:
         """Return the samples [L * M * b, ...] of a batch [B, ...] that go to workers hosted here.
@@ -286,9 +288,11 @@ class Simulator:
         shards: Tensor = batch.unflatten(0, (workers, passes, -1))  # [W, M, b, ...]
         return shards[self.hosted]
 
-    def _gradients(self, x: Tensor, y: Tensor, draw: Draw) -> Gradients:
+    def _gradients(self, x: Tensor, y: Tensor, draw: RandomKey) -> Gradients:
         self.model.train()
-        wanted = any(voice.compressor.needs_squares for voice in self.voices)
+        wanted = any(
+            segment_state.compressor.needs_squares for segment_state in self.segment_states
+        )
         gradients = accumulated(
             self.engine,
             self.held.read(),
@@ -304,7 +308,7 @@ class Simulator:
         return gradients
 
     def _learn(
-        self, gradients: Gradients, method: Method, draw: Draw, spent: Spent
+        self, gradients: Gradients, method: Method, draw: RandomKey, spent: Spent
     ) -> list[SegmentMeasures]:
         """Speak of the gradients and change the parameters; return the measures."""
         if not self.guard.passed:
@@ -312,15 +316,17 @@ class Simulator:
         about = self.exchange, self.regularized, self.held
         pieces = prepared(gradients.values, self.layout, self.recipe, method, *about)
         now = self.steps, self.epoch or 0
-        talk = Round(self.exchange, self.channel, method, draw, *now, self.samples)
-        if isinstance(self.held, OwnModels) and isinstance(self.exchange, ParameterExchange):
+        talk = ExchangeStep(self.exchange, self.channel, method, draw, *now, self.samples)
+        if isinstance(self.held, WorkerParameters) and isinstance(
+            self.exchange, ParameterAlgorithm
+        ):
             self._update(self.layout.join(pieces), method)
-            spoke, measures = talk.of_parameters(self.voices, self.held.pieces)
+            spoke, measures = talk.of_parameters(self.segment_states, self.held.pieces)
             spent.on("compression")
-            if spoke and self.exchange.restarts:
+            if spoke and self.exchange.resets_optimizer:
                 self.optimizer.forget()
             return measures
-        heard, measures = self.guard.heard(talk, self.voices, pieces, gradients.squares)
+        heard, measures = self.guard.heard(talk, self.segment_states, pieces, gradients.squares)
         spent.on("compression")
         if self.guard.passed:
             self._update(self.layout.join(heard), method)

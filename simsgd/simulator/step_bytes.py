@@ -20,8 +20,8 @@ from ..communication.segments import Layout, Segment
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..config import Config
-from ..keyed_random import Draw, derived
-from ..methods.algorithms import AllReduce, Speech
+from ..keyed_random import RandomKey, derived
+from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import Compressor, Conversation, composed
 from ..methods.compressors.none import NoCompression
 from ..recipe import Recipe
@@ -237,8 +237,8 @@ def _sent(
     state |= {"squares": torch.ones_like(gradient)} if own.needs_squares else {}
     if "steps" in state and isinstance(own, Conversation):
         state["steps"].fill_(step)
-    draw = Draw(recipe.seed, torch.zeros(1, dtype=torch.int64)).at(step, segment.name)
-    speech = Speech(own, state, draw, segment, channel)
+    draw = RandomKey(recipe.seed, torch.zeros(1, dtype=torch.int64)).at(step, segment.name)
+    speech = ExchangeContext(own, state, draw, segment, channel)
     AllReduce(recipe.aggregate).gradients(gradient, speech)
     told = zip(channel.ledger.transfers, channel.words, strict=True)
     return tuple(_priced(transfer, recipe.workers, words) for transfer, words in told)

@@ -146,7 +146,7 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
             f"note: {recipe.algorithm} with {spec}, which is biased, has no theory: {theory} asks "
             "for an unbiased compressor, and few entries make it diverge; choco takes any"
         ]
-    if speaks.remembers:
+    if speaks.has_own_memory:
         return []
     if memory == "none" and needs_memory(compressor):
         return ["note: what is not sent is lost, for memory is none; residual would keep it"]

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ..communication.segments import Layout
 from ..gradients.contract import Tensors
-from ..keyed_random import Draw
-from ..methods.algorithms import Asynchronous, Exchange
+from ..keyed_random import RandomKey
+from ..methods.algorithms import Algorithm, Asynchronous
 
 Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 _AT_ONCE = 1 << 20  # numbers in float64
 
 
-class Holding(ABC):
+class Parameters(ABC):
     """Who holds which parameters. `trained` are those that an optimizer steps."""
 
     trained: dict[str, nn.Parameter]
@@ -64,18 +64,18 @@ class Holding(ABC):
 
 
 def holding(
-    exchange: Exchange, params: dict[str, nn.Parameter], layout: Layout, draw: Draw
-) -> Holding:
+    exchange: Algorithm, params: dict[str, nn.Parameter], layout: Layout, draw: RandomKey
+) -> Parameters:
     """Return who holds which parameters, as the exchange wants it; all begin with `params`."""
     if isinstance(exchange, Asynchronous):
         late = exchange.delays(draw.seed, draw.workers)
-        return LateModel(params, late, exchange.longest)
+        return StaleParameters(params, late, exchange.longest)
     if exchange.parameters_per_worker:
-        return OwnModels(params, layout, len(draw.workers))
-    return OneModel(params, len(draw.workers))
+        return WorkerParameters(params, layout, len(draw.workers))
+    return SharedParameters(params, len(draw.workers))
 
 
-class OneModel(Holding):
+class SharedParameters(Parameters):
     """All workers share the model's own parameters."""
 
     per_worker = False
@@ -93,7 +93,7 @@ class OneModel(Holding):
         return {name: p.detach() for name, p in self.trained.items()}
 
 
-class LateModel(OneModel):
+class StaleParameters(SharedParameters):
     """All share one model, and each worker reads it as it was some steps ago."""
 
     per_worker = True
@@ -132,7 +132,7 @@ class LateModel(OneModel):
             past.copy_(state[f"past {name}"])
 
 
-class OwnModels(Holding):
+class WorkerParameters(Parameters):
     """Each worker has a model of its own; all begin with the same.
 
     The parameters of a segment lie end to end in one [L, n], so that an exchange changes them in
@@ -193,7 +193,7 @@ class OwnModels(Holding):
 @torch.no_grad()
 def averaged_into(
     model: nn.Module,
-    held: Holding,
+    held: Parameters,
     buffers: Tensors,
     carried: Collection[str],
     rows: Rows,

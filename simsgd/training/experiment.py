@@ -18,7 +18,7 @@ from ..communication.transport import Transport
 from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
 from ..gradients.auto import Auto
 from ..gradients.contract import Criterion, carried
-from ..keyed_random import Draw
+from ..keyed_random import RandomKey
 from ..settings import SettingError, require
 from ..simulator.simulator import Simulator
 from .data import (
@@ -83,8 +83,8 @@ class Experiment:
             parts=parts,
         )
         experiment._check_evaluation()
-        experiment._try()
-        return experiment._settled()
+        experiment.check_forward()
+        return experiment.with_engine()
 
     @property
     def batch(self) -> int:
@@ -131,12 +131,12 @@ class Experiment:
         idle = not norms and config.evaluate_buffers != "mean"
         require(not idle, "evaluate_buffers", config.evaluate_buffers, rule, "leave it out")
 
-    def _try(self) -> None:
+    def check_forward(self) -> None:
         """Raise `SettingError` if the model cannot learn from the data."""
         name = str(self.config.model)
         try:
             x, y = next(self.epoch_batches(0))
-            output = self.simulator.tried(x, y)
+            output = self.simulator.forward_once(x, y)
         except Exception as wrong:  # whatever the user's own model raises
             told = f"{type(wrong).__name__}: {' '.join(str(wrong).split())}"
             rule = f"cannot learn from {self.config.dataset}: {told}"
@@ -147,7 +147,7 @@ class Experiment:
         wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
         require(enough and output.dim() > 1, "model", name, rule, f"it must be [{wanted}]")
 
-    def _settled(self) -> "Experiment":
+    def with_engine(self) -> "Experiment":
         """Return the experiment with the name of its engine, chosen on the first batch if need be.
 
         A resumed run has it in its config.json, and so makes no other choice.
@@ -175,7 +175,7 @@ class Experiment:
 
     def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
         """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
-        return Draw(self.config.seed, index).at("augment", epoch).uniform(n)
+        return RandomKey(self.config.seed, index).at("augment", epoch).uniform(n)
 
 
 def _parts(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:

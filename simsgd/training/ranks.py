@@ -11,11 +11,11 @@ import torch
 from .. import __version__
 from ..communication.transport import (
     Distributed,
-    is_launched,
-    is_together,
+    all_gather_object,
+    is_initialized,
+    is_torchrun,
     launched_group,
     restarts,
-    told_by_all,
 )
 from ..config import Config
 from ..settings import SettingError, require
@@ -32,9 +32,9 @@ def together(config: Config) -> Iterator[Distributed | None]:
     Raises `SettingError` if the ranks were asked for different things, or do not divide the
     workers.
     """
-    if is_together():
+    if is_initialized():
         yield _agreed(config)
-    elif is_launched():
+    elif is_torchrun():
         local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
         own_gpu = config.device != "cpu" and torch.cuda.device_count() >= here
         if own_gpu:
@@ -61,7 +61,7 @@ def restarted(config: Config) -> Path | None:
 
 def _agreed(config: Config) -> Distributed:
     plain = {name: value for name, value in config.plain().items() if name not in _OWN}
-    everyone = told_by_all({**plain, "torch": torch.__version__, "simsgd": __version__})
+    everyone = all_gather_object({**plain, "torch": torch.__version__, "simsgd": __version__})
     for name in everyone[0]:
         for rank, other in enumerate(everyone):
             if other[name] != everyone[0][name]:

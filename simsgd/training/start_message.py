@@ -61,7 +61,7 @@ def _algorithm(experiment: Experiment) -> str:
     if isinstance(exchange, Gossip):
         mixing = topology(exchange.topology, config.workers).at(0)
         least, most = int(mixing.degree.min()), int(mixing.degree.max())
-        told += f" ({least if least == most else f'{least} to {most}'} neighbours"
+        told += f" ({least if least == most else f'{least} to {most}'} neighbors"
         told += f", spectral gap {mixing.spectral_gap:.4f})"
     return told
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..communication.transport import is_first, told_by_first
+from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
 from ..results.perplexity import told
 from ..results.run import Run
@@ -61,7 +61,7 @@ def train(**settings: Any) -> Run:
     """
     config = _config(settings)
     with together(config) as transport, deterministic(config.deterministic):
-        if not is_first():
+        if not is_rank_zero():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
         load(config.dataset)
@@ -173,7 +173,7 @@ class Trainer:
         steps, workers = experiment.simulator.steps, experiment.config.workers
         spread = experiment.simulator.consensus_distance()
         row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
-        experiment.simulator.results.append(told_by_first(_results(row)))
+        experiment.simulator.results.append(broadcast_object(_results(row)))
         self.folder.add_epoch(row)
         self.dashboards.epoch(row)
         self.progress.say(_line(row, self.experiment.config.tokens))
@@ -296,12 +296,12 @@ def _config(given: Mapping[str, Any]) -> Config:
 def _shared_folder(config: Config) -> RunFolder:
     """Return the run's folder, which the first of the processes makes and writes."""
     folder, refused = None, None
-    if is_first():
+    if is_rank_zero():
         try:
             folder = _folder(config)
         except SettingError as error:
             refused = (error.name, error.value, error.rule, error.fix)
-    path, refused = told_by_first((folder and folder.folder, refused))
+    path, refused = broadcast_object((folder and folder.folder, refused))
     if refused is not None:
         raise SettingError(*refused)
     return folder or Elsewhere(path)

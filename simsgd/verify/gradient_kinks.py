@@ -30,7 +30,7 @@ class Call:
     values: Tensors  # {parameter: [W, *shape]}
 
 
-class Watched(GradientEngine):
+class RecordingEngine(GradientEngine):
     """An engine whose calls, one for each of M passes, are kept until `forget`.
 
     `given`, M gradients, are returned in place of its own.
@@ -70,7 +70,7 @@ class Watched(GradientEngine):
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """The entry in which another gradient differs most from the own, by the size of its tensor."""
 
     call: Call
@@ -81,13 +81,15 @@ class Parting:
     relative: float  # `apart` over the tensor's size
 
 
-def parting(engine: Watched, others: Sequence[Tensors]) -> Parting:
+def parting(engine: RecordingEngine, others: Sequence[Tensors]) -> Divergence:
     """Return where M gradients {name: [W, *shape]} differ most from the engine's last."""
     calls = zip(engine.calls, others, strict=True)
     return max((_parting(*pair) for pair in calls), key=lambda parting: parting.relative)
 
 
-def is_kink(engine: Watched, parting: Parting, there: Tensors, limit: float, seed: int) -> bool:
+def is_kink(
+    engine: RecordingEngine, parting: Divergence, there: Tensors, limit: float, seed: int
+) -> bool:
     """Return whether parameters that are equal within `limit` part the gradients as much.
 
     The entry of `parting` must change by half of what it differs by, or more, at the other's
@@ -113,18 +115,18 @@ def sizes(tensors: Tensors) -> dict[str, float]:
     return {name: max(own, least) for name, own in largest.items()}
 
 
-def _parting(call: Call, other: Tensors) -> Parting:
+def _parting(call: Call, other: Tensors) -> Divergence:
     size = sizes(call.values)
     entries = []
     for name, value in call.values.items():
         apart = (other[name] - value).abs().flatten(1)  # [W, n]
         worker, place = divmod(int(apart.argmax()), apart.shape[1])
         most = float(apart[worker, place])
-        entries.append(Parting(call, worker, name, place, most, most / (size[name] or 1.0)))
+        entries.append(Divergence(call, worker, name, place, most, most / (size[name] or 1.0)))
     return max(entries, key=lambda parting: parting.relative)
 
 
-def _entry(parting: Parting, values: Tensors) -> float:
+def _entry(parting: Divergence, values: Tensors) -> float:
     return float(values[parting.name][parting.worker].flatten()[parting.place])
 
 

@@ -19,7 +19,7 @@ from torch.multiprocessing.spawn import (
     start_processes,
 )
 
-from ..communication.transport import RankLost, group, told_by_all
+from ..communication.transport import RankLost, all_gather_object, group
 from ..settings import SettingError
 
 Put = Callable[[Any], None]
@@ -115,7 +115,7 @@ def _leave(spoken: Any) -> None:
     """
     spoken.close()
     spoken.join_thread()
-    told_by_all(None)
+    all_gather_object(None)
     os._exit(0)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..communication.messages import Dense, Message, SharedSparse, Signs, Sparse
-from ..communication.messages.quantized import Quantised
+from ..communication.messages.quantized import Quantized
 from ..communication.segments import Segment
 from ..communication.topology import Mixing
 from ..communication.transport import Channel, rides_all_reduce
@@ -37,13 +37,13 @@ Decided = tuple[str, Tensor]  # the segment, and what was decided for each entry
 
 
 @dataclass(frozen=True)
-class Listening(Channel):
+class RecordingChannel(Channel):
     """A channel that keeps what was decided in messages, until it is taken: see `decisions`."""
 
     heard: list[Decided] = field(default_factory=list)
 
     @classmethod
-    def to(cls, channel: Channel) -> "Listening":
+    def to(cls, channel: Channel) -> "RecordingChannel":
         """Return the channel with ears."""
         return cls(channel.transport, channel.ledger, channel.wire)
 
@@ -108,7 +108,7 @@ def decisions(message: Message) -> Tensor:
         return decisions(message.inner)
     if isinstance(message, Signs):
         return message.codes.long() + 1
-    if isinstance(message, Quantised):
+    if isinstance(message, Quantized):
         return message.codes.long()
     if isinstance(message, Dense) and not rides_all_reduce(message):
         return _bits(message.values.to(message.wire_dtype))

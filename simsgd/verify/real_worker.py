@@ -18,12 +18,12 @@ from ..communication.transport import Distributed, counted
 from ..config import Config
 from ..gradients.contract import Tensors, carried
 from ..gradients.dropout import KeyedDropout
-from ..keyed_random import Draw
+from ..keyed_random import RandomKey
 from ..simulator.regime import optimizer_arguments, optimizer_class
 from ..simulator.step_settings import Method
 from ..training.experiment import Experiment
-from .gradient_kinks import Watched
-from .message_flips import Decided, Listening
+from .gradient_kinks import RecordingEngine
+from .message_flips import Decided, RecordingChannel
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class OwnWorker(Worker):
         config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
         self.experiment = Experiment.of(config, self.transport)
         simulator = self.experiment.simulator
-        self.engine = simulator.engine = Watched(simulator.engine)
-        self.channel = simulator.channel = Listening.to(simulator.channel)
+        self.engine = simulator.engine = RecordingEngine(simulator.engine)
+        self.channel = simulator.channel = RecordingChannel.to(simulator.channel)
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
@@ -131,7 +131,7 @@ class TorchWorker(Worker):
         optimizer.zero_grad()
         self.own.clear()
         worker = torch.tensor([rank], device=x.device)
-        draw = Draw(self.experiment.config.seed, worker).at(self.steps, "dropout", 0)
+        draw = RandomKey(self.experiment.config.seed, worker).at(self.steps, "dropout", 0)
         with KeyedDropout(draw.keys()[0]):
             loss = self.experiment.criterion(self.parallel(x), y)
         loss.backward()

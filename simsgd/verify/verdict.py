@@ -144,9 +144,9 @@ class Verdict:
         above.plot(steps, [r["loss"] for r in self.rows], **simulated)
         above.set_ylabel("training loss")
         above.legend(frameon=False)
-        for column, colour in (("parameter_difference", "#009E73"), ("loss_difference", "#CC79A7")):
+        for column, color in (("parameter_difference", "#009E73"), ("loss_difference", "#CC79A7")):
             values = [max(row[column], 1e-18) for row in self.rows]
-            below.semilogy(steps, values, color=colour, label=column.replace("_", " "))
+            below.semilogy(steps, values, color=color, label=column.replace("_", " "))
         below.axhline(LIMITS[self.dtype][0], color="#666666", lw=0.8, ls=":", label="limit")
         below.set(xlabel="step", ylabel="relative difference")
         below.legend(frameon=False)

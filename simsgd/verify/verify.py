@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..communication.transport import is_first, told_by_first
+from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
 from ..gradients.contract import Tensors
 from ..settings import require
@@ -23,9 +23,9 @@ from ..training.evaluation import wrong
 from ..training.experiment import Experiment
 from ..training.run_folder import RunFolder, default_name
 from ..training.totals import Tally
-from .gradient_kinks import Watched, copies, is_kink, parting, sizes
+from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch
-from .message_flips import Flip, Listening, first_flip
+from .message_flips import Flip, RecordingChannel, first_flip
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
 from .verdict import LIMITS, Verdict
 
@@ -83,11 +83,11 @@ def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
     """
     config = dataclasses.replace(config, device=_own_device(config.device))
     worker = real(config)
-    simulation = Simulation(config) if is_first() else None
+    simulation = Simulation(config) if is_rank_zero() else None
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
         step = worker.step(x, y, epoch)
         parted = simulation is not None and simulation.parts_from(step, x, y, epoch)
-        if told_by_first(parted):
+        if broadcast_object(parted):
             gradients, state = worker.gradients(), worker.state()
             if simulation is not None:
                 simulation.explain(gradients, state)
@@ -117,8 +117,8 @@ class Simulation:
     def __init__(self, config: Config) -> None:
         self.experiment = Experiment.of(config)
         simulator = self.simulator = self.experiment.simulator
-        self.engine = simulator.engine = Watched(simulator.engine)
-        self.channel = simulator.channel = Listening.to(simulator.channel)
+        self.engine = simulator.engine = RecordingEngine(simulator.engine)
+        self.channel = simulator.channel = RecordingChannel.to(simulator.channel)
         self.tally = Tally()
         self.limit = LIMITS[config.dtype][0]
         self.apart = 0.0  # how far the parameters are from the real ones

@@ -57,7 +57,7 @@ def test_an_unknown_granularity_is_refused():
         Layout.of(SHAPES, "tensor", "dim>1")
 
 
-def test_buckets_hold_neighbours_up_to_their_size():
+def test_buckets_hold_neighbors_up_to_their_size():
     shapes = {f"w{i}": torch.Size((n, 1)) for i, n in enumerate([10, 15, 30, 5, 5])}
 
     def sizes(granularity):

@@ -11,7 +11,7 @@ import torch
 
 import simsgd
 from simsgd import SettingError, Simulator
-from simsgd.communication.transport import Distributed, is_first
+from simsgd.communication.transport import Distributed, is_rank_zero
 
 from ..process_group import (
     asked,
@@ -122,8 +122,8 @@ def assert_same_state(state, wanted):
         assert torch.allclose(state["parameters"][name], parameter, rtol=1e-10)
     for name, buffer in wanted["buffers"].items():
         assert torch.allclose(state["buffers"][name], buffer, rtol=1e-10)
-    for segment, voice in wanted["voices"].items():
-        for part, tensors in voice.items():
+    for segment, segment_state in wanted["voices"].items():
+        for part, tensors in segment_state.items():
             for name, tensor in tensors.items():
                 own = state["voices"][segment][part][name]
                 assert own.shape == tensor.shape
@@ -171,8 +171,10 @@ def test_one_ranks_number_that_is_not_finite_is_every_ranks_affair(two, settings
     assert_same_state(state, simulator.state_dict())
 
 
-def clone(voice):
-    return {part: {n: t.clone() for n, t in tensors.items()} for part, tensors in voice.items()}
+def clone(segment_state):
+    return {
+        part: {n: t.clone() for n, t in tensors.items()} for part, tensors in segment_state.items()
+    }
 
 
 def test_workers_that_do_not_divide_among_ranks_are_refused(two):
@@ -239,7 +241,7 @@ def test_a_folder_that_exists_is_refused_on_all_ranks(two, tmp_path):
 
 
 def test_one_process_is_the_first():
-    assert is_first()
+    assert is_rank_zero()
     with pytest.raises(ValueError, match="process group"):
         Distributed(2)
 

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
 from simsgd.simulator.simulator import Simulator
@@ -28,7 +28,7 @@ def gradients(name, model, amp=None):
     engine.amp = amp
     x, y = batch()
     buffers = {n: torch.stack([b] * W) for n, b in model.named_buffers()}
-    keys = Draw(0, torch.arange(W)).keys()
+    keys = RandomKey(0, torch.arange(W)).keys()
     return engine(dict(model.named_parameters()), buffers, x, y, keys)
 
 
@@ -69,7 +69,7 @@ def test_small_gradients_survive_float16():
     with torch.no_grad():
         model.bias.copy_(torch.tensor([8.0, 0.0]))
     engine = find("engine", "loop")(model, F.cross_entropy)
-    keys, x = Draw(0, torch.arange(1)).keys(), torch.ones(1, 2000, 1)
+    keys, x = RandomKey(0, torch.arange(1)).keys(), torch.ones(1, 2000, 1)
     engine.amp = torch.float16
     half = engine(dict(model.named_parameters()), {}, x, y, keys).values["weight"].clone()
     engine.amp = None

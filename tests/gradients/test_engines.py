@@ -5,7 +5,7 @@ from torch import nn
 
 import simsgd
 from simsgd.gradients.auto import order
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find, names
 from simsgd.settings import SettingError
 from simsgd.simulator.gradient_transforms import clip_
@@ -46,7 +46,7 @@ def batch(dtype=torch.float64, seed=1):
 def gradients(engine, model, x, y, workers=range(W), step=0):
     params = dict(model.named_parameters())
     buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = Draw(0, torch.tensor(list(workers))).at(step, "dropout").keys()
+    keys = RandomKey(0, torch.tensor(list(workers))).at(step, "dropout").keys()
     return find("engine", engine)(model.train(), F.cross_entropy)(params, buffers, x, y, keys)
 
 
@@ -145,7 +145,7 @@ def test_dropout_keeps_the_expected_share_and_scale():
         def forward(self, x):
             return F.dropout(x * self.scale, 0.3, self.training)
 
-    params, keys = {"scale": Drop().scale}, Draw(0, torch.arange(W)).keys()
+    params, keys = {"scale": Drop().scale}, RandomKey(0, torch.arange(W)).keys()
     engine = find("engine", "vmap")(Drop(), lambda output, y: output.mean())
     out = engine(params, {}, x, torch.zeros(W, 500), keys).output
     values = [0.0, 1 / 0.7]
@@ -267,7 +267,7 @@ def convolving():
 def test_auto_takes_the_first_engine_of_its_table_that_can(layer, raw, chosen, why):
     model = Stacked(layer(), raw).double()
     x, y = torch.randn(W, B, 3, 7, dtype=torch.float64), torch.randint(5, (W, B))
-    params, keys = dict(model.named_parameters()), Draw(0, torch.arange(W)).keys()
+    params, keys = dict(model.named_parameters()), RandomKey(0, torch.arange(W)).keys()
     engine = find("engine", "auto")(model, F.cross_entropy)
     got = engine(params, {}, x, y, keys)
     assert engine.chosen == chosen
@@ -291,7 +291,7 @@ def test_auto_ends_with_the_loop_and_says_why():
     x[0], x[1] = x[0].abs(), -x[1].abs()
     model = Untidy()
     engine = find("engine", "auto")(model, F.cross_entropy)
-    engine(dict(model.named_parameters()), {}, x, y, Draw(0, torch.arange(W)).keys())
+    engine(dict(model.named_parameters()), {}, x, y, RandomKey(0, torch.arange(W)).keys())
     assert engine.chosen == "loop"
     assert "onepass declines" in engine.note
     assert "vmap declines: cannot batch the module" in engine.note
@@ -407,5 +407,5 @@ def test_an_engine_that_may_write_over_its_gradients_does_so_at_every_call(engin
     one = find("engine", engine)(model.train(), F.cross_entropy)
     for seed in (1, 2, 3):
         x, y = batch(seed=seed)
-        got = one(params, buffers, x, y, Draw(0, torch.arange(W)).keys())
+        got = one(params, buffers, x, y, RandomKey(0, torch.arange(W)).keys())
         assert distance(got.values, gradients("loop", model, x, y).values) < 1e-10

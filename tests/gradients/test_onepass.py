@@ -4,11 +4,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd.catalog import build_model
-from simsgd.gradients.contract import Declined
+from simsgd.gradients.contract import UnsupportedModel
 from simsgd.gradients.convolution import WAYS, chosen_way
 from simsgd.gradients.grad_accumulator import Rows
 from simsgd.gradients.onepass import OnePass
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
 
@@ -20,7 +20,7 @@ def gradients(engine, model, x, y, criterion=F.cross_entropy, buffers=None, **op
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if buffers is None:
         buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = Draw(0, torch.arange(len(x))).at(0, "dropout").keys()
+    keys = RandomKey(0, torch.arange(len(x))).at(0, "dropout").keys()
     return find("engine", engine)(model, criterion, **options)(params, buffers, x, y, keys)
 
 
@@ -205,7 +205,7 @@ def test_a_weight_of_a_cell_is_written_once_for_all_times(monkeypatch):
     monkeypatch.setattr(Rows, "_contract", noted)
     model, x, y = case("a cell used at every time")
     engine = OnePass(model, F.cross_entropy)
-    params, keys = dict(model.named_parameters()), Draw(0, torch.arange(W)).keys()
+    params, keys = dict(model.named_parameters()), RandomKey(0, torch.arange(W)).keys()
     engine(params, {}, x, y, keys)
     written.clear()
     engine(params, {}, x, y, keys)
@@ -267,7 +267,7 @@ def test_a_target_for_each_pixel_is_counted_by_worker():
 def test_calls_after_the_first_are_right_too():
     model, x, y = case("tied and reused")
     params = dict(model.named_parameters())
-    keys = Draw(0, torch.arange(W)).keys()
+    keys = RandomKey(0, torch.arange(W)).keys()
     engine = OnePass(model, F.cross_entropy)
     engine(params, {}, x, y, keys)
     assert_same(engine(params, {}, x.flip(1), y, keys), gradients("loop", model, x.flip(1), y))
@@ -356,7 +356,7 @@ class OwnFunction(Using):
         return Hidden.apply(x, self.own)
 
 
-class Centred(Using):
+class Centerd(Using):
     def use(self, x):
         return F.linear(x - x.mean(0), self.own)
 
@@ -398,7 +398,7 @@ DECLINED = {
     RawProduct: "own is used by something onepass does not know (matmul)",
     Transposed: "own is used by something onepass does not know (t)",
     OwnFunction: "own is used by something onepass does not know",
-    Centred: "is not what a loop over workers gives",
+    Centerd: "is not what a loop over workers gives",
     Noisy: "is not what a loop over workers gives",
     Remembering: "the buffer seen is changed",
     Counting: "is not what a loop over workers gives",
@@ -444,12 +444,12 @@ class Late(Using):
 
 def test_a_use_that_begins_later_is_declined_when_it_begins():
     model, (x, y) = Late().double(), vectors()
-    params, keys = dict(model.named_parameters()), Draw(0, torch.arange(W)).keys()
+    params, keys = dict(model.named_parameters()), RandomKey(0, torch.arange(W)).keys()
     buffers = {"seen": torch.zeros(W, 6, dtype=DOUBLE)}
     engine = OnePass(model, F.cross_entropy)
     engine(params, buffers, x, y, keys)
     model.late = True
-    with pytest.raises(Declined, match="matmul"):
+    with pytest.raises(UnsupportedModel, match="matmul"):
         engine.attempt(params, buffers, x, y, keys)
 
 
@@ -471,7 +471,7 @@ def test_an_error_of_the_model_itself_stays_what_it_is():
         gradients("onepass", nn.Linear(3, 2), torch.randn(W, B, 4), torch.zeros(W, B).long())
 
 
-def test_a_normalised_batch_of_one_sample_is_the_models_own_error():
+def test_a_normalized_batch_of_one_sample_is_the_models_own_error():
     model, x, y = case("batch norms")
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         gradients("onepass", model, x[:, :1], y[:, :1])
@@ -496,7 +496,7 @@ def test_more_workers_of_a_recurrent_model_go_at_a_time(times, at_once):
     model = Repeated(times)
     engine = OnePass(model, F.cross_entropy)
     x, y = torch.randn(16, B, 8), torch.zeros(16, B).long()
-    engine(dict(model.named_parameters()), {}, x, y, Draw(0, torch.arange(16)).keys())
+    engine(dict(model.named_parameters()), {}, x, y, RandomKey(0, torch.arange(16)).keys())
     assert engine.at_once(16) == at_once
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from simsgd.gradients import sample_squares as squares
 from simsgd.gradients.dropout import KeyedDropout, SampleDropout
 from simsgd.gradients.sample_squares import sample_squares
-from simsgd.keyed_random import Draw, uniform
+from simsgd.keyed_random import RandomKey, uniform
 from simsgd.settings import SettingError
 
 W, B = 3, 5
@@ -41,7 +41,7 @@ def batch():
 
 
 def keys():
-    return Draw(0, torch.arange(W)).at(0, "dropout").keys()
+    return RandomKey(0, torch.arange(W)).at(0, "dropout").keys()
 
 
 def squared(model):

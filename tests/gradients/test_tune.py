@@ -8,7 +8,7 @@ from torch import nn
 import simsgd
 from simsgd.gradients import auto, compiled, tune
 from simsgd.gradients.vmap import Vmap
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
 from simsgd.simulator.simulator import Simulator
@@ -41,7 +41,7 @@ def engine(name, model, **options):
 
 
 def called(engine, model, x, y):
-    keys = Draw(0, torch.arange(W)).keys()
+    keys = RandomKey(0, torch.arange(W)).keys()
     return engine(dict(model.named_parameters()), {}, x, y, keys)
 
 

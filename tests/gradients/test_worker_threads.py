@@ -9,7 +9,7 @@ from torch import nn
 
 from simsgd.config import Config
 from simsgd.gradients import onepass
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
 from simsgd.simulator.simulator import Simulator
@@ -44,7 +44,7 @@ def batch(seed=1):
 def called(engine, model, x, y, step=0):
     params = dict(model.named_parameters())
     buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    return engine(params, buffers, x, y, Draw(0, torch.arange(W)).at(step).keys())
+    return engine(params, buffers, x, y, RandomKey(0, torch.arange(W)).at(step).keys())
 
 
 def engines(model):
@@ -116,7 +116,7 @@ def chosen(model=None, workers=4, samples=HEAVY, per_worker=False, **settings):
     if per_worker:
         params = {n: torch.stack([p] * workers) for n, p in params.items()}
     buffers = {n: torch.stack([b] * workers) for n, b in model.named_buffers()}
-    keys = Draw(0, torch.arange(workers)).keys()
+    keys = RandomKey(0, torch.arange(workers)).keys()
     return engine.choose(params, buffers, x, y, keys), engine.note
 
 
@@ -190,7 +190,7 @@ def computed(name, model, x, y):
     params = dict(model.named_parameters())
     buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
     engine = find("engine", name)(model, F.cross_entropy)
-    return engine(params, buffers, x.double(), y, Draw(0, torch.arange(len(x))).keys()), engine
+    return engine(params, buffers, x.double(), y, RandomKey(0, torch.arange(len(x))).keys()), engine
 
 
 @pytest.mark.usefixtures("_two_threads")

@@ -8,9 +8,9 @@ from simsgd.communication.messages import Foreign
 from simsgd.communication.segments import Segment
 from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.adapters import grace
-from simsgd.methods.algorithms import AllReduce, Speech
+from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.registry import build
 from simsgd.settings import SettingError
 
@@ -104,7 +104,7 @@ def normal(seed=0, workers=3):
 
 
 def draw_of(step=0, workers=(0, 1, 2), segment="layer.weight"):
-    return Draw(0, torch.tensor(workers)).at(step, segment)
+    return RandomKey(0, torch.tensor(workers)).at(step, segment)
 
 
 def started(thing, memory=None, workers=3):
@@ -223,7 +223,7 @@ def test_all_hear_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
-    speech = Speech(compressor, state, draw_of(), segment, channel)
+    speech = ExchangeContext(compressor, state, draw_of(), segment, channel)
     message, heard = AllReduce().gradients(normal(), speech)
     assert torch.allclose(heard, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [

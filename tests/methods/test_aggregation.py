@@ -6,8 +6,8 @@ from simsgd.communication.messages import Dense
 from simsgd.communication.segments import Segment
 from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
-from simsgd.methods.algorithms import AllReduce, Speech
+from simsgd.keyed_random import RandomKey
+from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors import Conversation
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
@@ -24,9 +24,9 @@ def exchange(how, said, compressor, dense=False):
     workers, n = said.shape
     segment = Segment("s", ("s",), (torch.Size([n]),), dense)
     channel = Channel(InProcess(), Ledger(workers), Wire())
-    draw = Draw(0, torch.arange(workers)).at(0, "s")
+    draw = RandomKey(0, torch.arange(workers)).at(0, "s")
     state = compressor.init(said)
-    message, heard = how.gradients(said, Speech(compressor, state, draw, segment, channel))
+    message, heard = how.gradients(said, ExchangeContext(compressor, state, draw, segment, channel))
     return message, heard, channel.ledger
 
 
@@ -142,6 +142,6 @@ def test_each_round_of_a_conversation_is_weighed():
 
 def test_a_conversation_with_oneself_hears_only_oneself():
     said = normal(3, 20)
-    message = Twice().compress(said, {}, Draw(0, torch.arange(3)))
+    message = Twice().compress(said, {}, RandomKey(0, torch.arange(3)))
     wanted = said[:, 10:] + said[:, :10].sum(1, keepdim=True)
     assert torch.allclose(message.to_dense()[:, 10:], wanted, atol=1e-6)

@@ -164,12 +164,12 @@ def test_choco_brings_workers_together_although_a_tenth_is_sent():
 
 
 @pytest.mark.parametrize(("algorithm", "compressor"), [("dcd", "topk:0.3"), ("dcd", "qsgd:15")])
-def test_the_mean_of_the_replicas_is_what_neighbours_hold(algorithm, compressor):
+def test_the_mean_of_the_replicas_is_what_neighbors_hold(algorithm, compressor):
     """One replica a worker is enough: the weighted sum is that of the replicas at any time."""
     simulator, _ = trained(network(), algorithm=algorithm, compressor=compressor)
     mixing = topology("ring", W).at(0).weights
-    for voice, x in zip(simulator.voices, simulator.held.pieces, strict=True):
-        replica, total = voice.exchanged["replica"], voice.exchanged["sum"]
+    for segment_state, x in zip(simulator.segment_states, simulator.held.pieces, strict=True):
+        replica, total = segment_state.exchanged["replica"], segment_state.exchanged["sum"]
         assert torch.equal(replica, x)
         assert torch.allclose(total, mixing @ replica, atol=1e-12)
 
@@ -178,16 +178,20 @@ def test_the_mean_of_the_replicas_is_what_neighbours_hold(algorithm, compressor)
 def test_the_weighted_sum_is_that_of_the_public_copies(algorithm):
     simulator, _ = trained(network(), algorithm=algorithm, **OWN[algorithm])
     mixing = topology("ring", W).at(0).weights
-    for voice in simulator.voices:
-        own = voice.exchanged
+    for segment_state in simulator.segment_states:
+        own = segment_state.exchanged
         held = own["public"] if algorithm == "choco" else own["replica"]
         assert torch.allclose(own["sum"], mixing @ held, atol=1e-12)
 
 
-def test_state_grows_with_the_workers_and_not_with_their_neighbours():
+def test_state_grows_with_the_workers_and_not_with_their_neighbors():
     def numbers(name):
         simulator, _ = trained(network(), 1, algorithm="choco", topology=name)
-        return sum(v.numel() for voice in simulator.voices for v in voice.exchanged.values())
+        return sum(
+            v.numel()
+            for segment_state in simulator.segment_states
+            for v in segment_state.exchanged.values()
+        )
 
     assert numbers("ring") == numbers("complete") == 2 * W * simulator_size()
 
@@ -302,7 +306,7 @@ def test_what_local_sgd_leaves_out_is_said_later():
         if simulator.steps % 2 == 0:
             anchor.update({n: p.detach().clone() for n, p in held.items()})
         simulator.step(x, y, 0)
-    left = {v.segment.name: v.remembered.get("residual") for v in simulator.voices}
+    left = {v.segment.name: v.remembered.get("residual") for v in simulator.segment_states}
     for name, p in held.items():
         kept = 0 if left[name] is None else left[name].mean(0).view_as(begun[name])
         assert torch.allclose(p[0] - begun[name] + kept, moved[name], atol=1e-12)
@@ -480,7 +484,7 @@ def test_a_butterfly_applies_the_mean_of_what_each_worker_knows():
 
 
 @pytest.mark.parametrize(("name", "degree"), [("ring", 2), ("torus", 4), ("complete", 15)])
-def test_a_worker_sends_its_message_to_each_neighbour(name, degree):
+def test_a_worker_sends_its_message_to_each_neighbor(name, degree):
     record = trained(smooth(), 1, workers=16, algorithm="dpsgd", topology=name)[1][0]
     size = 8 * sum(p.numel() for p in smooth().parameters())
     assert record.payload_bytes == [degree * size] * 16
@@ -520,13 +524,13 @@ def test_a_servers_answer_is_compressed_and_remembered():
         simulator.optimizer.step = told
         record = simulator.step(x, y, 0)
         simulator.optimizer.step = step
-    for voice in simulator.voices:
-        name = voice.segment.name
+    for segment_state in simulator.segment_states:
+        name = segment_state.segment.name
         moved = before[name] - dict(model.named_parameters())[name]
         assert torch.allclose(moved, heard[name], atol=1e-12)
-        if "residual" in voice.exchanged:
-            assert voice.exchanged["residual"].shape == (1, voice.segment.n)
-            assert (voice.exchanged["residual"] != 0).any()
+        if "residual" in segment_state.exchanged:
+            assert segment_state.exchanged["residual"].shape == (1, segment_state.segment.n)
+            assert (segment_state.exchanged["residual"] != 0).any()
     sent = 12 * (10 + 5) + 8 * 11  # 48 and 24 weights at 20 %, 8 bytes a value and 4 an index
     assert record.bytes.downlink.tolist() == [sent] * W
     assert record.payload_bytes == [8 * 83] * W

@@ -5,15 +5,15 @@ import torch
 
 from simsgd.communication.messages import Dense, SharedSparse, Sparse
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
-from simsgd.methods.compressors import Quantiser, composed
+from simsgd.keyed_random import RandomKey
+from simsgd.methods.compressors import Quantizer, composed
 from simsgd.methods.compressors.compose import Composed
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.settings import SettingError
 
 SPARSIFIERS = ["topk:0.1", "randomk:0.1", "randomk:0.1,shared=true", "threshold:1.5"]
-QUANTISERS = ["sign", "onebit", "terngrad", "qsgd:4,bucket=8", "natural", "fp16", "int8"]
-DRAW = Draw(0, torch.arange(3)).at(4, "segment")
+QUANTIZERS = ["sign", "onebit", "terngrad", "qsgd:4,bucket=8", "natural", "fp16", "int8"]
+DRAW = RandomKey(0, torch.arange(3)).at(4, "segment")
 
 
 def normal(n):
@@ -26,7 +26,7 @@ def compress(spec, said, state=None):
 
 
 @dataclass(frozen=True)
-class Counter(Quantiser):
+class Counter(Quantizer):
     """Sends all, and counts its calls in a new tensor each time."""
 
     biased = False
@@ -34,12 +34,12 @@ class Counter(Quantiser):
     def init(self, like):
         return {"calls": torch.zeros(len(like))}
 
-    def quantise(self, values, counts, state, draw):
+    def quantize(self, values, counts, state, draw):
         state["calls"] = state["calls"] + 1
         return Dense(values, values.dtype, counts)
 
 
-@pytest.fixture(params=[f"{s}+{q}" for s in SPARSIFIERS for q in QUANTISERS])
+@pytest.fixture(params=[f"{s}+{q}" for s in SPARSIFIERS for q in QUANTIZERS])
 def spec(request):
     return request.param
 
@@ -64,7 +64,7 @@ def test_what_was_not_selected_is_not_sent(spec):
     assert not message.to_dense()[rest != 0].any()
 
 
-def test_the_selected_values_are_quantised_by_themselves():
+def test_the_selected_values_are_quantized_by_themselves():
     message = compress("topk:0.1+sign", normal(200))
     chosen = normal(200).abs().topk(20, dim=1).values
     assert torch.allclose(message.values.abs(), chosen.mean(1, keepdim=True).expand(3, 20))
@@ -93,29 +93,29 @@ def test_a_row_that_selects_nothing_sends_its_count_alone():
 
 def test_shared_places_sum_if_the_values_do():
     summable = {
-        q: compress(f"randomk:0.1,shared=true+{q}", normal(50)).summable for q in QUANTISERS
+        q: compress(f"randomk:0.1,shared=true+{q}", normal(50)).summable for q in QUANTIZERS
     }
     assert [q for q in summable if summable[q]] == ["fp16"]
     assert isinstance(compress("randomk:0.1,shared=true+sign", normal(50)), SharedSparse)
     assert isinstance(compress("topk:0.1+fp16", normal(50)), Sparse)
 
 
-@pytest.mark.parametrize("quantiser", ["terngrad", "qsgd:4", "natural", "int8"])
-def test_long_gaps_are_filled_with_zeros(quantiser):
+@pytest.mark.parametrize("quantizer", ["terngrad", "qsgd:4", "natural", "int8"])
+def test_long_gaps_are_filled_with_zeros(quantizer):
     said = torch.zeros(3, 200_000)
     said[:, [5, 199_999]] = torch.tensor([1.0, -2.0])
-    message = compress(f"topk:0.00001+{quantiser}", said).on_wire(Wire(None, "gap16"))
+    message = compress(f"topk:0.00001+{quantizer}", said).on_wire(Wire(None, "gap16"))
     packed = [message.pack(row) for row in range(3)]
     assert [len(b) for b in packed] == message.payload_bytes().tolist()
     back = type(message).unpack(packed, message.header())
     assert torch.equal(back.to_dense(), message.to_dense())
 
 
-@pytest.mark.parametrize("quantiser", ["sign", "qsgd:4,bucket=8"])
-def test_a_form_without_room_for_fillers_says_so(quantiser):
+@pytest.mark.parametrize("quantizer", ["sign", "qsgd:4,bucket=8"])
+def test_a_form_without_room_for_fillers_says_so(quantizer):
     said = torch.zeros(3, 200_000)
     said[:, 199_999] = 1.0
-    message = compress(f"topk:0.00001+{quantiser}", said).on_wire(Wire(None, "gap16"))
+    message = compress(f"topk:0.00001+{quantizer}", said).on_wire(Wire(None, "gap16"))
     with pytest.raises(SettingError, match="index_dtype cannot be gap16"):
         message.payload_bytes()
 
@@ -135,7 +135,7 @@ def test_the_parts_draw_apart():
     message = compressor.compress(said, {}, DRAW)
     alone = composed("randomk:0.5").compress(said, {}, DRAW.at(0))
     assert torch.equal(message.index, alone.index)
-    sent = compressor.quantiser.quantise(alone.values, None, {}, DRAW.at(1))
+    sent = compressor.quantizer.quantize(alone.values, None, {}, DRAW.at(1))
     assert torch.equal(message.values, sent.to_dense())
 
 
@@ -156,16 +156,16 @@ def test_the_parts_are_fitted():
         def fitted(self, shape):
             return Fitted(tuple(shape))
 
-    assert Composed(TopK(0.1), Fitted()).fitted([3, 4]).quantiser.shape == (3, 4)
+    assert Composed(TopK(0.1), Fitted()).fitted([3, 4]).quantizer.shape == (3, 4)
 
 
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("sign+topk:0.1", "lets nothing follow a quantiser"),
-        ("topk:0.1+sign+terngrad", "lets nothing follow a quantiser"),
-        ("topk:0.1+randomk:0.1", "lets only a quantiser follow a sparsifier"),
-        ("topk:0.1+none", "lets only a quantiser follow a sparsifier"),
+        ("sign+topk:0.1", "lets nothing follow a quantizer"),
+        ("topk:0.1+sign+terngrad", "lets nothing follow a quantizer"),
+        ("topk:0.1+randomk:0.1", "lets only a quantizer follow a sparsifier"),
+        ("topk:0.1+none", "lets only a quantizer follow a sparsifier"),
         ("none+sign", "lets nothing follow a method that selects nothing"),
         ("powersgd:2+sign", "lets nothing follow a method that selects nothing"),
         ("topk:0.1+terngrad:shared_scale=true", "cannot share a scale"),

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import composed
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.methods.compressors.topk_selection import largest
@@ -57,7 +57,7 @@ INPUTS = {
 
 def compress(spec, said, workers=(0, 1, 2)):
     compressor = composed(spec)
-    draw = Draw(0, torch.tensor(workers)).at(4, "segment")
+    draw = RandomKey(0, torch.tensor(workers)).at(4, "segment")
     state = compressor.init(said)
     if compressor.needs_squares:
         state["squares"] = said.abs() / 2
@@ -119,7 +119,7 @@ def test_the_dtype_is_kept(spec, n):
 @pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 1.0])
 def test_topk_keeps_the_largest_exactly(ratio, n):
     said = INPUTS["normal"](n)
-    sent = TopK(ratio).compress(said, {}, Draw(0, torch.arange(3))).to_dense()
+    sent = TopK(ratio).compress(said, {}, RandomKey(0, torch.arange(3))).to_dense()
     k = count(ratio, n)
     for row, got in zip(said, sent, strict=True):
         wanted = torch.zeros(n)
@@ -189,11 +189,11 @@ SPARSIFIERS = [
     "topk:0.1", "randomk:0.3", "randomk:0.3,shared=true", "block:0.2", "threshold:0.8",
     "adaptive_threshold", "sampled_topk:0.2", "adacomp:5",
 ]  # fmt: skip
-QUANTISERS = [
+QUANTIZERS = [
     "sign", "sign:none", "onebit", "terngrad", "terngrad:pack=base3", "qsgd:3", "qsgd:3,code=elias",
     "qsgd:3,bucket=4", "natural", "fp16", "bf16", "int8",
 ]  # fmt: skip
-PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTISERS]
+PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTIZERS]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

@@ -30,7 +30,7 @@ def test_the_ledger_counts_past_2_to_the_40_exactly(collective, each):
     assert counted.network.dtype == torch.int64
 
 
-def test_a_copy_for_each_neighbour_is_counted_past_2_to_the_40():
+def test_a_copy_for_each_neighbor_is_counted_past_2_to_the_40():
     ledger = Ledger(workers=2)
     payload, degree = torch.full((2,), HUGE, dtype=torch.int64), torch.tensor([3, 5])
     ledger.add(Transfer("a", "up", "neighbours", payload, degree))

@@ -4,7 +4,7 @@ from torch import nn
 
 from simsgd.communication.messages import Dense
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
 from simsgd.methods.compressors.sparsify import TopK
@@ -14,7 +14,7 @@ from simsgd.simulator.regime import Regime
 from simsgd.simulator.simulator import Simulator
 
 W, N = 3, 40
-DRAW = Draw(0, torch.arange(W))
+DRAW = RandomKey(0, torch.arange(W))
 
 
 def grads(steps, seed=0):
@@ -57,7 +57,7 @@ def test_without_a_memory_what_is_not_sent_is_lost():
     assert all(torch.equal(s[s != 0], g[s != 0]) for s, g in zip(sent, fed, strict=True))
 
 
-def test_the_residual_of_a_quantised_message_is_its_error():
+def test_the_residual_of_a_quantized_message_is_its_error():
     fed = [torch.tensor([[1.0, -3.0]] * W)] * 2
     said_then = []
 
@@ -156,7 +156,7 @@ def moves(memory, rates):
     for lr in rates:
         now = memory.at_rate(lr)
         said = now.compensate(grad.clone(), state)
-        message = Sign().compress(said, {}, Draw(0, torch.arange(1)))
+        message = Sign().compress(said, {}, RandomKey(0, torch.arange(1)))
         now.keep(said, message, state)
         move = message.to_dense()[0] * (1 if memory.lr else lr)
         told.append((move.tolist(), state["residual"][0].tolist()))
@@ -189,7 +189,7 @@ def test_the_first_step_has_its_lr_like_any_other():
     state = memory.init(grad, dense=False)
     for _ in range(3):
         said = memory.compensate(grad, state)
-        message = Sign().compress(said, {}, Draw(0, torch.arange(1)))
+        message = Sign().compress(said, {}, RandomKey(0, torch.arange(1)))
         memory.keep(said, message, state)
         assert message.to_dense().item() == pytest.approx(0.2)
 

@@ -103,29 +103,29 @@ def start(simulation, x0):
         name: part[0] if shared else part
         for name, part in zip(simulation.params, parts, strict=True)
     }
-    for voice in state["voices"].values():
-        for name, value in voice["exchange"].items():
+    for segment_state in state["voices"].values():
+        for name, value in segment_state["exchange"].items():
             if name in ("replica", "before"):
-                value.copy_(state["parameters"][voice_name(state, voice)])
-            if name == "sum" and "replica" in voice["exchange"]:
-                value.copy_(state["parameters"][voice_name(state, voice)])
+                value.copy_(state["parameters"][voice_name(state, segment_state)])
+            if name == "sum" and "replica" in segment_state["exchange"]:
+                value.copy_(state["parameters"][voice_name(state, segment_state)])
     simulation.load_state_dict(state)
 
 
-def voice_name(state, voice):
-    return next(name for name, own in state["voices"].items() if own is voice)
+def voice_name(state, segment_state):
+    return next(name for name, own in state["voices"].items() if own is segment_state)
 
 
 def held(case):
     return not (case["name"].startswith("ECD") and "top_k" in case["name"])
 
 
-@each("decentralised_choco", lambda case: not case["name"].startswith("gossip_only"))
+@each("decentralized_choco", lambda case: not case["name"].startswith("gossip_only"))
 def test_choco(case, tmp_path):
     check(case, tmp_path)
 
 
-@each("decentralised_choco", lambda case: case["name"].startswith("gossip_only"))
+@each("decentralized_choco", lambda case: case["name"].startswith("gossip_only"))
 def test_gossip_alone(case, tmp_path):
     exchange = Choco("ring", case["params"]["consensus_stepsize"])
     x = tensor(case["x0"])
@@ -135,23 +135,23 @@ def test_gossip_alone(case, tmp_path):
     assert torch.allclose(x.mean(0), mean, atol=1e-6)
 
 
-@each("decentralised_dcd")
+@each("decentralized_dcd")
 def test_dcd(case, tmp_path):
     check(case, tmp_path)
 
 
-@each("decentralised_ecd", held)
+@each("decentralized_ecd", held)
 def test_ecd(case, tmp_path):
     check(case, tmp_path)
 
 
-@each("decentralised_deepsqueeze")
+@each("decentralized_deepsqueeze")
 def test_deepsqueeze(case, tmp_path):
     check(case, tmp_path)
 
 
-@each("decentralised_dpsgd")
-def test_dpsgd_and_the_centralised(case, tmp_path):
+@each("decentralized_dpsgd")
+def test_dpsgd_and_the_centralized(case, tmp_path):
     check(case, tmp_path)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from simsgd.communication.messages import Dense, Message, Sparse
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.methods.memories import DGC, Residual
@@ -76,8 +76,8 @@ def remember(case: Case) -> Iterator[Remembered]:
 
 def compress(said: Tensor, ratio: float) -> Message:
     if ratio == 1:
-        return NoCompression().compress(said, {}, Draw(0, torch.arange(len(said))))
-    return TopK(ratio).compress(said, {}, Draw(0, torch.arange(len(said))))
+        return NoCompression().compress(said, {}, RandomKey(0, torch.arange(len(said))))
+    return TopK(ratio).compress(said, {}, RandomKey(0, torch.arange(len(said))))
 
 
 def grace_steps(case: Case) -> Iterator[tuple[Step, Tensor]]:
@@ -159,7 +159,7 @@ def simulated_steps(case: Case) -> Iterator[tuple[Simulator, list[Case]]]:
         simulator.step(grads[:, t], torch.zeros(len(grads)))
         records = [worker["steps"][t] for worker in case["expected"]]
         if "sample_start" in records[0]:
-            simulator.voices[0].remembered.update(reference_state(records))
+            simulator.segment_states[0].remembered.update(reference_state(records))
             with torch.no_grad():
                 simulator.params["p"].copy_(tensor(records[0]["param_after"]))
         else:
@@ -275,14 +275,14 @@ def test_the_simulator_moves_the_parameters_as_far(case: Case) -> None:
 @each("dgc_pipeline")
 def test_the_simulator_leaves_the_same_momentum(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        left = simulator.voices[0].remembered["momentum"]
+        left = simulator.segment_states[0].remembered["momentum"]
         assert_equals_steps(left, reference_momentum(records))
 
 
 @each("dgc_pipeline")
 def test_the_simulator_leaves_the_same_residual(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        left = simulator.voices[0].remembered["residual"]
+        left = simulator.segment_states[0].remembered["residual"]
         assert_equals_steps(left, reference_residual(records))
 
 

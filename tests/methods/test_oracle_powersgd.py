@@ -22,8 +22,8 @@ from simsgd.communication.messages import Dense, Message
 from simsgd.communication.segments import Segment
 from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
-from simsgd.methods.algorithms import AllReduce, Speech
+from simsgd.keyed_random import RandomKey
+from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.powersgd import PowerSGD
 from simsgd.methods.compressors.sign import Sign
@@ -49,8 +49,10 @@ def exchange(
     workers, n = said.shape
     segment = Segment("s", ("s",), (torch.Size([n]),), dense=False)
     channel = Channel(InProcess(), Ledger(workers), wire or Wire())
-    draw = Draw(0, torch.arange(workers)).at(step, "s")
-    return AllReduce(**how).gradients(said, Speech(compressor, state, draw, segment, channel))
+    draw = RandomKey(0, torch.arange(workers)).at(step, "s")
+    return AllReduce(**how).gradients(
+        said, ExchangeContext(compressor, state, draw, segment, channel)
+    )
 
 
 def run(case: Case, compressor: PowerSGD, memory: Memory, inputs: Tensor) -> Iterator[Step]:

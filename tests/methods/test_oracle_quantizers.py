@@ -1,14 +1,14 @@
-"""Quantisers against independent implementations, with the random numbers these drew.
+"""Quantizers against independent implementations, with the random numbers these drew.
 
 Cases whose input is not finite are left out: a run ends there with an error, before anything is
-quantised. `qsgd_choco` and `dithering` give NaN for zeros, and `terngrad_grace` gives 0 for a
+quantized. `qsgd_choco` and `dithering` give NaN for zeros, and `terngrad_grace` gives 0 for a
 single entry; where we do not follow them the test says so.
 """
 
 import pytest
 import torch
 
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import composed
 
 from ..reference_data import assert_equals_step, cases, each, flat
@@ -27,7 +27,7 @@ class Given:
 
 
 def compress(spec, x, draws=None):
-    draw = Draw(0, torch.arange(1)) if draws is None else Given(draws)
+    draw = RandomKey(0, torch.arange(1)) if draws is None else Given(draws)
     return composed(spec).compress(x.unsqueeze(0), {}, draw)
 
 
@@ -152,7 +152,7 @@ def test_onebit(case):
 @each("quant_sign", named("majority"))
 def test_signs_sum_to_the_votes(case):
     said = torch.stack([flat(x) for x in case["inputs"]])
-    sent = composed("sign:none").compress(said, {}, Draw(0, torch.arange(len(said))))
+    sent = composed("sign:none").compress(said, {}, RandomKey(0, torch.arange(len(said))))
     assert torch.equal(sent.sum(), flat(case["expected"]["sum"]))
 
 
@@ -165,7 +165,11 @@ STATISTICS = [
 @pytest.mark.parametrize(("spec", "case"), STATISTICS, ids=lambda v: v if type(v) is str else "")
 def test_means_agree_within_the_standard_errors_of_both(spec, case):
     x, draws = flat(case["input"]), case["expected"]["draws"]
-    sent = composed(spec).compress(x.expand(draws, -1), {}, Draw(0, torch.arange(draws))).to_dense()
+    sent = (
+        composed(spec)
+        .compress(x.expand(draws, -1), {}, RandomKey(0, torch.arange(draws)))
+        .to_dense()
+    )
     error = sent.double().std(0) * (2 / draws) ** 0.5
     off = (sent.double().mean(0) - flat(case["expected"]["empirical_mean"])).abs()
     rarest = float(sent.abs().max()) * WITHIN**2 / draws  # of an entry that may never be drawn

@@ -10,7 +10,7 @@ round a share that is not whole down, in binary. A segment of zeros is sent whol
 import pytest
 import torch
 
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import sampled_topk as sampled
 from simsgd.methods.compressors import sparsify
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
@@ -20,7 +20,7 @@ from simsgd.settings import count, kept
 
 from ..reference_data import assert_equals_step, cases, each, flat
 
-DRAW = Draw(0, torch.arange(1)).at(0, "segment")
+DRAW = RandomKey(0, torch.arange(1)).at(0, "segment")
 
 
 def sent(compressor, x):

@@ -8,8 +8,8 @@ from simsgd.communication.messages import LowRank
 from simsgd.communication.segments import Segment
 from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
-from simsgd.methods.algorithms import AllReduce, Speech
+from simsgd.keyed_random import RandomKey
+from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors.contract import converse
 from simsgd.methods.compressors.powersgd import PowerSGD, orthonormal
 from simsgd.methods.memories import Residual
@@ -36,7 +36,7 @@ def normal(workers, n=N, seed=0):
 
 
 def draw_of(workers, step=0, seed=0):
-    return Draw(seed, torch.as_tensor(workers)).at(step, "s")
+    return RandomKey(seed, torch.as_tensor(workers)).at(step, "s")
 
 
 class Job:
@@ -54,7 +54,7 @@ class Job:
         draw = draw_of(range(self.workers), self.steps)
         self.steps += 1
         return (exchange or AllReduce()).gradients(
-            said, Speech(self.compressor, self.state, draw, self.segment, self.channel)
+            said, ExchangeContext(self.compressor, self.state, draw, self.segment, self.channel)
         )
 
     def payload(self):
@@ -152,7 +152,7 @@ def test_the_first_factor_may_be_summed_or_averaged():
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_matrices_of_one_shape_are_orthonormalised_apart(rank):
+def test_matrices_of_one_shape_are_orthonormalized_apart(rank):
     matrix = normal(4, 60 * rank).view(4, 60, rank) * torch.tensor([1, 1e-3, 1e3, 1]).view(4, 1, 1)
     found = orthonormal(matrix)
     assert torch.allclose(found.mT @ found, torch.eye(rank).expand(4, -1, -1), atol=1e-5)
@@ -366,6 +366,6 @@ def test_the_dtype_is_kept():
 def test_cuda_finds_what_the_cpu_finds():
     compressor, said = fitted(PAPER), normal(3)
     here = compressor.compress(said, compressor.init(said), draw_of([0, 1, 2]))
-    cuda = Draw(0, torch.arange(3, device="cuda")).at(0, "s")
+    cuda = RandomKey(0, torch.arange(3, device="cuda")).at(0, "s")
     there = compressor.compress(said.cuda(), compressor.init(said.cuda()), cuda)
     assert torch.allclose(there.to_dense().cpu(), here.to_dense(), atol=1e-4)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simsgd.communication import elias_gamma as elias
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import composed
 from simsgd.methods.compressors.row_reductions import row_mean, row_norm, row_std, row_sum
 from simsgd.methods.memories import Residual
@@ -39,7 +39,7 @@ def normal(workers, n, dtype=torch.float32):
 
 
 def compress(spec, said, state=None):
-    draw = Draw(0, torch.arange(len(said))).at(4, "segment")
+    draw = RandomKey(0, torch.arange(len(said))).at(4, "segment")
     return composed(spec).compress(said, {} if state is None else state, draw)
 
 
@@ -48,8 +48,8 @@ def many(spec, x, draws=DRAWS):
     return compress(spec, x.expand(draws, -1)).to_dense().double()
 
 
-def quantise(spec, values, counts):
-    return composed(spec).quantise(values, counts, {}, Draw(0, torch.arange(len(values))))
+def quantize(spec, values, counts):
+    return composed(spec).quantize(values, counts, {}, RandomKey(0, torch.arange(len(values))))
 
 
 def buffers(message):
@@ -70,16 +70,16 @@ def test_the_payload_is_the_length_of_a_buffer_that_unpacks(spec, workers):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_only_the_counted_entries_are_quantised_and_sent(spec):
+def test_only_the_counted_entries_are_quantized_and_sent(spec):
     counts = torch.tensor([0, 5, 40])
     values = normal(3, 40) * (torch.arange(40) < counts.unsqueeze(1))
-    message = quantise(spec, values, counts)
+    message = quantize(spec, values, counts)
     packed = buffers(message)
     assert [len(b) for b in packed] == message.payload_bytes().tolist()
     assert len(packed[0]) == 0
     back = type(message).unpack(packed, {**message.header(), "counts": counts})
     assert torch.equal(back.to_dense(), message.to_dense())
-    alone = composed(spec).quantise(values[1:2, :5], None, {}, Draw(0, torch.tensor([1])))
+    alone = composed(spec).quantize(values[1:2, :5], None, {}, RandomKey(0, torch.tensor([1])))
     assert torch.equal(message.to_dense()[1, :5], alone.to_dense()[0])
     assert not message.to_dense()[1, 5:].any()
 
@@ -95,7 +95,7 @@ def test_scales_are_float32_in_a_float64_run(spec):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_wire_does_not_change_what_is_quantised(spec):
+def test_the_wire_does_not_change_what_is_quantized(spec):
     message = compress(spec, normal(2, 100))
     sent = message.on_wire(Wire("float16"))
     assert torch.equal(sent.to_dense(), message.to_dense())
@@ -325,7 +325,7 @@ def test_a_setting_out_of_range_is_refused(spec, told):
 def test_cuda_sends_what_the_cpu_sends(spec):
     said = normal(3, 3000)
     here = compress(spec, said)
-    draw = Draw(0, torch.arange(3, device="cuda")).at(4, "segment")
+    draw = RandomKey(0, torch.arange(3, device="cuda")).at(4, "segment")
     there = composed(spec).compress(said.cuda(), {}, draw)
     assert torch.equal(there.to_dense().cpu(), here.to_dense())
     assert torch.equal(there.payload_bytes().cpu(), here.payload_bytes())

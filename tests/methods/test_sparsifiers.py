@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors.adacomp import AdaComp
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
 from simsgd.methods.compressors.sparsify import Block, RandomK, TopK, distinct
@@ -28,7 +28,7 @@ def normal(workers, n, seed=0, dtype=torch.float32):
 
 
 def draw(workers, step=0, segment="segment"):
-    return Draw(0, torch.arange(workers)).at(step, segment)
+    return RandomKey(0, torch.arange(workers)).at(step, segment)
 
 
 def compress(method, said, step=0, segment="segment", **state):
@@ -428,6 +428,6 @@ def test_cuda_sends_what_the_cpu_sends(spec):
     for device in ("cpu", "cuda"):
         here = said.to(device)
         state = method.init(here) | {"gradient": here / 2, "squares": here.abs() / 2}
-        keys = Draw(0, torch.arange(3, device=device)).at(0, "segment")
+        keys = RandomKey(0, torch.arange(3, device=device)).at(0, "segment")
         sent.append(method.compress(here, state, keys).to_dense().cpu())
     torch.testing.assert_close(sent[1], sent[0])

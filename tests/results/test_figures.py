@@ -299,7 +299,7 @@ def test_a_torus_leads_out_where_its_borders_meet(tmp_path):
     assert (len(inside.get_segments()), len(out.get_segments())) == (17, 2 * 7)
 
 
-def test_neighbours_on_the_circle_of_a_hypercube_talk():
+def test_neighbors_on_the_circle_of_a_hypercube_talk():
     graph = topology("hypercube", 16).graph()
     at = {place: worker for worker, place in enumerate(places_of("hypercube", graph).dots)}
     around = sorted(at, key=lambda place: np.arctan2(*place))

@@ -8,7 +8,7 @@ from simsgd.results.network import (
     NETWORKS,
     Network,
     Way,
-    neighbour_exchange,
+    neighbor_exchange,
     networks_of,
     parameter_server,
     ring_all_gather,
@@ -49,8 +49,8 @@ def test_a_parameter_server_among_four_hears_three_and_answers_three():
     assert seconds(parameter_server(4), 1000) == 3 * (0.5 + 1.0)
 
 
-def test_two_neighbours_hear_one_after_the_other():
-    assert seconds(neighbour_exchange(2), 1000) == 2 * (0.5 + 1.0)
+def test_two_neighbors_hear_one_after_the_other():
+    assert seconds(neighbor_exchange(2), 1000) == 2 * (0.5 + 1.0)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_each_collective_of_the_ledger_has_its_way():
         "gather": server,
         "broadcast": server,
     }
-    assert way_of("neighbours", 8, degree=3) == neighbour_exchange(3)
+    assert way_of("neighbours", 8, degree=3) == neighbor_exchange(3)
     assert way_of("all-reduce", 8, all_reduce="tree") == tree_all_reduce(8)
 
 

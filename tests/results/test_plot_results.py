@@ -169,7 +169,7 @@ def test_epochs_are_counted_in_whole_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("number", [4, 9])
-def test_no_two_runs_share_colour_and_line_style(tmp_path, number):
+def test_no_two_runs_share_color_and_line_style(tmp_path, number):
     lines = curves(plot_results(several(tmp_path, number)).axes[0])
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == number
 
@@ -179,11 +179,11 @@ def test_four_runs_differ_in_line_style_alone(tmp_path):
     assert len({line.get_linestyle() for line in lines}) == 4
 
 
-def test_up_to_four_runs_are_named_in_the_colour_of_their_lines(tmp_path):
+def test_up_to_four_runs_are_named_in_the_color_of_their_lines(tmp_path):
     axes = plot_results(several(tmp_path, 4)).axes[0]
     lines = [to_hex(line.get_color()) for line in curves(axes)]
     assert [(t.get_text(), to_hex(t.get_color())) for t in axes.texts] == [
-        (f"run-{i}", colour) for i, colour in enumerate(lines)
+        (f"run-{i}", color) for i, color in enumerate(lines)
     ]
 
 

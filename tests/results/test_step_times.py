@@ -82,7 +82,7 @@ def test_workers_of_different_sizes_are_counted_by_mean_most_and_slowest():
     assert sizes == (45, 50, 40 + 30)
 
 
-def test_an_exchange_between_neighbours_keeps_the_degree_of_the_busiest():
+def test_an_exchange_between_neighbors_keeps_the_degree_of_the_busiest():
     ledger = Ledger(workers=3)
     degree = torch.tensor([1, 2, 1])
     ledger.add(Transfer("a", "up", "neighbours", torch.tensor([10, 10, 10]), degree))
@@ -175,7 +175,7 @@ def test_a_ring_waits_for_the_largest_and_a_server_hears_the_sum(tmp_path):
     assert times == pytest.approx(expected)
 
 
-def test_neighbours_cost_the_degree_of_the_busiest(tmp_path):
+def test_neighbors_cost_the_degree_of_the_busiest(tmp_path):
     run = made(tmp_path, [{"collective": "neighbours", "degree": 2}], workers=16)
     assert first(run)["communication"] == 2 * 1.5
 

@@ -52,7 +52,7 @@ def test_on_all_parameters_it_is_weight_decay(settings: dict[str, Any], nesterov
     assert same(trained({"regularizer": ALL, **momentum}, **settings), wanted)
 
 
-def test_by_default_biases_and_normalisation_are_spared() -> None:
+def test_by_default_biases_and_normalization_are_spared() -> None:
     model = net()
     pulls = Regularized(model, dict(model.named_parameters())).pulls(regularizers(SOME))
     assert set(pulls) == {"0.weight", "2.weight"}

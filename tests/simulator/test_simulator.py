@@ -175,7 +175,7 @@ def test_the_record_knows_its_step_and_its_settings():
 
 def test_the_whole_model_shares_one_selection():
     simulator, _ = trained(mlp(), steps=1, prune=0.9, granularity="model")
-    held = {v.segment.name: v.remembered["residual"] for v in simulator.voices
+    held = {v.segment.name: v.remembered["residual"] for v in simulator.segment_states
             if "residual" in v.remembered}  # fmt: skip
     assert held.keys() == {"model"}
     assert (held["model"] == 0).sum(1).tolist() == [8] * W  # ceil(0.1 * 72)
@@ -244,7 +244,9 @@ def test_a_flush_sends_all_that_the_memories_hold():
     simulator, records = trained(mlp(), steps=4, compressor="topk:0.1", flush_every=2)
     assert [r.kept < 1 for r in records] == [True, False, True, False]
     assert records[1].payload_bytes == [records[1].dense_bytes] * W
-    assert all((v.remembered["residual"] == 0).all() for v in simulator.voices if v.remembered)
+    assert all(
+        (v.remembered["residual"] == 0).all() for v in simulator.segment_states if v.remembered
+    )
 
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
@@ -297,7 +299,7 @@ def test_signs_are_voted_on():
         ({"compressor": "topk:0.1", "lr_in_memory": True, "memory": "none"}, "needs memory resid"),
         ({"clip_by": "value"}, "clip_by has no effect without clip"),
         ({"prune_1d": True, "compress_if": "all"}, "prune_1d and compress_if were both given"),
-        ({"compressor": "sign+topk:0.1"}, "lets nothing follow a quantiser"),
+        ({"compressor": "sign+topk:0.1"}, "lets nothing follow a quantizer"),
     ],
 )
 def test_settings_that_fight_are_refused_before_the_first_step(settings, message):

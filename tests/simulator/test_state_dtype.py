@@ -23,7 +23,11 @@ def steps(simulator, count, seed=0):
 
 
 def held(simulator):
-    return {f"{v.segment.name}/{n}": t for v in simulator.voices for n, t in v.remembered.items()}
+    return {
+        f"{v.segment.name}/{n}": t
+        for v in simulator.segment_states
+        for n, t in v.remembered.items()
+    }
 
 
 def test_memories_are_kept_in_half_the_bytes_and_sent_in_as_many():

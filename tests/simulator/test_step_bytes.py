@@ -14,7 +14,7 @@ from simsgd import catalog
 from simsgd.cli import main
 from simsgd.communication.messages import LowRank
 from simsgd.communication.wire import Wire
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.methods.adapters import grace
 from simsgd.methods.compressors import composed
 from simsgd.registry import names
@@ -45,7 +45,7 @@ def worth(words):
 def compress(spec, said):
     compressor = composed(spec)
     state = compressor.init(said) | {"gradient": said / 2, "squares": torch.ones_like(said)}
-    draw = Draw(0, torch.arange(len(said))).at(0, "segment")
+    draw = RandomKey(0, torch.arange(len(said))).at(0, "segment")
     return compressor.compress(said, state, draw)
 
 
@@ -83,7 +83,7 @@ def test_the_tensors_of_a_foreign_compressor_are_told_by_their_dtypes():
             return tensors[0].float()
 
     compressor, said = grace(Int8()), torch.ones(2, 5)
-    draw = Draw(0, torch.arange(2)).at(0, "segment")
+    draw = RandomKey(0, torch.arange(2)).at(0, "segment")
     message = compressor.compress(said, compressor.init(said), draw)
     assert message.explained(0) == "5 int8 values x 1 B + 1 float32 value x 4 B"
     assert worth(message.explained(0)) == int(message.payload_bytes()[0])

@@ -15,7 +15,7 @@ from simsgd.catalog import build_model, load
 from simsgd.cli import main
 from simsgd.config import Config
 from simsgd.gradients.sample_squares import sample_squares
-from simsgd.keyed_random import Draw
+from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.results.figures.plot import plot_results
 from simsgd.results.perplexity import bits, perplexity
@@ -171,7 +171,7 @@ def test_lstms_have_the_published_sizes(config, vocabulary, count):
 
 
 def gradients(engine, model, x, y, buffers):
-    keys = Draw(0, torch.arange(len(x))).at(0, "dropout").keys()
+    keys = RandomKey(0, torch.arange(len(x))).at(0, "dropout").keys()
     return find("engine", engine)(model.train(), criterion)(
         dict(model.named_parameters()), buffers, x, y, keys
     )
@@ -202,7 +202,7 @@ def test_a_transformer_carries_nothing():
 def test_squares_of_streams_begin_with_the_state_of_each():
     model = network(dropout=0.0)
     x, y = words(1, B, T)
-    before, keys = states(model, 1), Draw(0, torch.arange(1)).keys()
+    before, keys = states(model, 1), RandomKey(0, torch.arange(1)).keys()
     params = dict(model.named_parameters())
     got = sample_squares(model, criterion, params, before, x, y, keys)
     total = {key: torch.zeros_like(p) for key, p in params.items()}

@@ -360,7 +360,7 @@ def test_the_best_checkpoint_is_kept_where_files_cannot_be_linked(tmp_path, monk
     assert load_checkpoint(run.folder / "best.pt") == {"step": 1}
 
 
-def test_best_and_last_are_serialised_once(tmp_path, monkeypatch):
+def test_best_and_last_are_serialized_once(tmp_path, monkeypatch):
     calls = []
     save = torch.save
     monkeypatch.setattr(torch, "save", lambda *args: (calls.append(1), save(*args)))

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from simsgd.gradients.loop import Loop
-from simsgd.verify.gradient_kinks import Watched, is_kink, parting, sizes
+from simsgd.verify.gradient_kinks import RecordingEngine, is_kink, parting, sizes
 
 LIMIT = 1e-5
 
@@ -23,7 +23,7 @@ class Unit(nn.Module):
 def asked(bend, weight, workers=2):
     """Return a watched engine that was called once, and its gradients as another run's."""
     model = Unit(bend, weight)
-    engine = Watched(Loop(model, lambda output, target: output.sum()))
+    engine = RecordingEngine(Loop(model, lambda output, target: output.sum()))
     x = torch.tensor([[1.0, -1.0]]).repeat(workers, 1, 1)
     y, keys = torch.zeros(workers, 1), torch.arange(workers)
     params = dict(model.named_parameters())

@@ -11,11 +11,11 @@ from torch import Tensor
 from .. import elias_gamma as elias
 from ..wire import pack_bits, unpack_bits
 from .contract import Header, Message, term
-from .quantized import Quantised, bits_to_bytes, one_if_any
+from .quantized import Quantized, bits_to_bytes, one_if_any
 
 
 @dataclass(frozen=True)
-class Levels(Quantised):
+class Levels(Quantized):
     """Codes from -s to s; code c in a bucket of scale r stands for c / s * r.
 
     `scales` has one column a bucket. A code takes a bit for the sign and the bits of a number up to

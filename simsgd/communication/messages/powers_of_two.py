@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ..wire import bytes_value, value_bytes
 from .contract import Header, term
-from .quantized import Quantised
+from .quantized import Quantized
 
 LEAST, MOST = -108, 18  # exponents of the codes 1 and 127
 NEGATIVE = 128  # added to the code of a negative value
 
 
 @dataclass(frozen=True)
-class Powers(Quantised):
+class Powers(Quantized):
     """A sign bit and 7 bits of exponent: code c, 1 to 127, is 2^(c - 109), code 0 is zero.
 
     The magnitudes reach from 2^-108 to 2^18. There is no scale: `scales` is [L, 0].

@@ -19,7 +19,7 @@ _SCALE_BYTES = 4  # float32
 
 
 @dataclass(frozen=True)
-class Quantised(Message):
+class Quantized(Message):
     """A small code for each value, and what the codes are multiples of.
 
     A buffer holds the row's scales in float32, in float64 runs too, then its codes. The form of

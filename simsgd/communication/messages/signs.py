@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ..wire import pack_bits, unpack_bits
 from .contract import Header, Message, term
-from .quantized import Quantised, bits_to_bytes, one_if_any
+from .quantized import Quantized, bits_to_bytes, one_if_any
 
 
 @dataclass(frozen=True)
-class Signs(Quantised):
+class Signs(Quantized):
     """Whether each value is negative (code 1), and what the two kinds stand for.
 
     `scales` has `num_scales` columns: none for -1 and +1, one, s, for -s and +s, or two, the

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ..wire import pack_bits, unpack_bits
 from .contract import Header, term
-from .quantized import Quantised, bits_to_bytes, one_if_any
+from .quantized import Quantized, bits_to_bytes, one_if_any
 
 _TRITS = 5  # in one byte: 3^5 = 243
 _POWERS = torch.tensor([1, 3, 9, 27, 81])
 
 
 @dataclass(frozen=True)
-class Ternary(Quantised):
+class Ternary(Quantized):
     """Codes -1, 0, 1, times the row's one scale, or one that all workers already share.
 
     Coded in 2 bits each, or, in base 3, five in a byte.

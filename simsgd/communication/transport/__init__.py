@@ -10,16 +10,16 @@ from .distributed import Distributed
 from .in_process import InProcess
 from .process_group import (
     RankLost,
+    all_gather_object,
+    broadcast_object,
     counted,
     group,
-    is_first,
-    is_launched,
-    is_together,
+    is_initialized,
+    is_rank_zero,
+    is_torchrun,
     launched_group,
     restarts,
     speak_for,
-    told_by_all,
-    told_by_first,
 )
 
 __all__ = [
@@ -28,15 +28,15 @@ __all__ = [
     "InProcess",
     "RankLost",
     "Transport",
+    "all_gather_object",
+    "broadcast_object",
     "counted",
     "group",
-    "is_first",
-    "is_launched",
-    "is_together",
+    "is_initialized",
+    "is_rank_zero",
+    "is_torchrun",
     "launched_group",
     "restarts",
     "rides_all_reduce",
     "speak_for",
-    "told_by_all",
-    "told_by_first",
 ]

@@ -71,9 +71,9 @@ class Channel:
         return self.transport.largest(numbers)
 
     def gossip(self, message: Message, segment: Segment, mixing: Mixing) -> tuple[Message, Tensor]:
-        """Send the messages to all neighbours; return them, and sum_j w_ij of them, [L, n].
+        """Send the messages to all neighbors; return them, and sum_j w_ij of them, [L, n].
 
-        Each neighbour gets a copy of its own.
+        Each neighbor gets a copy of its own.
         """
         sent = message.on_wire(self.wire)
         payload = sent.payload_bytes()

@@ -35,7 +35,7 @@ class Transport(ABC):
 
     @abstractmethod
     def mixed(self, message: Message, mixing: Mixing) -> Tensor:
-        """Return sum_j w_ij m_j of what the messages stand for, [L, n]; all go to neighbours."""
+        """Return sum_j w_ij m_j of what the messages stand for, [L, n]; all go to neighbors."""
 
     @abstractmethod
     def weighed(self, message: Message, weights: Tensor) -> Tensor:

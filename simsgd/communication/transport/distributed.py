@@ -15,7 +15,7 @@ from ..messages import Foreign, Message, SharedSparse
 from ..topology import Mixing
 from ..wire import pack_bits, unpack_bits
 from .contract import Transport, outcome, rides_all_reduce
-from .process_group import meeting_place, talking, told_by_first
+from .process_group import broadcast_object, collective_device, collective_errors
 
 
 class Distributed(Transport):
@@ -71,8 +71,8 @@ class Distributed(Transport):
         positive = torch.zeros(n, dtype=torch.int64)
         if everyone is not None:
             positive = outcome(everyone.to_dense().sign().sum(0)).gt(0).long()
-        bits = pack_bits(positive, 1).to(meeting_place())
-        with talking():
+        bits = pack_bits(positive, 1).to(collective_device())
+        with collective_errors():
             dist.broadcast(bits, src=0)
         return unpack_bits(bits.cpu(), 1, n).to(values).mul_(2).sub_(1)
 
@@ -82,9 +82,9 @@ class Distributed(Transport):
         return self._all_reduce(numbers.amax(0, keepdim=True), dist.ReduceOp.MAX)
 
     def mixed(self, message: Message, mixing: Mixing) -> Tensor:
-        """Return the weighted sums of the hosted workers over their neighbours, [L, n].
+        """Return the weighted sums of the hosted workers over their neighbors, [L, n].
 
-        Each worker's buffer goes to each neighbour in another process; within one it is a row.
+        Each worker's buffer goes to each neighbor in another process; within one it is a row.
         """
         values = message.to_dense()  # [L, n]
         own = self.hosted(self.workers)
@@ -93,7 +93,7 @@ class Distributed(Transport):
         self.sent += (talk.sum(0) - talk.diagonal().long())[own] * message.payload_bytes().cpu()
         everyone = values.new_zeros(self.workers, values.shape[1])
         everyone[own] = values
-        for other, rows in self._from_neighbours(message, talk).items():
+        for other, rows in self._from_neighbors(message, talk).items():
             everyone[other] = rows.to(values)
         return mixing.times(everyone, own)
 
@@ -107,8 +107,8 @@ class Distributed(Transport):
             heard = [buffer for buffer, w in zip(arrived, weights.tolist(), strict=True) if w]
             rows = message.unpack(heard, _on_cpu(message.header())).to_dense()
             total = (weights[weights > 0].to(rows) @ rows).to(total)
-        total = total.to(meeting_place())
-        with talking():
+        total = total.to(collective_device())
+        with collective_errors():
             dist.broadcast(total, src=0)
         return total.to(values.device)
 
@@ -120,10 +120,10 @@ class Distributed(Transport):
 
     def answered(self, message: Message) -> Message:
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
-        packed = message.pack(0).to(meeting_place())
-        size = torch.tensor([len(packed)], device=meeting_place())
-        header = told_by_first(_on_cpu(message.header()))
-        with talking():
+        packed = message.pack(0).to(collective_device())
+        size = torch.tensor([len(packed)], device=collective_device())
+        header = broadcast_object(_on_cpu(message.header()))
+        with collective_errors():
             dist.broadcast(size, src=0)
             if self.rank:
                 packed = packed.new_empty(int(size))
@@ -135,9 +135,9 @@ class Distributed(Transport):
         size = own.numel() * own.element_size()
         if not size:
             return own.new_empty(self.workers, *own.shape[1:])
-        flat = own.detach().contiguous().flatten().view(torch.uint8).to(meeting_place())
+        flat = own.detach().contiguous().flatten().view(torch.uint8).to(collective_device())
         parts = [torch.empty_like(flat) for _ in range(self.ranks)]
-        with talking():
+        with collective_errors():
             dist.all_gather(parts, flat)
         whole = torch.cat(parts).to(own.device).view(own.dtype)
         return whole.view(self.workers, *own.shape[1:])
@@ -153,8 +153,8 @@ class Distributed(Transport):
         return self._all_reduce(own.sum(0), dist.ReduceOp.SUM).div_(self.workers)
 
     def _all_reduce(self, own: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
-        total = own.to(meeting_place(), copy=True).contiguous()
-        with talking():
+        total = own.to(collective_device(), copy=True).contiguous()
+        with collective_errors():
             dist.all_reduce(total, how)
         return total.to(own.device)
 
@@ -169,7 +169,7 @@ class Distributed(Transport):
             return None
         return message.unpack(arrived, _on_cpu(message.header()))
 
-    def _from_neighbours(self, message: Message, talk: Tensor) -> dict[int, Tensor]:
+    def _from_neighbors(self, message: Message, talk: Tensor) -> dict[int, Tensor]:
         """Return {worker: [n]} of those in other processes whom the hosted workers hear.
 
         Sizes go first, then the buffers, each straight to the process that wants it.
@@ -185,16 +185,18 @@ class Distributed(Transport):
             for row, buffer in enumerate(packed):
                 worker = self.rank * per + row
                 if hears[other, worker] and sizes[worker]:
-                    moves.append(dist.P2POp(dist.isend, buffer.to(meeting_place()), other, tag=row))
+                    moves.append(
+                        dist.P2POp(dist.isend, buffer.to(collective_device()), other, tag=row)
+                    )
             for row in range(per):
                 worker = other * per + row
                 if hears[self.rank, worker]:
                     arriving[worker] = torch.empty(
-                        sizes[worker], dtype=torch.uint8, device=meeting_place()
+                        sizes[worker], dtype=torch.uint8, device=collective_device()
                     )
                     if sizes[worker]:
                         moves.append(dist.P2POp(dist.irecv, arriving[worker], other, tag=row))
-        with talking():
+        with collective_errors():
             for request in dist.batch_isend_irecv(moves) if moves else []:
                 request.wait()
         header = _on_cpu(message.header())
@@ -213,11 +215,11 @@ class Distributed(Transport):
             row[: len(buffer)] = buffer
         self.sent += length
         self.padding += len(own) * longest - int(length.sum())
-        padded = padded.to(meeting_place())
+        padded = padded.to(collective_device())
         parts = [torch.empty_like(padded) for _ in range(self.ranks)]
         receives = to_all or self.rank == 0
         if longest:
-            with talking():
+            with collective_errors():
                 if to_all:
                     dist.all_gather(parts, padded)
                 else:

@@ -30,7 +30,7 @@ class InProcess(Transport):
         return numbers.amax(0, keepdim=True)
 
     def mixed(self, message: Message, mixing: Mixing) -> Tensor:
-        """Return the weighted sums over neighbours, [W, n]."""
+        """Return the weighted sums over neighbors, [W, n]."""
         return mixing.times(message.to_dense())
 
     def weighed(self, message: Message, weights: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class RankLost(RuntimeError):
     """Another process of the group died, or did not answer in time."""
 
 
-def is_launched() -> bool:
+def is_torchrun() -> bool:
     """Return whether torchrun started this process."""
     return dist.is_available() and dist.is_torchelastic_launched()
 
@@ -29,16 +29,16 @@ def restarts() -> tuple[int, int]:
     return done, most
 
 
-def is_together() -> bool:
+def is_initialized() -> bool:
     """Return whether this process belongs to a group."""
     return dist.is_available() and dist.is_initialized()
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Return whether this process is rank 0, or there are no others."""
-    if is_together():
+    if is_initialized():
         return dist.get_rank() == 0
-    return not is_launched() or os.environ["RANK"] == "0"
+    return not is_torchrun() or os.environ["RANK"] == "0"
 
 
 def launched_group(backend: str, seconds: float) -> AbstractContextManager[None]:
@@ -60,7 +60,7 @@ def group(backend: str, seconds: float, **where: Any) -> Iterator[None]:
 
     `backend` is gloo or nccl; who waits for another for more than `seconds` gets a `RankLost`.
     """
-    with talking():
+    with collective_errors():
         dist.init_process_group(backend, timeout=timedelta(seconds=seconds), **where)
     try:
         yield
@@ -69,7 +69,7 @@ def group(backend: str, seconds: float, **where: Any) -> Iterator[None]:
 
 
 @contextmanager
-def talking() -> Iterator[None]:
+def collective_errors() -> Iterator[None]:
     """Turn the errors of collectives into `RankLost`."""
     try:
         yield
@@ -78,21 +78,21 @@ def talking() -> Iterator[None]:
         raise RankLost(f"another process no longer answers ({reason})") from wrong
 
 
-def told_by_first(thing: Any) -> Any:
+def broadcast_object(thing: Any) -> Any:
     """Return rank 0's thing, which must be picklable, on every rank."""
     box = [thing]
-    if is_together():
-        with talking():
+    if is_initialized():
+        with collective_errors():
             dist.broadcast_object_list(box, src=0)
     return box[0]
 
 
-def told_by_all(thing: Any) -> list[Any]:
+def all_gather_object(thing: Any) -> list[Any]:
     """Return the things of all ranks, in order."""
-    if not is_together():
+    if not is_initialized():
         return [thing]
     box: list[Any] = [None] * dist.get_world_size()
-    with talking():
+    with collective_errors():
         dist.all_gather_object(box, thing)
     return box
 
@@ -126,6 +126,6 @@ def counted(parallel: Parallel) -> list[int]:
     return sent
 
 
-def meeting_place() -> torch.device:
+def collective_device() -> torch.device:
     """Return where the group's collectives want their tensors."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

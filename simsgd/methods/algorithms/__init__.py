@@ -5,21 +5,21 @@ Importing this package registers all of them.
 
 from .allreduce import AllReduce
 from .asynchronous import Asynchronous, Butterfly
-from .contract import Exchange, GradientExchange, ParameterExchange, Speech, Spoken
+from .contract import Algorithm, ExchangeContext, Exchanged, GradientAlgorithm, ParameterAlgorithm
 from .gossip import Choco, Gossip
 from .local import FedAvg, LocalSGD
 
 __all__ = [
+    "Algorithm",
     "AllReduce",
     "Asynchronous",
     "Butterfly",
     "Choco",
-    "Exchange",
+    "ExchangeContext",
+    "Exchanged",
     "FedAvg",
     "Gossip",
-    "GradientExchange",
+    "GradientAlgorithm",
     "LocalSGD",
-    "ParameterExchange",
-    "Speech",
-    "Spoken",
+    "ParameterAlgorithm",
 ]

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from ...communication.messages import Dense, Message, SharedSparse, Sparse, State
 from ...communication.segments import Segment
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import AGGREGATES, SettingError, require
 from ..compressors import Compressor, Conversation, composed
 from ..compressors.contract import Answer, converse
-from .contract import GradientExchange, Speech
+from .contract import ExchangeContext, GradientAlgorithm
 
 
 @register("algorithm", "allreduce")
 @dataclass(frozen=True)
-class AllReduce(GradientExchange):
+class AllReduce(GradientAlgorithm):
     """Synchronous data-parallel SGD: parameters are shared, compressed gradients are aggregated.
 
     With `aggregate=vote` all hear the sign of the sum of signs, +1 where the votes are equal. What
@@ -74,7 +74,7 @@ class AllReduce(GradientExchange):
         return composed(self.downlink).fitted(segment.shape)
 
     def gradients(
-        self, said: Tensor, speech: Speech, own: State | None = None
+        self, said: Tensor, speech: ExchangeContext, own: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages and their mean or the vote, [n]."""
         compressor, segment, channel = speech.compressor, speech.segment, speech.channel
@@ -95,7 +95,7 @@ class AllReduce(GradientExchange):
             sent, heard = mean(message, segment)
         return sent, self._answered(heard, speech, own) if self.downlink else heard
 
-    def _answered(self, heard: Tensor, speech: Speech, own: State | None) -> Tensor:
+    def _answered(self, heard: Tensor, speech: ExchangeContext, own: State | None) -> Tensor:
         """Return what the server's answer to all, `heard` [n], becomes on its way."""
         if not own:
             return speech.channel.answer(Dense.of(heard.unsqueeze(0)), speech.segment)[1]
@@ -121,11 +121,13 @@ def _selects(compressor: Compressor) -> bool:
     state = fitted.init(said) | {"gradient": said, "squares": said}
     if fitted.ask(said) is not None:
         state["shared"] = torch.ones(1, 1)
-    message = fitted.compress(said, state, Draw(0, torch.zeros(1, dtype=torch.int64)))
+    message = fitted.compress(said, state, RandomKey(0, torch.zeros(1, dtype=torch.int64)))
     return isinstance(message, Sparse | SharedSparse)
 
 
-def _talked(compressor: Conversation, said: Tensor, speech: Speech) -> tuple[Message, Tensor]:
+def _talked(
+    compressor: Conversation, said: Tensor, speech: ExchangeContext
+) -> tuple[Message, Tensor]:
     def carry(message: Message) -> Answer:
         sent, mean = speech.channel.mean(message, speech.segment)
         return sent, mean.unsqueeze(0)  # [1, m]

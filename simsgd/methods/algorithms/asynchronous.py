@@ -13,15 +13,15 @@ from torch import Tensor
 
 from ...communication.messages import Message, State
 from ...communication.segments import Segment
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import SettingError, require
-from .contract import GradientExchange, Speech
+from .contract import ExchangeContext, GradientAlgorithm
 
 
 @register("algorithm", "async")
 @dataclass(frozen=True)
-class Asynchronous(GradientExchange):
+class Asynchronous(GradientAlgorithm):
     """A parameter server that waits for nobody.
 
     In every step each worker pushes the gradient that it took at the model of `staleness` steps
@@ -50,11 +50,11 @@ class Asynchronous(GradientExchange):
         """Return how many steps late the gradients of `workers`, ids [L], are, [L] int64."""
         if not str(self.staleness).startswith("uniform"):
             return torch.full_like(workers, self.longest)
-        draw = Draw(seed, workers).at("staleness")
+        draw = RandomKey(seed, workers).at("staleness")
         return (draw.uniform(1, torch.float64)[:, 0] * (self.longest + 1)).long()
 
     def gradients(
-        self, said: Tensor, speech: Speech, own: State | None = None
+        self, said: Tensor, speech: ExchangeContext, own: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages, and what the server makes of each, [W, n]."""
         sent, pushed = speech.channel.up(speech.compressed(said), speech.segment)
@@ -64,7 +64,7 @@ class Asynchronous(GradientExchange):
 
 @register("algorithm", "butterfly")
 @dataclass(frozen=True)
-class Butterfly(GradientExchange):
+class Butterfly(GradientAlgorithm):
     """Delayed gossip of gradients: in step i workers whose numbers differ in one bit meet.
 
     With W = 2^D, worker w meets w xor 2^(i mod D) and tells it the newest gradients that it knows
@@ -89,7 +89,7 @@ class Butterfly(GradientExchange):
         }
 
     def gradients(
-        self, said: Tensor, speech: Speech, own: State | None = None
+        self, said: Tensor, speech: ExchangeContext, own: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages, and the mean of what each worker knows, [W, n]."""
         assert own is not None

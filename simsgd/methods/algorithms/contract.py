@@ -13,7 +13,7 @@ from torch import Tensor
 from ...communication.messages import Message, State
 from ...communication.segments import Segment
 from ...communication.transport import Channel
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...settings import require
 from ..compression_error import squared_norms
 from ..compressors import Compressor
@@ -21,12 +21,12 @@ from ..memories import Memory, NoMemory
 
 
 @dataclass(frozen=True)
-class Speech:
+class ExchangeContext:
     """How one segment is spoken of in one step."""
 
     compressor: Compressor
     state: State  # the compressor's
-    draw: Draw  # at this step and segment
+    draw: RandomKey  # at this step and segment
     segment: Segment
     channel: Channel
     memory: Memory = field(default_factory=NoMemory)  # of what is not sent
@@ -41,12 +41,12 @@ class Speech:
         return self.channel.ledger.workers
 
     @property
-    def server(self) -> Draw:
+    def server(self) -> RandomKey:
         """The draws of a server, at this step and segment."""
         return replace(self.draw, workers=self.draw.workers[:1]).shared()
 
     def compressed(self, said: Tensor) -> Message:
-        """Return the message for a part of a model, [L, n], said to neighbours.
+        """Return the message for a part of a model, [L, n], said to neighbors.
 
         Raises `SettingError` for a compressor that asks all workers something first.
         """
@@ -60,7 +60,7 @@ class Speech:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class Exchanged:
     """What a parameter exchange said of a segment, for the measures."""
 
     said: Tensor  # [L, n]
@@ -69,7 +69,7 @@ class Spoken:
     left: State  # holds the residual, if one stays behind
 
     @classmethod
-    def of(cls, said: Tensor, message: Message, left: State | None = None) -> "Spoken":
+    def of(cls, said: Tensor, message: Message, left: State | None = None) -> "Exchanged":
         """Return what was said, before anything of it was taken away."""
         return cls(said, squared_norms(said), message, left or {})
 
@@ -78,11 +78,11 @@ _ASKS = "asks for the largest number of all workers, which are not heard here"
 _ALONE = "use scales of each worker's own, or algorithm allreduce"
 
 
-class Exchange(ABC):
+class Algorithm(ABC):
     """Who hears what of what is said. A frozen dataclass of settings; its state lives apart."""
 
     parameters_per_worker: ClassVar[bool]  # workers hold models of their own, [L, *shape]
-    remembers: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
+    has_own_memory: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
 
     @property
     def between_processes(self) -> bool:
@@ -106,12 +106,12 @@ class Exchange(ABC):
         return None
 
 
-class GradientExchange(Exchange):
+class GradientAlgorithm(Algorithm):
     """Workers say their gradients, before the optimizer's step."""
 
     @abstractmethod
     def gradients(
-        self, said: Tensor, speech: Speech, own: State | None = None
+        self, said: Tensor, speech: ExchangeContext, own: State | None = None
     ) -> tuple[Message, Tensor]:
         """Exchange a segment; `said` [L, n] is what workers want to say, `own` is from `init`.
 
@@ -120,11 +120,11 @@ class GradientExchange(Exchange):
         """
 
 
-class ParameterExchange(Exchange):
+class ParameterAlgorithm(Algorithm):
     """Workers step along their own gradients, and then speak of their models."""
 
     parameters_per_worker = True
-    restarts: ClassVar[bool] = False  # the optimizers begin anew after each exchange
+    resets_optimizer: ClassVar[bool] = False  # the optimizers begin anew after each exchange
     only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
     def check(self, compressor: Compressor) -> None:
@@ -135,7 +135,7 @@ class ParameterExchange(Exchange):
         require(alone, "compressor", None, rule, "use algorithm allreduce, or another compressor")
 
     @abstractmethod
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken | None:
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged | None:
         """Exchange a segment's parameters `x` [L, n], which are changed in place.
 
         `own` is the state from `init`. Returns None where nothing was said.

@@ -1,4 +1,4 @@
-"""Workers with models of their own, who talk to their neighbours after each step.
+"""Workers with models of their own, who talk to their neighbors after each step.
 
 Letters: W workers, L hosted here, n elements of one segment, x their parameters [L, n], w the
 mixing weights, q and c what is sent, C the compressor, d the local optimizer's direction.
@@ -14,20 +14,20 @@ from ...communication.segments import Segment
 from ...communication.topology import Mixing, topology
 from ...registry import register
 from ...settings import require
-from .contract import ParameterExchange, Speech, Spoken
+from .contract import ExchangeContext, Exchanged, ParameterAlgorithm
 
 
 @dataclass(frozen=True)
-class Gossip(ParameterExchange):
-    """What all gossip has: neighbours, and weights that do not change."""
+class Gossip(ParameterAlgorithm):
+    """What all gossip has: neighbors, and weights that do not change."""
 
     topology: str = "ring"  # who talks to whom
-    remembers = True
+    has_own_memory = True
 
-    def mixing(self, speech: Speech) -> Mixing:
-        """Return the weights. Raises `SettingError` for neighbours that change."""
+    def mixing(self, speech: ExchangeContext) -> Mixing:
+        """Return the weights. Raises `SettingError` for neighbors that change."""
         graph = topology(self.topology, speech.workers)
-        rule = "has neighbours that change from step to step, which only dpsgd allows"
+        rule = "has neighbors that change from step to step, which only dpsgd allows"
         require(not graph.varies, "topology", self.topology, rule)
         return graph.at(speech.step)
 
@@ -35,7 +35,7 @@ class Gossip(ParameterExchange):
 @register("algorithm", "dpsgd")
 @dataclass(frozen=True)
 class DPSGD(Gossip):
-    """Each worker steps, and then takes the weighted mean of its neighbours' models and its own.
+    """Each worker steps, and then takes the weighted mean of its neighbors' models and its own.
 
     x_i = w_ii x_i + sum_j w_ij C(x_j), where x is after the local step; without compression this
     is x_i = sum_j w_ij (x_j - lr d_j). A lossy compressor is the naive form: its error stays.
@@ -43,18 +43,18 @@ class DPSGD(Gossip):
     Algorithms?", NeurIPS 2017, https://arxiv.org/abs/1705.09056.
     """
 
-    def mixing(self, speech: Speech) -> Mixing:
+    def mixing(self, speech: ExchangeContext) -> Mixing:
         """Return the weights of this step."""
         return topology(self.topology, speech.workers).at(speech.step)
 
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken:
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
         """Mix the models."""
         mixing = self.mixing(speech)
         said = x.clone()
         sent, mixed = speech.channel.gossip(speech.compressed(said), speech.segment, mixing)
         kept = mixing.own[speech.channel.hosted].to(x).unsqueeze(1)  # [L, 1]
         x.sub_(sent.to_dense()).mul_(kept).add_(mixed)
-        return Spoken.of(said, sent)
+        return Exchanged.of(said, sent)
 
 
 @register("algorithm", "choco")
@@ -81,7 +81,7 @@ class Choco(Gossip):
         """Return the public copies and their weighted sums: zeros, [L, n]."""
         return {"public": torch.zeros_like(x), "sum": torch.zeros_like(x)}
 
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken:
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
         """Gossip by what was known before, and send the change."""
         x.add_(own["sum"] - own["public"], alpha=self.consensus_stepsize)
         said = x - own["public"]
@@ -89,7 +89,7 @@ class Choco(Gossip):
         sent, mixed = speech.channel.gossip(message, speech.segment, self.mixing(speech))
         own["public"].add_(sent.to_dense())
         own["sum"].add_(mixed)
-        return Spoken.of(said, sent)
+        return Exchanged.of(said, sent)
 
 
 @register("algorithm", "dcd")
@@ -110,7 +110,7 @@ class DCD(Gossip):
         """Return the replicas and their weighted sums, [L, n]; all start at one model."""
         return {"replica": x.clone(), "sum": x.clone()}
 
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken:
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
         """Send the difference, and add it to the replicas."""
         said = x - own["replica"]  # -lr d
         said.add_(own["sum"]).sub_(own["replica"])  # x_half - x
@@ -119,13 +119,13 @@ class DCD(Gossip):
         own["replica"].add_(sent.to_dense())
         own["sum"].add_(mixed)
         x.copy_(own["replica"])
-        return Spoken.of(said, sent)
+        return Exchanged.of(said, sent)
 
 
 @register("algorithm", "ecd")
 @dataclass(frozen=True)
 class ECD(Gossip):
-    """ECD-PSGD: each worker sends an extrapolation of its model, which neighbours average.
+    """ECD-PSGD: each worker sends an extrapolation of its model, which neighbors average.
 
     In step t = 1, 2 ...: x_new = sum_j w_ij xhat_j - lr d; z = (1 - t/2) x + (t/2) x_new;
     xhat = (1 - 2/t) xhat + (2/t) C(z), on every coordinate. Replicas start at the first model. The
@@ -140,7 +140,7 @@ class ECD(Gossip):
         """Return the last models, the replicas and the replicas' weighted sums, [L, n]."""
         return {"before": x.clone(), "replica": x.clone(), "sum": x.clone()}
 
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken:
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
         """Send the extrapolation, and bring the replicas up to it."""
         t = speech.step + 1
         x.sub_(own["before"]).add_(own["sum"])  # x_new
@@ -150,7 +150,7 @@ class ECD(Gossip):
         own["replica"].mul_(1 - 2 / t).add_(sent.to_dense(), alpha=2 / t)
         own["sum"].mul_(1 - 2 / t).add_(mixed, alpha=2 / t)
         own["before"].copy_(x)
-        return Spoken.of(said, sent)
+        return Exchanged.of(said, sent)
 
 
 @register("algorithm", "deepsqueeze")
@@ -172,12 +172,12 @@ class DeepSqueeze(Gossip):
         """Return what was lost: zeros, [L, n]."""
         return {"residual": torch.zeros_like(x)}
 
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken:
-        """Send the model and the residual, and move towards the neighbours."""
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
+        """Send the model and the residual, and move towards the neighbors."""
         said = own["residual"].add_(x)
         message = speech.compressed(said)
         sent, mixed = speech.channel.gossip(message, speech.segment, self.mixing(speech))
-        spoken = Spoken.of(said, sent, own)
+        spoken = Exchanged.of(said, sent, own)
         x.add_(mixed.sub_(sent.to_dense()), alpha=self.consensus_stepsize)
         sent.subtract_from_(own["residual"])
         return spoken

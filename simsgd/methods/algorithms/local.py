@@ -12,15 +12,15 @@ from torch import Tensor
 
 from ...communication.messages import Message, State
 from ...communication.segments import Segment
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import count, require
-from .contract import ParameterExchange, Speech, Spoken
+from .contract import ExchangeContext, Exchanged, ParameterAlgorithm
 
 
 @register("algorithm", "local")
 @dataclass(frozen=True)
-class LocalSGD(ParameterExchange):
+class LocalSGD(ParameterAlgorithm):
     """Each worker takes H steps alone; then all go on from the mean of their models.
 
     Said are the differences to the model that all began with, so that they can be compressed and
@@ -42,7 +42,7 @@ class LocalSGD(ParameterExchange):
         """Return the model that all began with, one row for all workers, [1, n]."""
         return {"anchor": x[:1].clone()}
 
-    def parameters(self, x: Tensor, own: State, speech: Speech) -> Spoken | None:
+    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged | None:
         """Agree on a model, if H steps have passed."""
         if (speech.step + 1) % self.steps_at(speech.epoch):
             return None
@@ -50,7 +50,7 @@ class LocalSGD(ParameterExchange):
         said = speech.memory.compensate(difference, speech.remembered)
         message = speech.compressed(said)
         sent, mean = self.heard(message, speech)
-        spoken = Spoken.of(said, sent, speech.remembered)
+        spoken = Exchanged.of(said, sent, speech.remembered)
         speech.memory.keep(said, sent, speech.remembered)
         self.move(own, speech.memory.hear(mean, speech.remembered))
         x.copy_(own["anchor"].expand_as(x))
@@ -60,7 +60,7 @@ class LocalSGD(ParameterExchange):
         """Return the steps from one exchange to the next in an epoch."""
         return self.local_steps if epoch >= self.post_local_from else 1
 
-    def heard(self, message: Message, speech: Speech) -> tuple[Message, Tensor]:
+    def heard(self, message: Message, speech: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and their mean, [n]."""
         return speech.channel.mean(message, speech.segment)
 
@@ -82,7 +82,7 @@ class FedAvg(LocalSGD):
     """
 
     participation: float = 0.5  # fraction of workers in a round, in (0, 1]
-    restarts = True
+    resets_optimizer = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,20 +91,22 @@ class FedAvg(LocalSGD):
 
     def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
         """Return which workers train in the round of a step, [W] bool."""
-        draw = Draw(seed, torch.arange(workers)).at("participants", step // self.steps_at(epoch))
+        draw = RandomKey(seed, torch.arange(workers)).at(
+            "participants", step // self.steps_at(epoch)
+        )
         order = draw.uniform(1, torch.float64)[:, 0].argsort(stable=True)
         drawn = torch.zeros(workers, dtype=torch.bool)
         drawn[order[: count(self.participation, workers)]] = True
         return drawn
 
-    def weights(self, speech: Speech) -> Tensor:
+    def weights(self, speech: ExchangeContext) -> Tensor:
         """Return each worker's weight in this round, [W] float64; 0 for those not drawn."""
         drawn = self.drawn(speech.draw.seed, speech.workers, speech.step, speech.epoch)
         held = torch.ones(speech.workers) if speech.samples is None else speech.samples
         weights = held.to(torch.float64) * drawn
         return weights / weights.sum()
 
-    def heard(self, message: Message, speech: Speech) -> tuple[Message, Tensor]:
+    def heard(self, message: Message, speech: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages of those drawn as they arrive, and their weighted mean, [n]."""
         return speech.channel.weighed(message, speech.segment, self.weights(speech))
 

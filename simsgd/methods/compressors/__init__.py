@@ -8,12 +8,12 @@ from . import none as dense
 from . import powersgd as lowrank
 from . import sampled_topk as sampled
 from .compose import composed
-from .contract import Compressor, Conversation, Quantiser
+from .contract import Compressor, Conversation, Quantizer
 
 __all__ = [
     "Compressor",
     "Conversation",
-    "Quantiser",
+    "Quantizer",
     "adacomp",
     "cast",
     "composed",

@@ -1,4 +1,4 @@
-"""Send what stands out in its neighbourhood.
+"""Send what stands out in its neighborhood.
 
 Letters: L workers hosted here, n elements of one segment.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...communication.messages import Sparse, State
 from ...communication.messages.signs import Signs
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
 from .contract import Compressor
@@ -59,7 +59,7 @@ class AdaComp(Compressor):
             return self
         return replace(self, bin=_CONVOLUTION if len(shape) == 4 else _OTHER)
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
         """Return the entries of `said` [L, n] that stand out; state has the gradient, [L, n]."""
         n = said.shape[1]
         size = _OTHER if isinstance(self.bin, str) else self.bin
@@ -68,9 +68,9 @@ class AdaComp(Compressor):
         ahead = torch.add(said, state["gradient"], alpha=self.c)  # [L, n], H = G + c g
         bar = most.repeat_interleave(size, 1)[:, :n]
         found = Sparse.where((ahead.abs() >= bar) & (said != 0), said)
-        return found if self.variant == "values" else self._quantised(found, most)
+        return found if self.variant == "values" else self._quantized(found, most)
 
-    def _quantised(self, found: Sparse, most: Tensor) -> Sparse:
+    def _quantized(self, found: Sparse, most: Tensor) -> Sparse:
         """Return what was found as sign(G) times the mean of `most` [L, bins], max |G| by bin."""
         values = found.values
         num_bins = torch.full_like(most[:, :1], most.shape[1])

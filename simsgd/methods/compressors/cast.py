@@ -10,21 +10,23 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Cast, Levels, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
-from .contract import Quantiser
+from .contract import Quantizer
 from .row_reductions import as_float32, row_peak
 
 _LARGEST = 127  # code of int8
 
 
-class _Rounded(Quantiser):
+class _Rounded(Quantizer):
     """A cast to a floating-point dtype and back."""
 
     dtype: ClassVar[torch.dtype]
     biased = True
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Cast:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Cast:
         """Return `values` [L, k] as they come out of a trip in the dtype."""
         most = min(torch.finfo(self.dtype).max, torch.finfo(values.dtype).max)
         rounded = values.clamp(-most, most).to(self.dtype).to(values.dtype)
@@ -57,7 +59,7 @@ class BF16(_Rounded):
 
 @register("compressor", "int8")
 @dataclass(frozen=True)
-class Int8(Quantiser):
+class Int8(Quantizer):
     """Each worker sends its entries as whole multiples of 1/127 of the largest magnitude.
 
     C(x) = s / 127 round(127 x / s), s = max |x|. Rounded to the nearest, so small ones become 0:
@@ -66,7 +68,9 @@ class Int8(Quantiser):
 
     biased = True
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Levels:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Levels:
         """Return the multiple for each of `values` [L, k], and the largest magnitude."""
         scale = as_float32(row_peak(values))  # [L, 1]
         whole = scale.to(values.dtype)

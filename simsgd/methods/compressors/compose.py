@@ -1,4 +1,4 @@
-"""Select some entries of a gradient, then quantise what was selected.
+"""Select some entries of a gradient, then quantize what was selected.
 
 Letters: L workers hosted here, n elements of one segment, k selected.
 """
@@ -12,60 +12,60 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Message, SharedSparse, Sparse, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import build
 from ...settings import SettingError, require
-from .contract import Compressor, Conversation, Quantiser
+from .contract import Compressor, Conversation, Quantizer
 from .none import NoCompression
 
 _ANSWERS = ("shared", "squares", "gradient")  # what others put into the state of a compressor
-_FIX = "write a sparsifier, then one quantiser, as in topk:0.01+terngrad"
+_FIX = "write a sparsifier, then one quantizer, as in topk:0.01+terngrad"
 
 
 def composed(spec: str) -> Compressor:
-    """Return the compressor of a spec, of one part or of a sparsifier and a quantiser.
+    """Return the compressor of a spec, of one part or of a sparsifier and a quantizer.
 
     >>> composed("topk:0.01+sign")
-    Composed(sparsifier=TopK(ratio=0.01), quantiser=Sign(scale='mean'))
+    Composed(sparsifier=TopK(ratio=0.01), quantizer=Sign(scale='mean'))
 
     Raises `SettingError` where a part may not follow another.
     """
     parts: list[Compressor] = build("compressor", spec)
     for first, second in pairwise(parts):
-        rule = "lets nothing follow a quantiser"
-        require(not isinstance(first, Quantiser), "compressor", spec, rule, _FIX)
+        rule = "lets nothing follow a quantizer"
+        require(not isinstance(first, Quantizer), "compressor", spec, rule, _FIX)
         rule = "lets nothing follow a method that selects nothing"
         whole = isinstance(first, NoCompression | Conversation)
         require(not whole, "compressor", spec, rule, _FIX)
-        rule = "lets only a quantiser follow a sparsifier"
-        require(isinstance(second, Quantiser), "compressor", spec, rule, _FIX)
+        rule = "lets only a quantizer follow a sparsifier"
+        require(isinstance(second, Quantizer), "compressor", spec, rule, _FIX)
     if len(parts) == 1:
         return parts[0]
-    sparsifier, quantiser = parts
-    assert isinstance(quantiser, Quantiser)
+    sparsifier, quantizer = parts
+    assert isinstance(quantizer, Quantizer)
     rule = "cannot share a scale: workers are asked before anything is selected"
-    asks = quantiser.ask(torch.zeros(1, 1)) is not None
+    asks = quantizer.ask(torch.zeros(1, 1)) is not None
     require(not asks, "compressor", spec, rule, "leave out shared_scale")
-    return Composed(sparsifier, quantiser)
+    return Composed(sparsifier, quantizer)
 
 
 @dataclass(frozen=True)
 class Composed(Compressor):
-    """Each worker sends what a sparsifier selects, in the form that a quantiser gives it.
+    """Each worker sends what a sparsifier selects, in the form that a quantizer gives it.
 
-    A norm or mean of the quantiser is that of the selected entries. A memory keeps the entries that
-    were not selected and the quantisation error of those that were. Biased if either part is.
-    Where all workers select the same entries it may ride an all-reduce if the quantised values can
+    A norm or mean of the quantizer is that of the selected entries. A memory keeps the entries that
+    were not selected and the quantization error of those that were. Biased if either part is.
+    Where all workers select the same entries it may ride an all-reduce if the quantized values can
     be summed (fp16, bf16).
     """
 
     sparsifier: Compressor  # its messages are Sparse or SharedSparse
-    quantiser: Quantiser
+    quantizer: Quantizer
 
     @property
     def biased(self) -> bool:
         """Whether one of the parts is."""
-        return self.sparsifier.biased or self.quantiser.biased
+        return self.sparsifier.biased or self.quantizer.biased
 
     @property
     def needs_squares(self) -> bool:  # type: ignore[override]
@@ -73,9 +73,9 @@ class Composed(Compressor):
         return self.sparsifier.needs_squares
 
     @property
-    def remembers(self) -> bool:  # type: ignore[override]
+    def has_own_memory(self) -> bool:  # type: ignore[override]
         """Whether the sparsifier does."""
-        return self.sparsifier.remembers
+        return self.sparsifier.has_own_memory
 
     @property
     def needs_gradient(self) -> bool:  # type: ignore[override]
@@ -85,31 +85,31 @@ class Composed(Compressor):
     def fitted(self, shape: Sequence[int]) -> Self:
         """Return the method with both parts fitted to a segment of this shape."""
         return replace(
-            self, sparsifier=self.sparsifier.fitted(shape), quantiser=self.quantiser.fitted(shape)
+            self, sparsifier=self.sparsifier.fitted(shape), quantizer=self.quantizer.fitted(shape)
         )
 
     def init(self, like: Tensor) -> State:
         """Return the states of both parts, the names of each behind its place."""
         state: State = {}
         _put(self.sparsifier.init(like), state, 0)
-        _put(self.quantiser.init(like), state, 1)
+        _put(self.quantizer.init(like), state, 1)
         return state
 
     def ask(self, said: Tensor) -> Tensor | None:
-        """Return the question of the sparsifier; the quantiser has none."""
+        """Return the question of the sparsifier; the quantizer has none."""
         return self.sparsifier.ask(said)
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Message:
-        """Return the entries of `said` [L, n] that are selected, quantised."""
-        selecting, quantising = _own(state, 0), _own(state, 1)
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
+        """Return the entries of `said` [L, n] that are selected, quantized."""
+        selecting, quantizing = _own(state, 0), _own(state, 1)
         message = self.sparsifier.compress(said, selecting, draw.at(0))
         if not isinstance(message, Sparse | SharedSparse):
             told = f"lets nothing follow {type(self.sparsifier).__name__}, which selects nothing"
             raise SettingError("compressor", None, told, _FIX)
         values = message.values  # [L, k]
-        inner = self.quantiser.quantise(values, message.counts, quantising, draw.at(1))
+        inner = self.quantizer.quantize(values, message.counts, quantizing, draw.at(1))
         _put(selecting, state, 0)
-        _put(quantising, state, 1)
+        _put(quantizing, state, 1)
         return replace(message, inner=inner)
 
 

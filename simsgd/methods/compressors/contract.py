@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from torch import Tensor
 
 from ...communication.messages import Message, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 
 Answer = tuple[Message, Tensor]  # a message as it arrived, and the mean over all workers
 Rounds = Generator[Message, Answer, Answer]
@@ -24,7 +24,7 @@ class Compressor(ABC):
     """
 
     needs_squares: ClassVar[bool] = False  # wants state["squares"] [L, n], see `sample_squares`
-    remembers: ClassVar[bool] = False  # keeps what it does not send by itself: use memory none
+    has_own_memory: ClassVar[bool] = False  # keeps what it does not send by itself: use memory none
     needs_gradient: ClassVar[bool] = False  # wants state["gradient"] [L, n], of this step alone
 
     @property
@@ -52,19 +52,21 @@ class Compressor(ABC):
         return None
 
     @abstractmethod
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Message:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
         """Return the message for what workers want to say, [L, n], which stays unchanged."""
 
 
-class Quantiser(Compressor):
+class Quantizer(Compressor):
     """Sends every entry in few bits; it also takes what a sparsifier selected."""
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Message:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
         """Return the message for all entries of `said` [L, n]."""
-        return self.quantise(said, None, state, draw)
+        return self.quantize(said, None, state, draw)
 
     @abstractmethod
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Message:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Message:
         """Return the message for the first counts[w] entries of each row of `values` [L, k].
 
         `counts` [L] int64, None for all k; the other entries are padding of value 0, which neither
@@ -79,13 +81,13 @@ class Conversation(Compressor):
     """
 
     @abstractmethod
-    def rounds(self, said: Tensor, state: State, draw: Draw) -> Rounds:
+    def rounds(self, said: Tensor, state: State, draw: RandomKey) -> Rounds:
         """Yield each message; get it back as it arrived, with its mean over all workers, [1, m].
 
         Returns the message that a memory takes out of `said` [L, n], and what is heard, [1, n].
         """
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Message:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
         """Return the message of workers who each hear only themselves."""
         return converse(self.rounds(said, state, draw), lambda m: (m, m.to_dense()))[0]
 

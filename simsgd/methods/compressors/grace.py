@@ -18,7 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...communication.messages import Foreign, State
 from ...communication.messages.foreign import Decode
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import load_file, register
 from ...settings import SettingError, require
 from .contract import Compressor
@@ -67,7 +67,7 @@ class Grace(Compressor):
     biased = True
 
     @property
-    def remembers(self) -> bool:  # type: ignore[override]
+    def has_own_memory(self) -> bool:  # type: ignore[override]
         """Whether the workers have a memory object of their own."""
         return self.memory is not None
 
@@ -94,7 +94,7 @@ class Grace(Compressor):
         _crews[calls] = Crew(self.members)
         return {"calls": calls}
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Foreign:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Foreign:
         """Return what each worker's objects make of its row of `said` [L, n].
 
         Raises `SettingError` if the state is not the one that these objects have lived through.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import Dense, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from .contract import Compressor
 
@@ -17,6 +17,6 @@ class NoCompression(Compressor):
 
     biased = False
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Dense:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Dense:
         """Return all values, [L, n]."""
         return Dense.of(said)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Dense, LowRank, State
-from ...keyed_random import Draw, uniform
+from ...keyed_random import RandomKey, uniform
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Conversation, Rounds
@@ -92,7 +92,7 @@ class PowerSGD(Conversation):
             state["p"] = like.new_zeros(len(like), self._matrix[0], self.width)
         return state
 
-    def rounds(self, said: Tensor, state: State, draw: Draw) -> Rounds:
+    def rounds(self, said: Tensor, state: State, draw: RandomKey) -> Rounds:
         """Speak for each worker's `said` [L, n]."""
         start = self.start_compressing_after_num_steps
         if start is None:
@@ -136,7 +136,7 @@ class PowerSGD(Conversation):
             told = "powersgd needs granularity layer, and parameters of two dimensions or more"
             raise SettingError("compressor", None, told, "the others go dense by default")
 
-    def _whole_iteration(self, matrix: Tensor, state: State, draw: Draw) -> Rounds:
+    def _whole_iteration(self, matrix: Tensor, state: State, draw: RandomKey) -> Rounds:
         rows, cols = self._matrix
         q = _alive(state["q"], draw.at("q"))  # [L, cols, r]
         _, mean = yield Dense.of(_product(matrix, q).flatten(1))
@@ -147,7 +147,7 @@ class PowerSGD(Conversation):
         message = LowRank.of(p, q, len(matrix))
         return message, message.to_dense()[: len(q)]
 
-    def _half_iterations(self, matrix: Tensor, state: State, draw: Draw, done: int) -> Rounds:
+    def _half_iterations(self, matrix: Tensor, state: State, draw: RandomKey, done: int) -> Rounds:
         """Take away from M what each half-iteration found, for the next one to work on."""
         iters, rest = self.num_iters_per_step, matrix
         own: dict[str, list[Tensor]] = {"p": [], "q": []}
@@ -198,7 +198,7 @@ def _norm(column: Tensor) -> Tensor:
     return column.square().sum(1, keepdim=True).sqrt()
 
 
-def _alive(factor: Tensor, draw: Draw) -> Tensor:
+def _alive(factor: Tensor, draw: RandomKey) -> Tensor:
     """Return the factor with columns of zeros drawn anew, standard normal, alike for all."""
     dead = (factor == 0).all(1, keepdim=True)  # [L, 1, r]
     shape = factor.shape[1:]

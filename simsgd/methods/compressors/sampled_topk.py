@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Sparse, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import count, require
 from .contract import Compressor
@@ -57,7 +57,7 @@ class SampledTopK(Compressor):
         whole = isinstance(self.iters, int) and self.iters >= 0
         require(whole, "iters", self.iters, "must be a whole number of at least 0")
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
         """Return about the k largest entries of each row of `said` [L, n]."""
         k = count(self.ratio, said.shape[1])
         bar = self._estimated(said, draw)  # [L, 1]
@@ -70,14 +70,14 @@ class SampledTopK(Compressor):
             found = Sparse.where(_reaches(said, bar), said)
         return _at_most(found, k)
 
-    def _estimated(self, said: Tensor, draw: Draw) -> Tensor:
+    def _estimated(self, said: Tensor, draw: RandomKey) -> Tensor:
         """Return the least magnitude of the top of a sample of each row, [L, 1], not 0."""
         samples, stride = sampling(said.shape[1], self.ratio, self.sample_ratio)
         sample = said if stride == 1 else said.gather(1, self._looked_at(said, draw))
         top = sample.abs().topk(count(self.ratio, samples), dim=1, sorted=False).values
         return top.amin(1, keepdim=True).clamp_(min=_least_positive(said))
 
-    def _looked_at(self, said: Tensor, draw: Draw) -> Tensor:
+    def _looked_at(self, said: Tensor, draw: RandomKey) -> Tensor:
         n = said.shape[1]
         samples, stride = sampling(n, self.ratio, self.sample_ratio)
         draw = draw.at("sample")

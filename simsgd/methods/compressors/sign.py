@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Signs, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Quantiser
+from .contract import Quantizer
 from .row_reductions import as_float32, entries_of, row_mean, row_sum
 
 
 @register("compressor", "sign")
 @dataclass(frozen=True)
-class Sign(Quantiser):
+class Sign(Quantizer):
     """Each worker sends the signs of its entries and, by default, their mean magnitude.
 
     C(x) = ||x||_1 / n * sign(x), or sign(x) with `scale=none`; sign(0) = +1, as a bit has no third
@@ -35,7 +35,9 @@ class Sign(Quantiser):
     def __post_init__(self) -> None:
         require(self.scale in ("mean", None), "scale", self.scale, "must be mean or none")
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Signs:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Signs:
         """Return the signs of `values` [L, k], and their mean magnitude."""
         if self.scale is None:
             scales = torch.empty(len(values), 0, device=values.device)
@@ -46,7 +48,7 @@ class Sign(Quantiser):
 
 @register("compressor", "onebit")
 @dataclass(frozen=True)
-class OneBit(Quantiser):
+class OneBit(Quantizer):
     """Each worker sends whether each entry is negative, and the means of the two kinds.
 
     A negative entry arrives as the mean of the negative ones, any other as the mean of the rest; of
@@ -61,7 +63,9 @@ class OneBit(Quantiser):
 
     biased = True
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Signs:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Signs:
         """Return the signs of `values` [L, k], and the mean of each."""
         negative = values < 0  # [L, k]
         below = row_sum(negative.to(values.dtype))  # [L, 1]

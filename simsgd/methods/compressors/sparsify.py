@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import SharedSparse, Sparse, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import count, require
 from .contract import Compressor
@@ -34,7 +34,7 @@ class TopK(Compressor):
     def __post_init__(self) -> None:
         require(0 < self.ratio <= 1, "ratio", self.ratio, "must lie in (0, 1]")
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
         """Return the k largest entries of each row of `said` [L, n]."""
         index = largest(said, count(self.ratio, said.shape[1]))  # [L, k]
         return Sparse.of(said.gather(1, index), index, said.shape[1])
@@ -71,7 +71,7 @@ class RandomK(Compressor):
         """Whether values go unscaled."""
         return not self.scale
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse | SharedSparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse | SharedSparse:
         """Return k entries of each row of `said` [L, n]."""
         n = said.shape[1]
         k = count(self.ratio, n)
@@ -106,7 +106,7 @@ class Block(Compressor):
     def __post_init__(self) -> None:
         require(0 < self.ratio <= 1, "ratio", self.ratio, "must lie in (0, 1]")
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> SharedSparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> SharedSparse:
         """Return the entries of `said` [L, n] whose turn it is."""
         n = said.shape[1]
         k = count(self.ratio, n)
@@ -115,7 +115,7 @@ class Block(Compressor):
         return SharedSparse.of(said[:, index], index, n)
 
 
-def distinct(draw: Draw, n: int, k: int) -> Tensor:
+def distinct(draw: RandomKey, n: int, k: int) -> Tensor:
     """Return k different places among n for each worker, all sets equally likely, [L, k] ascending.
 
     Few of many are the first k different numbers that the worker draws; how many are drawn at once

@@ -13,10 +13,10 @@ from torch import Tensor
 from ...communication.messages import Levels, Powers, State, Ternary
 from ...communication.messages.levels import code_dtype
 from ...communication.messages.powers_of_two import LEAST, MOST, NEGATIVE
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Quantiser
+from .contract import Quantizer
 from .row_reductions import as_float32, entries_of, row_norm, row_peak, row_std
 
 _MOST_LEVELS = 1 << 22  # as far as float32 tells a level from the next
@@ -24,7 +24,7 @@ _MOST_LEVELS = 1 << 22  # as far as float32 tells a level from the next
 
 @register("compressor", "terngrad")
 @dataclass(frozen=True)
-class TernGrad(Quantiser):
+class TernGrad(Quantizer):
     """Each worker sends -s, 0 or +s for each entry, s being its largest magnitude.
 
     C(x) = s sign(x) b, b = 1 with probability |x| / s, of x clipped to c standard deviations. It is
@@ -34,7 +34,7 @@ class TernGrad(Quantiser):
     Wen et al., "TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning",
     NeurIPS 2017, https://arxiv.org/abs/1705.07878.
 
-    Differs from the paper: a single entry is not clipped; the last layer is quantised as well.
+    Differs from the paper: a single entry is not clipped; the last layer is quantized as well.
     """
 
     clip: float | None = 2.5  # c, standard deviations (population) kept, above 0; none: no clipping
@@ -60,7 +60,9 @@ class TernGrad(Quantiser):
         """Return the largest magnitude of each row once clipped, [L, 1], if the scale is shared."""
         return self._scale(self._clipped(said, None)) if self.shared_scale else None
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Ternary:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Ternary:
         """Return -1, 0 or 1 for each of `values` [L, k], and the scale."""
         clipped = self._clipped(values, counts)
         scale = state["shared"] if self.shared_scale else self._scale(clipped)  # [L, 1]
@@ -86,7 +88,7 @@ class TernGrad(Quantiser):
 
 @register("compressor", "qsgd")
 @dataclass(frozen=True)
-class QSGD(Quantiser):
+class QSGD(Quantizer):
     """Each worker sends each entry as one of s levels of the norm, rounded at random.
 
     C(x) = ||x|| sign(x) l / s, l = floor(r) + (u < r - floor(r)), r = s |x| / ||x||, the norm being
@@ -116,7 +118,9 @@ class QSGD(Quantiser):
         require(isinstance(self.biased, bool), "biased", self.biased, _BOOL)
         require(self.code in ("fixed", "elias"), "code", self.code, "must be fixed or elias")
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Levels:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Levels:
         """Return the level of each of `values` [L, k], and the norm of each bucket."""
         k = values.shape[1]
         x = _bucketed(values, self.bucket)  # [L, buckets, size]
@@ -145,7 +149,7 @@ class QSGD(Quantiser):
 
 @register("compressor", "natural")
 @dataclass(frozen=True)
-class Natural(Quantiser):
+class Natural(Quantizer):
     """Each worker sends each entry as a power of two, one of the two beside it at random.
 
     C(x) = sign(x) 2^e (1 + (u < |x| / 2^e - 1)), e = floor(log2 |x|). Unbiased, with
@@ -160,7 +164,9 @@ class Natural(Quantiser):
 
     biased = False
 
-    def quantise(self, values: Tensor, counts: Tensor | None, state: State, draw: Draw) -> Powers:
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+    ) -> Powers:
         """Return the power of two for each of `values` [L, k]."""
         size = values.abs()
         u = draw.uniform(values.shape[1], values.dtype)  # [L, k]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import Sparse, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
 from .contract import Compressor
@@ -33,7 +33,7 @@ class Threshold(Compressor):
     def __post_init__(self) -> None:
         require(0 <= self.v < math.inf, "v", self.v, "must be a number of at least 0")
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
         """Return the entries of `said` [L, n] that are large enough."""
         return Sparse.where(said.abs() >= self.v, said)
 
@@ -50,7 +50,7 @@ class AdaptiveThreshold(Compressor):
 
     biased = True
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
         """Return the entries of `said` [L, n] that are large enough."""
         size = said.abs()
         return Sparse.where((2 * size >= size.amax(1, keepdim=True)) & (size > 0), said)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Sparse, State
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
 from .contract import Compressor
@@ -36,7 +36,7 @@ class Variance(Compressor):
     zeta: float = 0.999  # what is left of v after each step, in (0, 1]
     biased = True
     needs_squares = True
-    remembers = True
+    has_own_memory = True
 
     def __post_init__(self) -> None:
         require(0 < self.alpha < float("inf"), "alpha", self.alpha, "must be greater than 0")
@@ -46,7 +46,7 @@ class Variance(Compressor):
         """Return r and v: zeros, [L, n]."""
         return {"residual": torch.zeros_like(like), "variance": torch.zeros_like(like)}
 
-    def compress(self, said: Tensor, state: State, draw: Draw) -> Sparse:
+    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
         """Return r where it is certain; `said` [L, n] is the gradient."""
         r, v = state["residual"].add_(said), state["variance"].add_(state["squares"])
         certain = r.abs() > (self.alpha * v).sqrt()  # r^2 > alpha v, where r^2 would underflow too

@@ -85,16 +85,16 @@ def _panel(axes: "Axes", curves: list[Curve], column: str, theme: Theme) -> None
     import numpy as np
 
     for curve in curves:
-        colour = curve.look["color"]
+        color = curve.look["color"]
         if curve.low is not None:
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
         if curve.raw is not None:
-            axes.plot(curve.x, curve.raw, color=colour, alpha=0.25, linewidth=0.7)
+            axes.plot(curve.x, curve.raw, color=color, alpha=0.25, linewidth=0.7)
         alone = {"marker": "o"} if len(curve.x) == 1 else {}
         axes.plot(curve.x, curve.y, **{**curve.look, **alone})
         if column.endswith(("error1", "error5", "loss", "perplexity", "bits")):
             best = int(np.argmin(curve.y))
-            dot = {"color": colour, "markeredgecolor": "white", "markersize": theme.best}
+            dot = {"color": color, "markeredgecolor": "white", "markersize": theme.best}
             axes.plot(curve.x[best], curve.y[best], "o", zorder=5, **dot)
     values = np.concatenate([part for curve in curves for part in curve.heights])
     if values.min() > 0 and values.max() > 20 * values.min():

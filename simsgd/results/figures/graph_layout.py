@@ -44,7 +44,7 @@ class Places:
 def places_of(name: str, graph: "nx.Graph") -> Places:
     """Return where the workers of a topology of this name are drawn.
 
-    A hypercube stands on a circle in the order of a Gray code, so that neighbours on the circle
+    A hypercube stands on a circle in the order of a Gray code, so that neighbors on the circle
     talk; a torus is a grid from which lines lead out where borders meet.
     """
     workers = len(graph)

@@ -153,7 +153,7 @@ def _lead(axes: "Axes", curve: Curve, end: tuple[float, float], place: float) ->
 def _spread(wanted: list[float], heights: list[float]) -> list[float]:
     """Return places in [0, 1] nearest to those wanted (least squares) that do not overlap.
 
-    Less the room of the names below it, each place is a monotone regression: neighbours in the
+    Less the room of the names below it, each place is a monotone regression: neighbors in the
     wrong order are pooled at their mean.
 
     >>> _spread([0.5, 0.5], [0.1, 0.1])
@@ -162,7 +162,7 @@ def _spread(wanted: list[float], heights: list[float]) -> list[float]:
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     sizes = [heights[i] for i in order]
     apart = (0.55 * (low + high) for low, high in itertools.pairwise(sizes))
-    room = list(itertools.accumulate(apart, initial=0.0))  # above the centre of the lowest
+    room = list(itertools.accumulate(apart, initial=0.0))  # above the center of the lowest
     pools: list[tuple[float, int]] = []  # mean, members
     for i, below in zip(order, room, strict=True):
         mean, members = wanted[i] - below, 1

@@ -24,7 +24,7 @@ def panels(titles: Sequence[str], theme: Theme, inches: float) -> "tuple[Figure,
     letters = max(8, int(side * 72 / (0.62 * float(theme.look["font.size"]))))
     wrapped = [textwrap.fill(title, letters) for title in titles]
     lines = 1 + max(title.count("\n") for title in wrapped)
-    beside = 0.5 if theme.fixed else 0.9  # below or beside the panels, for what colours mean
+    beside = 0.5 if theme.fixed else 0.9  # below or beside the panels, for what colors mean
     width = theme.panel[0] if theme.fixed else side * columns + beside
     high = side + 0.17 * lines + 0.4
     figure = NotebookFigure(width, high * rows + (beside if theme.fixed else 0.1))

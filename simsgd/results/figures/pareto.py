@@ -15,7 +15,7 @@ from .legends import draw_legend, settle
 from .point_labels import name_nearby
 from .request import Request
 from .run_groups import Group
-from .style import GREY, Theme, marker_of
+from .style import GRAY, Theme, marker_of
 from .ticks import set_ticks, thin_out
 
 if TYPE_CHECKING:
@@ -87,12 +87,12 @@ def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
     import numpy as np
 
     corners = frontier(points)
-    axes.plot([x for x, _ in corners], [y for _, y in corners], color=GREY, linewidth=1, zorder=2)
+    axes.plot([x for x, _ in corners], [y for _, y in corners], color=GRAY, linewidth=1, zorder=2)
     for point in points:
-        colour = point.look["color"]
+        color = point.look["color"]
         if len(point.xs) > 1:
-            axes.plot([min(point.xs), max(point.xs)], [point.y] * 2, color=colour, linewidth=1)
-            axes.plot([point.x] * 2, [min(point.ys), max(point.ys)], color=colour, linewidth=1)
+            axes.plot([min(point.xs), max(point.xs)], [point.y] * 2, color=color, linewidth=1)
+            axes.plot([point.x] * 2, [min(point.ys), max(point.ys)], color=color, linewidth=1)
         axes.plot(point.x, point.y, **point.look, markersize=_size(request.theme), zorder=4)
     across = np.array([x for point in points for x in point.xs])
     up = np.array([y for point in points for y in point.ys])

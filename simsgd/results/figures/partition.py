@@ -10,7 +10,7 @@ from ..run_tables import RunTables
 from .legends import settle
 from .panels import panels
 from .request import Request
-from .style import COLOURS
+from .style import COLORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,4 +72,4 @@ def _dots(axes: "Axes", table: "pd.DataFrame") -> None:
     across = _FULL * min(cells)  # points
     some = table[table["samples"] > 0]
     areas = across**2 * some["samples"] / some["samples"].max()
-    axes.scatter(some["worker"], some["class"], s=areas, color=COLOURS[0], linewidths=0, zorder=2)
+    axes.scatter(some["worker"], some["class"], s=areas, color=COLORS[0], linewidths=0, zorder=2)

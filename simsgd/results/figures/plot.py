@@ -1,7 +1,7 @@
 """Figures from run folders: one function, one kind of figure a file in `figures`.
 
-Up to four runs are named where their lines end, more in a legend. Colours are told apart by the
-colour-blind, line styles and markers in grey. Bytes are in binary units (1 MiB = 2**20 bytes).
+Up to four runs are named where their lines end, more in a legend. Colors are told apart by the
+color-blind, line styles and markers in gray. Bytes are in binary units (1 MiB = 2**20 bytes).
 """
 
 from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ _DISTANCES = (9, 14, 20, 28, 38)  # points
 
 
 def name_nearby(axes: "Axes", points: Sequence[Any], line: Sequence[tuple[float, float]]) -> bool:
-    """Write the name of each point beside it, in its colour; return whether all found room.
+    """Write the name of each point beside it, in its color; return whether all found room.
 
     Points have a name, x and y, all their xs and ys, and a look; `line` is drawn through corners.
     Where one finds no room, none is written.

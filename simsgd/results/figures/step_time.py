@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PARTS = {  # colour, hatch
+_PARTS = {  # color, hatch
     "compute": ("#56B4E9", ""),
     "compression": ("#E69F00", "///"),
     "communication": ("#0072B2", "..."),
@@ -52,13 +52,13 @@ def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
 def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
     for place, row in enumerate(rows):
         start = 0.0
-        for part, (colour, hatch) in _PARTS.items():
+        for part, (color, hatch) in _PARTS.items():
             axes.barh(
                 place,
                 row[part],
                 0.62,
                 start,
-                color=colour,
+                color=color,
                 hatch=hatch,
                 edgecolor="white",
                 linewidth=0,
@@ -83,8 +83,8 @@ def _legend(figure: "Figure", narrow: bool) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=part)
-        for part, (colour, hatch) in _PARTS.items()
+        Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=part)
+        for part, (color, hatch) in _PARTS.items()
     ]
     dense = Line2D([], [], color="black", marker="|", markersize=9, linestyle="none")
     dense.set_label("dense all-reduce")

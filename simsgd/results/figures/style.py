@@ -1,4 +1,4 @@
-"""How figures look: two themes, colours for the colour-blind, dashes and markers for grey."""
+"""How figures look: two themes, colors for the color-blind, dashes and markers for gray."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
-GREY = "#8a8a8a"
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9"]
+GRAY = "#8a8a8a"
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9"]
 DASHES = ["-", "--", "-.", ":"]
 MARKERS = ["s", "^", "D", "v", "P", "X", "<"]  # all but the round one, which is for the best
 
@@ -87,9 +87,9 @@ def theme_of(name: str) -> Theme:
 
 
 def look_of(place: int, marked: bool) -> dict[str, Any]:
-    """Return the colour and the dashes of the line at a place, and markers if asked."""
+    """Return the color and the dashes of the line at a place, and markers if asked."""
     look: dict[str, Any] = {
-        "color": COLOURS[place % len(COLOURS)],
+        "color": COLORS[place % len(COLORS)],
         "linestyle": DASHES[place % len(DASHES)],
     }
     if marked:
@@ -99,9 +99,9 @@ def look_of(place: int, marked: bool) -> dict[str, Any]:
 
 
 def marker_of(place: int) -> dict[str, Any]:
-    """Return the colour and the marker of the point at a place, no two alike among 49."""
+    """Return the color and the marker of the point at a place, no two alike among 49."""
     return {
-        "color": COLOURS[place % 7],
+        "color": COLORS[place % 7],
         "marker": MARKERS[(place + place // 7) % 7],
         "linestyle": "none",
     }

@@ -19,7 +19,7 @@ from .legends import settle
 from .panels import panels
 from .request import Request
 from .run_groups import Group
-from .style import GREY
+from .style import GRAY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def draw(request: Request) -> "Figure":
     inches = 3.2 if len(graphs) == 1 else 2.6
     figure, axes = panels([g.title for g in graphs], request.theme, inches)
     told = [error for graph in graphs for error in graph.errors or () if math.isfinite(error)]
-    colours = _colours(told)
+    colors = _colors(told)
     thickest = (_WIDEST / 2 if request.theme.fixed else _WIDEST) / max(
         weight for graph in graphs for weight in graph.weights
     )
@@ -61,10 +61,10 @@ def draw(request: Request) -> "Figure":
         each.spines[:].set_visible(False)
         each.set_xlabel(graph.told, fontsize="small")
     if told:
-        _scale(figure, axes, colours, below=request.theme.fixed)
+        _scale(figure, axes, colors, below=request.theme.fixed)
     settle(figure)
     for each, graph in zip(axes, graphs, strict=True):
-        _dots(each, graph, colours)
+        _dots(each, graph, colors)
     return figure
 
 
@@ -115,8 +115,8 @@ def _errors(group: Group, workers: int) -> list[float] | None:
     return [float(error) for error in sum(found) / len(found)]
 
 
-def _colours(told: Sequence[float]) -> Any:
-    """Return colours for errors, the darker the larger."""
+def _colors(told: Sequence[float]) -> Any:
+    """Return colors for errors, the darker the larger."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -125,12 +125,12 @@ def _colours(told: Sequence[float]) -> Any:
     return ScalarMappable(Normalize(least - apart, most + apart), "viridis_r")
 
 
-def _scale(figure: "Figure", axes: "list[Axes]", colours: Any, below: bool) -> None:
-    """Tell what the colours of all panels mean, 0.15 inches beside or below them."""
+def _scale(figure: "Figure", axes: "list[Axes]", colors: Any, below: bool) -> None:
+    """Tell what the colors of all panels mean, 0.15 inches beside or below them."""
     width, height = figure.get_size_inches()
     inch = 1 / (height if below else width)
     figure.colorbar(
-        colours,
+        colors,
         ax=axes,
         location="bottom" if below else "right",
         label="error@1 of each worker's own model (%)",
@@ -159,14 +159,14 @@ def _lines(axes: "Axes", graph: _Graph, points: float) -> None:
                     [part for part, _ in some],
                     linewidths=[width for _, width in some],
                     linestyles=[style],
-                    colors=GREY,
+                    colors=GRAY,
                     alpha=crowd,
                     zorder=1,
                 )
             )
 
 
-def _dots(axes: "Axes", graph: _Graph, colours: Any) -> None:
+def _dots(axes: "Axes", graph: _Graph, colors: Any) -> None:
     """Draw the dots as large as their distances allow, with numbers that fit into them."""
     dots = graph.places.dots
     points = axes.bbox.width / axes.figure.dpi * 72 / (2 * _MARGIN)  # of a unit of the axes
@@ -174,7 +174,7 @@ def _dots(axes: "Axes", graph: _Graph, colours: Any) -> None:
     for worker, (x, y) in enumerate(dots):
         error = math.nan if graph.errors is None else graph.errors[worker]
         known = math.isfinite(error)
-        fill: Any = colours.to_rgba(error) if known else "white"
+        fill: Any = colors.to_rgba(error) if known else "white"
         axes.plot(
             x, y, "o", markersize=across, markerfacecolor=fill, markeredgecolor="#333333",
             markeredgewidth=0.7, clip_on=False, zorder=2,

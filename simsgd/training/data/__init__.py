@@ -55,7 +55,7 @@ def about() -> dict[str, str]:
         "mnist": "70,000 handwritten digits, 1x28x28, 10 classes; from --data-dir",
         "fashion-mnist": "70,000 pictures of clothes, 1x28x28, 10 classes; from --data-dir",
         "svhn": "99,289 house numbers, 3x32x32, 10 classes; from --data-dir",
-        "stl10": "13,000 labelled photographs, 3x96x96, 10 classes; from --data-dir",
+        "stl10": "13,000 labeled photographs, 3x96x96, 10 classes; from --data-dir",
         "imagenet": "1,331,167 photographs, cut to 3x224x224, 1,000 classes; from --data-dir",
         "libsvm:PATH": "features in LIBSVM's format in PATH, and in PATH.t for validation",
         "imagefolder:PATH": "images in PATH/train/CLASS/* and PATH/val/CLASS/*",

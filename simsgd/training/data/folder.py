@@ -14,7 +14,7 @@ from .statistics import described
 
 
 def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
-    """Read PATH/train/CLASS/* and PATH/val/CLASS/*, in colour, at the size of the first image."""
+    """Read PATH/train/CLASS/* and PATH/val/CLASS/*, in color, at the size of the first image."""
     require(path != "", "dataset", name, "names no folder", "write imagefolder:PATH")
     root = Path(path).expanduser()
     root = root if root.exists() else data_dir / path

@@ -2,7 +2,7 @@
 
 Letters: N images, B of a batch, H x W pixels of a file.
 
-In training a part of random size and aspect is cut out, in validation the centre; numbers for the
+In training a part of random size and aspect is cut out, in validation the center; numbers for the
 former are a function of (seed, epoch, sample), so that they do not depend on who reads.
 """
 
@@ -140,7 +140,7 @@ def _asked(index: Tensor, numbers: Numbers | None) -> list[_Asked]:
 
 
 def _cut(path: str, size: int, numbers: Sequence[float]) -> Tensor:
-    """Return the part of a file that `numbers` say, or the centre, uint8 [3, size, size]."""
+    """Return the part of a file that `numbers` say, or the center, uint8 [3, size, size]."""
     from PIL import Image
 
     try:
@@ -150,7 +150,7 @@ def _cut(path: str, size: int, numbers: Sequence[float]) -> Tensor:
         rule = f"has a damaged image, {path} ({line(wrong)})"
         raise SettingError("dataset", "imagenet", rule, "replace or remove it") from None
     width, height = image.size
-    box = _part(height, width, numbers) if numbers else _centre(height, width)
+    box = _part(height, width, numbers) if numbers else _center(height, width)
     resized = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
     return torch.from_numpy(np.asarray(resized).copy()).permute(2, 0, 1)
 
@@ -164,8 +164,8 @@ def _part(height: int, width: int, numbers: Sequence[float]) -> tuple[float, flo
     return left, top, left + wide, top + tall
 
 
-def _centre(height: int, width: int) -> tuple[float, float, float, float]:
-    """Return the centre of 7/8 of the shorter side, a square."""
+def _center(height: int, width: int) -> tuple[float, float, float, float]:
+    """Return the center of 7/8 of the shorter side, a square."""
     side = min(height, width) * 7 / 8
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side

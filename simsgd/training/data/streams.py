@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...config import Config
-from ...keyed_random import Draw
+from ...keyed_random import RandomKey
 from ...settings import require
 
 Batch = tuple[Tensor, Tensor]  # x and y, [B, T] each: y is what follows each of x
@@ -95,7 +95,7 @@ class Streams:
 
         Their number is always the same.
         """
-        place = Draw(self.seed, torch.zeros(1, dtype=torch.int64)).at("bptt", epoch)
+        place = RandomKey(self.seed, torch.zeros(1, dtype=torch.int64)).at("bptt", epoch)
         moved = (place.uniform(self.batches + 1)[0] * (2 * self._sway + 1)).long() - self._sway
         moved[0] = moved[-1] = 0
         steps = torch.arange(self.batches + 1) * self.bptt

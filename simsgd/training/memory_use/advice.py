@@ -7,7 +7,7 @@ import dataclasses
 
 import torch
 
-from ...communication.transport import is_together
+from ...communication.transport import is_initialized
 from ...config import Config
 from ...units import in_units
 from ..experiment import Experiment
@@ -22,7 +22,7 @@ def relief(config: Config) -> str:
     The need is that of `--dry-run`, found on the CPU.
     """
     there = capacity(config.device)
-    if there is None or is_together():
+    if there is None or is_initialized():
         return _UNKNOWN
     try:
         need = footprint_of(Experiment.of(dataclasses.replace(config, device="cpu", resume=None)))

@@ -19,14 +19,14 @@ from ...communication.wire import Wire
 from ...config import Config
 from ...gradients.contract import Gradients, Tensors
 from ...gradients.worker_threads import watched
-from ...keyed_random import Draw
-from ...methods.algorithms import ParameterExchange
+from ...keyed_random import RandomKey
+from ...methods.algorithms import ParameterAlgorithm
 from ...settings import require
-from ...simulator.exchange_step import Round
+from ...simulator.exchange_step import ExchangeStep
 from ...simulator.optimizer import RegimeOptimizer
-from ...simulator.segment_state import Voice
+from ...simulator.segment_state import SegmentState
 from ...simulator.step_settings import Method
-from ...simulator.worker_parameters import OwnModels
+from ...simulator.worker_parameters import WorkerParameters
 from ...text_table import columns
 from ...units import in_units
 from ..evaluation import batches_of
@@ -95,8 +95,13 @@ def footprint_of(
     workers = len(simulator.draw.workers)
     parameters, trained = _bytes(simulator.params.values()), _bytes(simulator.held.trained.values())
     per_step = trained * (1 + _optimizer_tensors(simulator)) + max(parameters, trained)
-    apart = parameters if isinstance(simulator.held, OwnModels) else 0  # the model to evaluate
-    states = [(voice.remembered, voice.state, voice.exchanged) for voice in simulator.voices]
+    apart = (
+        parameters if isinstance(simulator.held, WorkerParameters) else 0
+    )  # the model to evaluate
+    states = [
+        (segment_state.remembered, segment_state.state, segment_state.exchanged)
+        for segment_state in simulator.segment_states
+    ]
     held = _bytes(t for three in states for state in three for t in state.values())
     data, buffers = _bytes(_data(experiment)), _bytes(simulator.buffers.values())
     at_once, threads, activations = _activations(experiment, taken)
@@ -167,23 +172,27 @@ def _compression(experiment: Experiment) -> int:
     segment = max(simulator.layout.segments, key=lambda s: (s.n, not s.dense))
     method = Method.at(recipe, simulator.regime, 0, 0, simulator.memory)
     workers = len(simulator.draw.workers)
-    own_models = isinstance(simulator.held, OwnModels)  # who talk to each other by number
+    own_models = isinstance(simulator.held, WorkerParameters)  # who talk to each other by number
     few = workers if own_models else min(workers, _FEW)
     generator = torch.Generator().manual_seed(0)
     like = next(iter(simulator.params.values()))
     grad = torch.randn(few, segment.n, generator=generator).to(like.device, like.dtype)
-    own = next(voice for voice in simulator.voices if voice.segment is segment)
+    own = next(
+        segment_state
+        for segment_state in simulator.segment_states
+        if segment_state.segment is segment
+    )
     at = grad if own_models else grad[:, :1].expand(few, segment.n)
-    voice = Voice(segment, at, simulator.memory, simulator.exchange, own.dtype)
-    voice.speak(own.compressor)
+    segment_state = SegmentState(segment, at, simulator.memory, simulator.exchange, own.dtype)
+    segment_state.speak(own.compressor)
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
-    draw = Draw(recipe.seed, simulator.draw.workers[:few])
+    draw = RandomKey(recipe.seed, simulator.draw.workers[:few])
     ones = _ones(segment, grad)
     step = getattr(simulator.exchange, "local_steps", 1) - 1  # after which something is said
 
     def speak() -> object:
         channel = Channel(InProcess(), Ledger(few), wire)
-        talk = Round(
+        talk = ExchangeStep(
             simulator.exchange,
             channel,
             method,
@@ -192,9 +201,9 @@ def _compression(experiment: Experiment) -> int:
             simulator.recipe.post_local_from or 0,
             None,
         )
-        if isinstance(simulator.exchange, ParameterExchange):
-            return talk.of_parameters([voice], [grad])
-        return talk.of_gradients([voice], [grad], ones)
+        if isinstance(simulator.exchange, ParameterAlgorithm):
+            return talk.of_parameters([segment_state], [grad])
+        return talk.of_gradients([segment_state], [grad], ones)
 
     speak()
     return round(peak_of(speak) * workers / few)

@@ -147,14 +147,14 @@ def _refused(
         if any(identity({**point, "seed": seed}) not in done for seed in grid.seeds)
     ]
     refused = {}
-    tried = refusals(points, on_cpu)
-    for number, (point, error) in enumerate(zip(points, tried, strict=False)):
+    forward_once = refusals(points, on_cpu)
+    for number, (point, error) in enumerate(zip(points, forward_once, strict=False)):
         progress.check(number + 1, len(points))
         if error is not None:
             refused[grid.told(point)] = error
         if request.made:
             break
-    tried.close()
+    forward_once.close()
     if refused and len(refused) == len(grid.points()):
         raise next(iter(refused.values()))
     for combination, error in refused.items():

@@ -25,7 +25,7 @@ from simsgd.training.data.imagenet import Files
 
 @pytest.fixture
 def svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Write train_32x32.mat and test_32x32.mat, images [32, 32, 3, N], the digit 0 labelled 10."""
+    """Write train_32x32.mat and test_32x32.mat, images [32, 32, 3, N], the digit 0 labeled 10."""
     generator = np.random.default_rng(0)
     written: dict[str, Any] = {}
     sums = dict(datasets.SVHN.split_list)
@@ -108,7 +108,7 @@ def test_what_is_missing_is_named_with_its_place_and_source(
 
 @pytest.fixture
 def photographs(tmp_path: Path) -> Path:
-    """Write images of two classes and several sizes, each of one colour and a white half."""
+    """Write images of two classes and several sizes, each of one color and a white half."""
     for part, count in (("train", 6), ("val", 4)):
         for number in range(count):
             wnid = ("n01", "n02")[number % 2]
@@ -129,7 +129,7 @@ def test_imagenet_is_read_by_other_processes_as_by_this_one(photographs: Path) -
     assert torch.cat([y for _, y in apart]).tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_what_is_validated_is_the_centre(photographs: Path) -> None:
+def test_what_is_validated_is_the_center(photographs: Path) -> None:
     val: Any = data.load("imagenet", photographs).val
     images, _ = next(val.batches([torch.arange(4)]))
     for image, path in zip(images, val.paths, strict=True):

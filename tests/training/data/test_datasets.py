@@ -237,7 +237,7 @@ def test_more_workers_than_samples_are_answered_by_how_many_fit() -> None:
         data.worker_batches(10, workers=16, batch=1)
 
 
-def test_normalising_takes_each_channel_by_its_own_numbers() -> None:
+def test_normalizing_takes_each_channel_by_its_own_numbers() -> None:
     images = torch.rand(4, 3, 5, 6)
     slow = [
         [(x - m) / s for x, m, s in zip(i, normalize.mean, normalize.std, strict=True)]
@@ -324,6 +324,6 @@ def _idx(values: torch.Tensor) -> bytes:
     return header + values.numpy().tobytes()
 
 
-def _write_image(path: Path, colour: tuple[int, int, int], size: tuple[int, int]) -> None:
+def _write_image(path: Path, color: tuple[int, int, int], size: tuple[int, int]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
+    Image.new("RGB", size, color).save(path)

@@ -58,14 +58,14 @@ def test_a_random_resized_crop_equals_the_same_done_image_by_image() -> None:
 
 def test_a_part_lies_within_its_image() -> None:
     uniform = torch.rand(1000, 5)
-    sides, centre = large.part_of(torch.Size([30, 80]), uniform)
+    sides, center = large.part_of(torch.Size([30, 80]), uniform)
     assert (sides > 0).all()
-    assert (centre.abs() + sides <= 1 + 1e-6).all()
+    assert (center.abs() + sides <= 1 + 1e-6).all()
 
 
-def test_a_centre_crop_is_the_centre_of_the_resized_image() -> None:
+def test_a_center_crop_is_the_center_of_the_resized_image() -> None:
     images = torch.rand(2, 3, 64, 96)
-    got = large.CentreCrop(28, plain)(images)
+    got = large.CenterCrop(28, plain)(images)
     resized = functional.interpolate(images, (32, 48), mode="bilinear", antialias=True)
     assert torch.equal(got, resized[:, :, 2:30, 10:38])
 
@@ -75,7 +75,7 @@ def test_what_a_set_cuts_itself_is_only_mirrored() -> None:
     after = large.RandomResizedCrop(4, normalize).after_crop
     assert torch.equal(after(images, uniform)[0], normalize(images)[0].flip(2))
     assert torch.equal(after(images, uniform)[1], normalize(images)[1])
-    assert large.CentreCrop(4, normalize).after_crop == normalize
+    assert large.CenterCrop(4, normalize).after_crop == normalize
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_image_is_changed_alike_whoever_is_beside_it(transform: Any) -> None:
         vision.PadCrop(2, normalize),
         vision.PadCropFlip(2, normalize, hole=3),
         large.RandomResizedCrop(6, normalize),
-        large.CentreCrop(6, normalize),
+        large.CenterCrop(6, normalize),
     ],
 )
 def test_a_transform_takes_the_statistics_of_a_set(transform: Any) -> None:
@@ -124,7 +124,7 @@ def test_statistics_are_those_of_all_pixels() -> None:
     assert std == pytest.approx([float(pixels.std(correction=0)), 1])
 
 
-def test_digits_are_normalised_by_their_own_statistics() -> None:
+def test_digits_are_normalized_by_their_own_statistics() -> None:
     experiment = Experiment.of(Config(dataset="digits", workers=2, batch_size=4))
     train: Any = experiment.dataset.train
     pixels = train.images.double() / 255
