@@ -24,7 +24,7 @@ _FIGURES = (  # x, y, caption
 )
 _OVER_SEEDS = "Lines of several seeds are their mean, in a band from the least to the most."
 _LAST_LINES = 30  # of the log
-_APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment"}
+_APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used"}
 
 
 def write_report(places: Iterable[Path | str], output: Path | str) -> None:

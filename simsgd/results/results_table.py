@@ -28,7 +28,7 @@ _ENDS = {  # columns of every table, by their names in the terminal, behind what
 }
 _SOURCES = {"error": "val_error1", "best": "best_val_error1", "bytes": "payload_bytes",
             "network": "network_bytes", "ratio": "ratio", "seconds": "seconds"}  # fmt: skip
-_APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "epochs", "format"}
+_APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used", "epochs", "format"}
 
 
 def runs_in(places: Iterable[Path | str]) -> dict[str, Run]:

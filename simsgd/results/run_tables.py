@@ -20,6 +20,7 @@ from .tables import (
     WORKER_COLUMNS,
     read_table,
 )
+from .used_settings import Used, is_plain, is_used, used_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,19 +42,24 @@ class RunTables:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Every setting of the run."""
+        """What config.json holds: every setting as it was given, `environment` and `used`."""
         try:
             config = json.loads((self.folder / "config.json").read_text("utf-8"))
         except (ValueError, RecursionError, OSError) as wrong:
             rule = "has a config.json that is not JSON"
             raise SettingError("run", str(self.folder), rule) from wrong
-        rule = "has a config.json that does not hold settings by name"
-        plain = isinstance(config, dict) and all(
-            value is None or isinstance(value, str | int | float) or name == "environment"
-            for name, value in config.items()
-        )
-        require(plain, "run", str(self.folder), rule)
+        if not _holds_settings(config):
+            rule = "has a config.json that does not hold settings by name"
+            raise SettingError("run", str(self.folder), rule)
         return dict(config)
+
+    @property
+    def used(self) -> dict[str, Used]:
+        """Every setting as it was really used, a list of phases where a regime changed it.
+
+        Of folders from earlier versions, which do not say: every setting as it was given.
+        """
+        return used_settings(self.config)
 
     @property
     def num_workers(self) -> int:
@@ -142,3 +148,13 @@ def require_run(folder: Path, setting: str) -> None:
     """Raise `SettingError` unless `folder` is a run folder."""
     rule = "is not a run folder (no config.json in it)"
     require((folder / "config.json").is_file(), setting, str(folder), rule)
+
+
+def _holds_settings(config: object) -> bool:
+    """Return whether a JSON document holds settings by name, as config.json does."""
+    if not isinstance(config, dict):
+        return False
+    used = config.get("used", {})
+    if not (isinstance(used, dict) and all(map(is_used, used.values()))):
+        return False
+    return all(is_plain(v) for name, v in config.items() if name not in ("environment", "used"))

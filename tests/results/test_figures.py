@@ -321,7 +321,7 @@ def test_dots_lie_within_the_panel_and_apart(name, workers):
 
 def test_a_run_that_has_no_topology_is_told_which_have_one(tmp_path):
     run = make(tmp_path, config={"algorithm": "local"})
-    told = r"^run has no topology, as its workers talk by algorithm local.*draw a run of dpsgd"
+    told = r"^run has no topology: algorithm local has no neighbors.*draw a run of dpsgd"
     with pytest.raises(SettingError, match=told):
         plot_results([run], kind="topology")
 

@@ -14,7 +14,7 @@ from ..run_tables import RunTables
 _NO_MATTER = {  # settings that change no number, or only how soon it is there
     "seed", "name", "runs_dir", "resume", "overwrite", "quiet", "log_every", "log_layers",
     "checkpoint_every", "data_dir", "download", "device", "engine", "worker_chunk", "environment",
-    "tensorboard", "wandb",
+    "tensorboard", "wandb", "used",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from ...settings import require
+from ...settings import SettingError
 from ..run_tables import RunTables
 from .graph_layout import Places, places_of
 from .legends import settle
@@ -96,13 +96,13 @@ def _graph(group: Group) -> _Graph:
 
 def _topology(run: RunTables) -> str:
     """Return the spec of a run's topology. Raises `SettingError` if it has none."""
-    from ...simulator.components import named  # here: it imports torch
-
-    algorithm = run.config.get("algorithm", "allreduce")
-    usual = getattr(named(algorithm), "topology", None)
-    rule = f"has no topology, as its workers talk by algorithm {algorithm}"
-    require(usual is not None, "run", str(run.folder), rule, "draw a run of dpsgd, choco, ...")
-    return str(run.config.get("topology") or usual)
+    used = run.used
+    topology = used.get("topology")
+    if not isinstance(topology, str):
+        algorithm = used.get("algorithm", "allreduce")
+        rule = f"has no topology: algorithm {algorithm} has no neighbors"
+        raise SettingError("run", str(run.folder), rule, "draw a run of dpsgd, choco, ...")
+    return topology
 
 
 def _errors(group: Group, workers: int) -> list[float] | None:

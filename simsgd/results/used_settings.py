@@ -1,0 +1,60 @@
+"""Settings as a run really used them: what model, regime and algorithm decided is filled in.
+
+config.json keeps them under "used": a value for each setting, or where a regime changes it a list
+of phases. Folders of earlier versions have no such key; their settings are those that were given.
+"""
+
+from collections.abc import Mapping
+from typing import TypedDict, cast
+
+from ..config_values import in_short
+
+Plain = str | int | float | None  # a value as JSON has it; bool is an int
+Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "epoch 30", ...}
+Used = Plain | list[Phase]
+_RING = "ring"  # the topology of these algorithms, unless a setting names another
+_GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze")
+
+
+def used_settings(config: Mapping[str, object]) -> dict[str, Used]:
+    """Return every setting as the run used it; as it was given where config.json does not say."""
+    given = {name: cast(Used, value) for name, value in config.items() if name not in _RECORDS}
+    if given.get("topology") is None and given.get("algorithm") in _GOSSIP:
+        given["topology"] = _RING
+    used = config.get("used")
+    return {**given, **(used if isinstance(used, dict) else {})}
+
+
+def value_in_words(value: Used) -> str:
+    """Return a value as text, phases one after the other.
+
+    >>> value_in_words(0.1)
+    '0.1'
+    >>> value_in_words([{"from": "start", "value": 0.1}, {"from": "epoch 30", "value": 0.01}])
+    '0.1, from epoch 30: 0.01'
+    """
+    if not isinstance(value, list):
+        return in_short(value)
+    first, *later = value
+    changes = (f"from {phase['from']}: {in_short(phase['value'])}" for phase in later)
+    return ", ".join([in_short(first["value"]), *changes])
+
+
+def is_plain(value: object) -> bool:
+    """Return whether config.json may hold this as the value of a setting."""
+    return value is None or isinstance(value, str | int | float)
+
+
+def is_used(value: object) -> bool:
+    """Return whether config.json may hold this as a setting as it was used."""
+    if not isinstance(value, list):
+        return is_plain(value)
+    return bool(value) and all(
+        isinstance(phase, dict)
+        and isinstance(phase.get("from"), str)
+        and is_plain(phase.get("value"))
+        for phase in value
+    )
+
+
+_RECORDS = ("environment", "used")  # keys of config.json that are no settings
