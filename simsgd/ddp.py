@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .communication.ledger import Ledger
 from .communication.segments import Layout, Segment
-from .communication.transport import Channel, Distributed, all_gather_object, speak_for
+from .communication.transport import Channel, Distributed, all_gather_object, register_hook
 from .communication.wire import Wire
 from .keyed_random import RandomKey
 from .methods.algorithms import AllReduce, ExchangeContext
@@ -39,7 +39,7 @@ def register(
     Raises `SettingError` for settings that do not fit.
     """
     hook = Hook(parallel, compressor, memory, **settings)
-    speak_for(parallel, hook.speak)
+    register_hook(parallel, hook.reduce_bucket)
     return hook
 
 
@@ -100,7 +100,7 @@ class Hook:
             segment_state.load_state_dict(state["parameters"][name])
         self.steps = state["steps"]
 
-    def speak(self, bucket: Any) -> None:
+    def reduce_bucket(self, bucket: Any) -> None:
         """Exchange the gradients of a bucket of DistributedDataParallel's, in place."""
         for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
             self.exchange_(self.names[id(parameter)], grad)

@@ -147,8 +147,8 @@ def carried(kind):
     transport = Distributed(len(all_gather_object(None)))
     message = messages(transport.workers)[kind]
     own = own_rows(message, transport.rank)
-    mean = transport.mean(own)
-    wanted = InProcess().mean(message)
+    mean = transport.all_reduce_mean(own)
+    wanted = InProcess().all_reduce_mean(message)
     sent, padding = all_gather_object(transport.sent), all_gather_object(transport.padding)
     return mean, wanted, torch.cat(sent), message.payload_bytes(), padding
 
@@ -164,14 +164,14 @@ def voted():
 def asked():
     """Return the largest number of any rank."""
     transport = Distributed(len(all_gather_object(None)))
-    return transport.largest(torch.tensor([[float(transport.rank)]]))
+    return transport.all_reduce_max(torch.tensor([[float(transport.rank)]]))
 
 
 def thirty_thousand(dtype):
     """Return the mean over ranks of 30,000, sent in float16, computed in `dtype`."""
     transport = Distributed(len(all_gather_object(None)))
     values = torch.full((1, 3), 30_000.0, dtype=dtype)
-    return transport.mean(Dense(values, torch.float16))
+    return transport.all_reduce_mean(Dense(values, torch.float16))
 
 
 def network():

@@ -118,7 +118,7 @@ def batches(drawn):
         yield x, torch.randint(3, (size,), generator=generator)
 
 
-BEFORE = {"vote": 2, "weighed": 2}  # transfers that such a call has weighed, the message's first
+BEFORE = {"vote": 2, "weighted_mean": 2}  # transfers that such a call counts, the message's first
 
 
 @contextmanager
@@ -126,7 +126,15 @@ def listening(heard):
     """Keep each message that a channel carries, with the transfer that weighs it."""
     usual = {
         name: getattr(Channel, name)
-        for name in ("mean", "mean_at_server", "gossip", "up", "vote", "answer", "weighed")
+        for name in (
+            "all_reduce_mean",
+            "gather_mean",
+            "neighbor_mean",
+            "gather",
+            "vote",
+            "broadcast",
+            "weighted_mean",
+        )
     }
 
     def kept(name):
@@ -170,7 +178,9 @@ def check_bytes(name, message, transfer):
     packed = torch.tensor([len(message.pack(row)) for row in range(len(message.payload_bytes()))])
     assert packed.tolist() == message.payload_bytes().tolist()
     payload = transfer.payload.cpu()
-    absent = payload == 0 if name == "weighed" else torch.zeros_like(payload, dtype=torch.bool)
+    absent = (
+        payload == 0 if name == "weighted_mean" else torch.zeros_like(payload, dtype=torch.bool)
+    )
     assert torch.equal(packed.expand_as(payload)[~absent], payload[~absent])
 
 

@@ -117,7 +117,7 @@ class Simulator:
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         narrow = recipe.value_dtype == "float16"
-        self.guard = Guard(recipe.on_nonfinite, narrow, self.transport.rows, self.hosted)
+        self.guard = Guard(recipe.on_nonfinite, narrow, self.transport.all_gather_rows, self.hosted)
         self.optimizer = RegimeOptimizer(self.held.trained)
         self.regularized = Regularized(model, self.held.trained)
         self.memory = memory_of(recipe, self.regime)
@@ -187,12 +187,12 @@ class Simulator:
         of its own. `buffers` is "mean", the mean over workers, or "rank0", worker 0's. Training
         goes on as if this had not been called.
         """
-        own, rows = (self.buffers, self._fresh), self.transport.rows
+        own, rows = (self.buffers, self._fresh), self.transport.all_gather_rows
         return averaged_into(self.model, self.held, *own, rows, buffers, worker)
 
     def parameters(self) -> dict[str, Tensor]:
         """Return what is trained: {name: [*shape]}, or of all workers' own, [W, *shape]."""
-        held = self.held.state_dict(self.transport.rows)
+        held = self.held.state_dict(self.transport.all_gather_rows)
         return {name: held[name] for name in self.params}
 
     def consensus_distance(self) -> float:
@@ -200,21 +200,25 @@ class Simulator:
 
         This waits for the device.
         """
-        return self.held.spread(self.transport.rows)
+        return self.held.spread(self.transport.all_gather_rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed simulation needs: tensors and plain values."""
         return {
-            "parameters": self.held.state_dict(self.transport.rows),
-            "buffers": {name: self.transport.rows(own) for name, own in self.buffers.items()},
+            "parameters": self.held.state_dict(self.transport.all_gather_rows),
+            "buffers": {
+                name: self.transport.all_gather_rows(own) for name, own in self.buffers.items()
+            },
             "compressor": self.spec,
             "voices": {
                 segment_state.segment.name: segment_state.state_dict(
-                    None if self.alone else self.transport.rows
+                    None if self.alone else self.transport.all_gather_rows
                 )
                 for segment_state in self.segment_states
             },
-            "optimizer": self.optimizer.state_dict(self._of_optimizer(self.transport.rows)),
+            "optimizer": self.optimizer.state_dict(
+                self._of_optimizer(self.transport.all_gather_rows)
+            ),
             "steps": self.steps,
             "epoch": self.epoch,
             "results": list(self.results),
@@ -347,7 +351,7 @@ class Simulator:
         self, gradients: Gradients, method: Method, measures: list[SegmentMeasures], spent: Spent
     ) -> StepRecord:
         dense = sum(p.numel() * p.element_size() for p in self.params.values())
-        rows = self.transport.rows
+        rows = self.transport.all_gather_rows
         return StepRecord(
             step=self.steps,
             epoch=self.epoch or 0,

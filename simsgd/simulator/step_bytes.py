@@ -195,8 +195,8 @@ class _Telling(Channel):
 
     words: list[str] = field(default_factory=list)
 
-    def mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        sent, heard = super().mean(message, segment)
+    def all_reduce_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        sent, heard = super().all_reduce_mean(message, segment)
         self.words.append(sent.explained(0))
         return sent, heard
 
@@ -205,9 +205,9 @@ class _Telling(Channel):
         self.words.extend([sent.explained(0), term(len(heard), "vote", "votes", 1, "bit")])
         return sent, heard
 
-    def largest(self, numbers: Tensor, segment: Segment) -> Tensor:
+    def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
         self.words.append(Dense.of(numbers).explained(0))
-        return super().largest(numbers, segment)
+        return super().all_reduce_max(numbers, segment)
 
 
 def _size(

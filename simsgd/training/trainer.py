@@ -136,7 +136,7 @@ class Trainer:
         if simulator.alone:
             return own
         hosted = len(simulator.draw.workers)  # rows [L, 2], of which one has the count
-        return simulator.transport.rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
+        return simulator.transport.all_gather_rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
 
     def _timed(self, batches: Any) -> Any:
         """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
@@ -163,7 +163,7 @@ class Trainer:
         if simulator.alone:
             return self.request.made
         own = torch.full((len(simulator.draw.workers),), self.request.made)
-        return bool(simulator.transport.rows(own).any())
+        return bool(simulator.transport.all_gather_rows(own).any())
 
     def _end_epoch(self) -> None:
         experiment, tally = self.experiment, self.tally

@@ -47,35 +47,37 @@ class RecordingChannel(Channel):
         """Return the channel with ears."""
         return cls(channel.transport, channel.ledger, channel.wire)
 
-    def mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+    def all_reduce_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
-        return self._kept(super().mean(message, segment), segment)
+        return self._kept(super().all_reduce_mean(message, segment), segment)
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
         return self._kept(super().vote(message, segment), segment)
 
-    def gossip(self, message: Message, segment: Segment, mixing: Mixing) -> tuple[Message, Tensor]:
+    def neighbor_mean(
+        self, message: Message, segment: Segment, mixing: Mixing
+    ) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
-        return self._kept(super().gossip(message, segment, mixing), segment)
+        return self._kept(super().neighbor_mean(message, segment, mixing), segment)
 
-    def mean_at_server(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+    def gather_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
-        return self._kept(super().mean_at_server(message, segment), segment)
+        return self._kept(super().gather_mean(message, segment), segment)
 
-    def up(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+    def gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
-        return self._kept(super().up(message, segment), segment)
+        return self._kept(super().gather(message, segment), segment)
 
-    def answer(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+    def broadcast(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
-        return self._kept(super().answer(message, segment), segment)
+        return self._kept(super().broadcast(message, segment), segment)
 
-    def weighed(
+    def weighted_mean(
         self, message: Message, segment: Segment, weights: Tensor
     ) -> tuple[Message, Tensor]:
         """Send and listen; see `Channel`."""
-        return self._kept(super().weighed(message, segment, weights), segment)
+        return self._kept(super().weighted_mean(message, segment, weights), segment)
 
     def _kept(self, answer: tuple[Message, Tensor], segment: Segment) -> tuple[Message, Tensor]:
         message = answer[0]

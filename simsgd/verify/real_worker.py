@@ -80,7 +80,7 @@ class OwnWorker(Worker):
         self.engine.forget()
         self.channel.heard.clear()
         record = self.experiment.simulator.step(x, y, epoch)
-        rows = self.transport.rows
+        rows = self.transport.all_gather_rows
         sent = rows(self.transport.sent)
         self.transport.sent.zero_()
         heard = [(segment, rows(decided)) for segment, decided in self.channel.heard]
@@ -89,7 +89,7 @@ class OwnWorker(Worker):
 
     def gradients(self) -> list[Tensors]:
         """Return the gradients of all workers in the last step."""
-        rows = self.transport.rows
+        rows = self.transport.all_gather_rows
         return [{n: rows(v) for n, v in call.values.items()} for call in self.engine.calls]
 
     def state(self) -> dict[str, Any]:
@@ -139,14 +139,19 @@ class TorchWorker(Worker):
         self.steps += 1
         sent = torch.tensor([sum(self.bytes)])
         self.bytes.clear()
-        rows = self.transport.rows
+        rows = self.transport.all_gather_rows
         ended = {name: p.detach() for name, p in self.trained.items()}
         return RealStep(rows(loss.detach().reshape(1)), rows(sent), None, [], ended)
 
     def gradients(self) -> list[Tensors]:
         """Return the gradients of all workers in the last step, zeros where there was none."""
         own = {n: self.own.get(n, torch.zeros_like(p)) for n, p in self.trained.items()}
-        return [{name: self.transport.rows(value.unsqueeze(0)) for name, value in own.items()}]
+        return [
+            {
+                name: self.transport.all_gather_rows(value.unsqueeze(0))
+                for name, value in own.items()
+            }
+        ]
 
     def state(self) -> dict[str, Any]:
         """Return parameters, buffers of all workers, and what the optimizer keeps."""
@@ -155,7 +160,9 @@ class TorchWorker(Worker):
         name = type(self.optimizer).__name__
         return {
             "parameters": {name: p.detach() for name, p in self.trained.items()},
-            "buffers": {name: self.transport.rows(b.unsqueeze(0)) for name, b in buffers},
+            "buffers": {
+                name: self.transport.all_gather_rows(b.unsqueeze(0)) for name, b in buffers
+            },
             "optimizer": {"name": name, "inner": self.optimizer.state_dict(), "decayed": {}},
         }
 

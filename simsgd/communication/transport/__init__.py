@@ -18,8 +18,8 @@ from .process_group import (
     is_rank_zero,
     is_torchrun,
     launched_group,
+    register_hook,
     restarts,
-    speak_for,
 )
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "is_rank_zero",
     "is_torchrun",
     "launched_group",
+    "register_hook",
     "restarts",
     "rides_all_reduce",
-    "speak_for",
 ]

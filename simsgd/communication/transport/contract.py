@@ -22,7 +22,7 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def mean(self, message: Message) -> Tensor:
+    def all_reduce_mean(self, message: Message) -> Tensor:
         """Return the mean over all workers of what the messages stand for, [n]."""
 
     @abstractmethod
@@ -30,30 +30,30 @@ class Transport(ABC):
         """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n]."""
 
     @abstractmethod
-    def largest(self, numbers: Tensor) -> Tensor:
+    def all_reduce_max(self, numbers: Tensor) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
 
     @abstractmethod
-    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+    def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
         """Return sum_j w_ij m_j of what the messages stand for, [L, n]; all go to neighbors."""
 
     @abstractmethod
-    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+    def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the sum over workers of `weights` [W] times what each message stands for, [n].
 
         Messages of weight 0 are not sent.
         """
 
     @abstractmethod
-    def everyone(self, message: Message) -> Tensor:
+    def all_gather(self, message: Message) -> Tensor:
         """Return what each worker's message stands for, [W, n]."""
 
     @abstractmethod
-    def answered(self, message: Message) -> Message:
+    def broadcast(self, message: Message) -> Message:
         """Return a server's message [1, n] as it arrives; the server is where rank 0 is."""
 
     @abstractmethod
-    def rows(self, own: Tensor) -> Tensor:
+    def all_gather_rows(self, own: Tensor) -> Tensor:
         """Return the rows of all workers, [W, ...], for those of the hosted ones, [L, ...].
 
         This is for records and checkpoints; it is no part of a method, and not weighed.

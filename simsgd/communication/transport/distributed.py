@@ -46,10 +46,10 @@ class Distributed(Transport):
         own = workers // self.ranks
         return slice(self.rank * own, (self.rank + 1) * own)
 
-    def mean(self, message: Message) -> Tensor:
+    def all_reduce_mean(self, message: Message) -> Tensor:
         """Return the mean over all workers, [n], the same on every rank."""
         if isinstance(message, SharedSparse):
-            values = self.mean(message.inner)  # [k]
+            values = self.all_reduce_mean(message.inner)  # [k]
             return values.new_zeros(message.n).index_copy_(0, message.index, values)
         if self.partial_sums:
             return self._reduced(message.sum().unsqueeze(0))
@@ -76,12 +76,12 @@ class Distributed(Transport):
             dist.broadcast(bits, src=0)
         return unpack_bits(bits.cpu(), 1, n).to(values).mul_(2).sub_(1)
 
-    def largest(self, numbers: Tensor) -> Tensor:
+    def all_reduce_max(self, numbers: Tensor) -> Tensor:
         """Return the largest over all workers, [1, 1]."""
         self.sent += numbers.element_size()
         return self._all_reduce(numbers.amax(0, keepdim=True), dist.ReduceOp.MAX)
 
-    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+    def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
         """Return the weighted sums of the hosted workers over their neighbors, [L, n].
 
         Each worker's buffer goes to each neighbor in another process; within one it is a row.
@@ -97,7 +97,7 @@ class Distributed(Transport):
             everyone[other] = rows.to(values)
         return mixing.times(everyone, own)
 
-    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+    def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
         values, own = message.to_dense(), weights[self.hosted(self.workers)]
         said = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
@@ -112,13 +112,13 @@ class Distributed(Transport):
             dist.broadcast(total, src=0)
         return total.to(values.device)
 
-    def everyone(self, message: Message) -> Tensor:
+    def all_gather(self, message: Message) -> Tensor:
         """Return what each worker's message stands for, [W, n], unpacked by every rank."""
         everyone = self._gathered(message)
         assert everyone is not None
         return everyone.to_dense().to(message.to_dense().device)
 
-    def answered(self, message: Message) -> Message:
+    def broadcast(self, message: Message) -> Message:
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
         packed = message.pack(0).to(collective_device())
         size = torch.tensor([len(packed)], device=collective_device())
@@ -130,7 +130,7 @@ class Distributed(Transport):
             dist.broadcast(packed, src=0)
         return message.unpack([packed.cpu()], header)
 
-    def rows(self, own: Tensor) -> Tensor:
+    def all_gather_rows(self, own: Tensor) -> Tensor:
         """Return the rows of all workers, [W, ...], the same on every rank."""
         size = own.numel() * own.element_size()
         if not size:
@@ -176,7 +176,9 @@ class Distributed(Transport):
         """
         per = len(self.sent)
         packed = [message.pack(row) for row in range(per)]
-        sizes = self.rows(torch.tensor([len(buffer) for buffer in packed])).tolist()  # [W]
+        sizes = self.all_gather_rows(
+            torch.tensor([len(buffer) for buffer in packed])
+        ).tolist()  # [W]
         hears = talk.unflatten(0, (self.ranks, per)).any(1)  # [ranks, W]
         moves, arriving = [], dict[int, Tensor]()
         for other in range(self.ranks):
@@ -208,7 +210,7 @@ class Distributed(Transport):
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""
         length = torch.tensor([len(buffer) for buffer in own])  # [L]
-        lengths = self.rows(length).tolist()  # [W]
+        lengths = self.all_gather_rows(length).tolist()  # [W]
         longest = max(lengths)
         padded = torch.zeros(len(own), longest, dtype=torch.uint8)
         for row, buffer in zip(padded, own, strict=True):

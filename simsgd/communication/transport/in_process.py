@@ -17,7 +17,7 @@ class InProcess(Transport):
         """Return all of them."""
         return slice(0, workers)
 
-    def mean(self, message: Message) -> Tensor:
+    def all_reduce_mean(self, message: Message) -> Tensor:
         """Return the mean over rows, [n]."""
         return message.sum().div_(len(message.payload_bytes()))
 
@@ -25,27 +25,27 @@ class InProcess(Transport):
         """Return the sign of the sum of the rows' signs, [n]."""
         return outcome(message.to_dense().sign().sum(0))
 
-    def largest(self, numbers: Tensor) -> Tensor:
+    def all_reduce_max(self, numbers: Tensor) -> Tensor:
         """Return the largest of the rows, [1, 1]."""
         return numbers.amax(0, keepdim=True)
 
-    def mixed(self, message: Message, mixing: Mixing) -> Tensor:
+    def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
         """Return the weighted sums over neighbors, [W, n]."""
         return mixing.times(message.to_dense())
 
-    def weighed(self, message: Message, weights: Tensor) -> Tensor:
+    def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over rows, [n]."""
         values = message.to_dense()
         return weights.to(values) @ values
 
-    def everyone(self, message: Message) -> Tensor:
+    def all_gather(self, message: Message) -> Tensor:
         """Return the rows, [W, n]."""
         return message.to_dense()
 
-    def answered(self, message: Message) -> Message:
+    def broadcast(self, message: Message) -> Message:
         """Return the message as it is."""
         return message
 
-    def rows(self, own: Tensor) -> Tensor:
+    def all_gather_rows(self, own: Tensor) -> Tensor:
         """Return the rows as they are."""
         return own

@@ -97,11 +97,11 @@ def all_gather_object(thing: Any) -> list[Any]:
     return box
 
 
-def speak_for(parallel: Parallel, speak: Callable[[Any], None]) -> None:
-    """Let `speak(bucket)` put the answer into each bucket's buffer in place of an all-reduce."""
+def register_hook(parallel: Parallel, reduce_bucket: Callable[[Any], None]) -> None:
+    """Call `reduce_bucket(bucket)`, which writes into each bucket's buffer, for an all-reduce."""
 
     def hook(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-        speak(bucket)
+        reduce_bucket(bucket)
         buffer = bucket.buffer()
         devices = [buffer.device] if buffer.is_cuda else []
         done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)

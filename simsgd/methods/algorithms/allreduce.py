@@ -85,24 +85,24 @@ class AllReduce(GradientAlgorithm):
         else:
             question = compressor.ask(said)
             if question is not None:
-                speech.state["shared"] = channel.largest(question, segment)
+                speech.state["shared"] = channel.all_reduce_max(question, segment)
             message = compressor.compress(said, speech.state, speech.draw)
             if votes:
                 whole = not isinstance(message, Sparse | SharedSparse)
                 require(whole, "aggregate", "vote", _EVERY, _FIX)
                 return channel.vote(message, segment)
-            mean = channel.mean_at_server if self.downlink else channel.mean
+            mean = channel.gather_mean if self.downlink else channel.all_reduce_mean
             sent, heard = mean(message, segment)
         return sent, self._answered(heard, speech, own) if self.downlink else heard
 
     def _answered(self, heard: Tensor, speech: ExchangeContext, own: State | None) -> Tensor:
         """Return what the server's answer to all, `heard` [n], becomes on its way."""
         if not own:
-            return speech.channel.answer(Dense.of(heard.unsqueeze(0)), speech.segment)[1]
+            return speech.channel.broadcast(Dense.of(heard.unsqueeze(0)), speech.segment)[1]
         state = {k.removeprefix(_DOWN): v for k, v in own.items() if k.startswith(_DOWN)}
         said = own["residual"].add_(heard)  # [1, n]
         message = self._answers(speech.segment).compress(said, state, speech.server)
-        sent, answer = speech.channel.answer(message, speech.segment)
+        sent, answer = speech.channel.broadcast(message, speech.segment)
         answer = answer.clone()  # it may be the residual itself
         sent.subtract_from_(own["residual"])
         own.update({_DOWN + k: v for k, v in state.items()})
@@ -129,7 +129,7 @@ def _talked(
     compressor: Conversation, said: Tensor, speech: ExchangeContext
 ) -> tuple[Message, Tensor]:
     def carry(message: Message) -> Answer:
-        sent, mean = speech.channel.mean(message, speech.segment)
+        sent, mean = speech.channel.all_reduce_mean(message, speech.segment)
         return sent, mean.unsqueeze(0)  # [1, m]
 
     rounds = compressor.rounds(said, speech.state, speech.draw)

@@ -57,8 +57,8 @@ class Asynchronous(GradientAlgorithm):
         self, said: Tensor, speech: ExchangeContext, own: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages, and what the server makes of each, [W, n]."""
-        sent, pushed = speech.channel.up(speech.compressed(said), speech.segment)
-        speech.channel.down(said[0], speech.segment)
+        sent, pushed = speech.channel.gather(speech.compressed(said), speech.segment)
+        speech.channel.count_broadcast(said[0], speech.segment)
         return sent, pushed
 
 

@@ -51,7 +51,7 @@ class DPSGD(Gossip):
         """Mix the models."""
         mixing = self.mixing(speech)
         said = x.clone()
-        sent, mixed = speech.channel.gossip(speech.compressed(said), speech.segment, mixing)
+        sent, mixed = speech.channel.neighbor_mean(speech.compressed(said), speech.segment, mixing)
         kept = mixing.own[speech.channel.hosted].to(x).unsqueeze(1)  # [L, 1]
         x.sub_(sent.to_dense()).mul_(kept).add_(mixed)
         return Exchanged.of(said, sent)
@@ -86,7 +86,7 @@ class Choco(Gossip):
         x.add_(own["sum"] - own["public"], alpha=self.consensus_stepsize)
         said = x - own["public"]
         message = speech.compressed(said)
-        sent, mixed = speech.channel.gossip(message, speech.segment, self.mixing(speech))
+        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
         own["public"].add_(sent.to_dense())
         own["sum"].add_(mixed)
         return Exchanged.of(said, sent)
@@ -115,7 +115,7 @@ class DCD(Gossip):
         said = x - own["replica"]  # -lr d
         said.add_(own["sum"]).sub_(own["replica"])  # x_half - x
         message = speech.compressed(said)
-        sent, mixed = speech.channel.gossip(message, speech.segment, self.mixing(speech))
+        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
         own["replica"].add_(sent.to_dense())
         own["sum"].add_(mixed)
         x.copy_(own["replica"])
@@ -146,7 +146,7 @@ class ECD(Gossip):
         x.sub_(own["before"]).add_(own["sum"])  # x_new
         said = torch.add(own["before"] * (1 - t / 2), x, alpha=t / 2)  # z
         message = speech.compressed(said)
-        sent, mixed = speech.channel.gossip(message, speech.segment, self.mixing(speech))
+        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
         own["replica"].mul_(1 - 2 / t).add_(sent.to_dense(), alpha=2 / t)
         own["sum"].mul_(1 - 2 / t).add_(mixed, alpha=2 / t)
         own["before"].copy_(x)
@@ -176,7 +176,7 @@ class DeepSqueeze(Gossip):
         """Send the model and the residual, and move towards the neighbors."""
         said = own["residual"].add_(x)
         message = speech.compressed(said)
-        sent, mixed = speech.channel.gossip(message, speech.segment, self.mixing(speech))
+        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
         spoken = Exchanged.of(said, sent, own)
         x.add_(mixed.sub_(sent.to_dense()), alpha=self.consensus_stepsize)
         sent.subtract_from_(own["residual"])

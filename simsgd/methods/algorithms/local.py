@@ -62,7 +62,7 @@ class LocalSGD(ParameterAlgorithm):
 
     def heard(self, message: Message, speech: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and their mean, [n]."""
-        return speech.channel.mean(message, speech.segment)
+        return speech.channel.all_reduce_mean(message, speech.segment)
 
     def move(self, own: State, mean: Tensor) -> None:
         """Move the common model along the mean of what was said, [n]."""
@@ -108,7 +108,7 @@ class FedAvg(LocalSGD):
 
     def heard(self, message: Message, speech: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages of those drawn as they arrive, and their weighted mean, [n]."""
-        return speech.channel.weighed(message, speech.segment, self.weights(speech))
+        return speech.channel.weighted_mean(message, speech.segment, self.weights(speech))
 
 
 @register("algorithm", "diloco")
