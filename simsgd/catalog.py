@@ -34,7 +34,7 @@ from typing import Any
 from torch import nn
 
 from .registry import literal, load_file
-from .settings import SettingError, require, unknown
+from .settings import SettingError, one_line, require, unknown
 
 _called = {"models": "model", "regimes": "regime"}  # a folder, and the setting that names its files
 
@@ -90,8 +90,7 @@ def build_model(
         network = factory(**given)
     except Exception as wrong:  # whatever the user's own code raises
         if not config or not isinstance(wrong, TypeError | ValueError):
-            reason = " ".join(str(wrong).split()) or type(wrong).__name__
-            raise SettingError("model", stem, f"cannot be made: {reason}") from wrong
+            raise SettingError("model", stem, f"cannot be made: {one_line(wrong)}") from wrong
         fix = f"{stem} takes {_choices(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
     if not isinstance(network, nn.Module):

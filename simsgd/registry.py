@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from .settings import SettingError, fits, require, told_kinds, unknown
+from .settings import SettingError, fits, one_line, require, told_kinds, unknown
 
 _methods: dict[str, dict[str, type]] = {}
 _Method = TypeVar("_Method", bound=type)
@@ -74,7 +74,7 @@ def load_file(path: Path, name: str) -> ModuleType:
     try:
         module_spec.loader.exec_module(module)
     except Exception as wrong:  # whatever the user's own code raises
-        raise SettingError(name, str(path), f"cannot be run: {_told(wrong)}") from wrong
+        raise SettingError(name, str(path), f"cannot be run: {_with_place(wrong)}") from wrong
     return module
 
 
@@ -139,11 +139,11 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
         raise SettingError(kind, spec, f"does not fit: {wrong}") from wrong
 
 
-def _told(wrong: Exception) -> str:
+def _with_place(wrong: Exception) -> str:
     """Return an error of somebody's code in one line, with the line that it came from."""
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     line = wrong.lineno if isinstance(wrong, SyntaxError) else last.lineno
-    return f"{type(wrong).__name__} at line {line}: {' '.join(str(wrong).split())}"
+    return f"{type(wrong).__name__} at line {line}: {one_line(wrong)}"
 
 
 def _entry_points(kind: str) -> importlib.metadata.EntryPoints:

@@ -18,10 +18,12 @@ INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used, told in one line: its name, its value, the rule, the fix.
+    """A setting, or what the command line asks for, is wrong: its name, value, rule and a way out.
 
-    The command line prints it with the option's spelling and exits with code 2.
+    The command line prints it in one line, with the option's spelling.
     """
+
+    exit_code = 2
 
     def __init__(self, name: str, value: object, rule: str, fix: str = "") -> None:
         self.name, self.value, self.rule, self.fix = name, value, rule, fix
@@ -53,6 +55,15 @@ def unknown(name: str, value: str, known: Iterable[str], fix: str = "") -> Setti
     near = difflib.get_close_matches(value, choices, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return SettingError(name, value, "is not known", f"{hint}known: {', '.join(choices)}{fix}")
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's text in one line, or its class where it has none.
+
+    >>> one_line(ValueError("too\\n  large")), one_line(KeyError())
+    ('too large', 'KeyError')
+    """
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 @lru_cache(maxsize=4096)  # a step asks for every segment, and decimals are slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import simsgd
 from simsgd.settings import SettingError
 from simsgd.simulator.simulator import Simulator
-from simsgd.training.trainer import Interrupted
+from simsgd.training.signals import Interrupted
 
 TEXT = "one two three four five six seven eight nine ten\n" * 60
 IMAGES = {

@@ -11,11 +11,6 @@ from .. import __version__
 from ..settings import SettingError
 from .options import spelled
 
-_EXIT_CODES = {  # by name: some are of rooms with torch
-    "Diverged": 3, "RankLost": 4, "Unwritten": 5, "NotWritten": 5, "OutOfMemory": 6,
-    "Interrupted": 130,
-}  # fmt: skip
-
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -23,16 +18,9 @@ class OneLine(click.Group):
     """A group that tells a user's error in one line on stderr."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line and leave with an exit code.
-
-        2 user's error, 3 diverged, 4 lost rank, 5 disk or folder cannot be written, 6 out of
-        memory, 130 Ctrl-C.
-        """
+        """Run the command line and leave with an exit code, the `exit_code` of an exception."""
         kwargs["standalone_mode"] = False
-        code = _code(lambda: super(OneLine, self).main(*args, **kwargs))
-        if code == _EXIT_CODES["RankLost"]:
-            os._exit(code)  # what is left of a broken process group may abort when it is torn down
-        sys.exit(code)
+        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs)))
 
 
 @click.group(cls=OneLine, context_settings=_CONTEXT)
@@ -48,7 +36,7 @@ def _code(work: Callable[[], Any]) -> int:
     try:
         result = work()
     except SettingError as error:
-        return _told(spelled(error, main.commands.values()), 2)
+        return _told(spelled(error, main.commands.values()), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
@@ -57,9 +45,13 @@ def _code(work: Callable[[], Any]) -> int:
     except click.exceptions.Abort:
         return _told("stopped at once", 130)
     except (RuntimeError, OSError) as error:
-        if type(error).__name__ not in _EXIT_CODES:
+        exit_code = getattr(error, "exit_code", None)
+        if exit_code is None:
             raise
-        return _told(str(error), _EXIT_CODES[type(error).__name__])
+        code = _told(str(error), exit_code)
+        if getattr(error, "exits_at_once", False):
+            os._exit(code)
+        return code
     return result if isinstance(result, int) else 0
 
 

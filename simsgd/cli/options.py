@@ -3,13 +3,13 @@
 import dataclasses
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 
-from ..config import Config, default
+from ..config import Config
 from ..config_values import OF_ONE_RUN
 from ..settings import SettingError
 from ..training.sweep.grid import values_of
@@ -90,23 +90,6 @@ def spelled(error: SettingError, commands: Iterable[click.Command]) -> str:
     told = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", told)
     also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"
     return re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", told)
-
-
-def words(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as they stand on the command line of `train`.
-
-    >>> words({"workers": 4, "compressor": "topk:0.01", "warmup": False, "lr": None})
-    ['--workers=4', '--compressor=topk:0.01', '--no-warmup']
-    """
-    spoken = []
-    for name, value in settings.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            if value != (default(name) or False) or default(name) is None:
-                spoken.append(flag if value else f"--no-{flag[2:]}")
-        elif value is not None:
-            spoken.append(f"{flag}={value}")
-    return spoken
 
 
 def swept_settings(command: _Command) -> _Command:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..keyed_random import derived
 from ..registry import literal
-from ..settings import SettingError, names_file, require, unknown
+from ..settings import SettingError, names_file, one_line, require, unknown
 
 _LARGEST_FILE = 1 << 26  # bytes
 _SPARSE = 64  # workers from which on few neighbors are worth a sparse matrix
@@ -285,5 +285,5 @@ def _numbers(file: Path, path: str) -> list[list[float]]:
         lines = [line.partition("#")[0].replace(",", " ") for line in file.read_text().splitlines()]
         return [[float(word) for word in line.split()] for line in lines if line.strip()]
     except (OSError, ValueError) as wrong:
-        told = " ".join(str(wrong).split())
-        raise SettingError("topology", path, f"cannot be read as numbers ({told})") from wrong
+        rule = f"cannot be read as numbers ({one_line(wrong)})"
+        raise SettingError("topology", path, rule) from wrong

@@ -14,6 +14,8 @@ class NotWritten(OSError):
     What the file held before is intact, but for half a row at the end of one that grows.
     """
 
+    exit_code = 5
+
     def __init__(self, path: Path, wrong: OSError) -> None:
         self.path = path
         reason = wrong.strerror or str(wrong)

@@ -14,19 +14,21 @@ from .run_folder import RunFolder
 
 
 class Diverged(RuntimeError):
-    """A loss became NaN or infinite; the last good checkpoint was kept."""
+    """A number became NaN or infinite; the last good checkpoint was kept."""
 
-
-class Interrupted(RuntimeError):
-    """Somebody asked to stop; all is saved."""
+    exit_code = 3
 
 
 class Unwritten(RuntimeError):
-    """The run's folder can no longer be written; the last good checkpoint is intact."""
+    """The run's folder, or the disk under it, cannot be written; the last checkpoint is intact."""
+
+    exit_code = 5
 
 
 class OutOfMemory(RuntimeError):
-    """The device's memory does not do; the last good checkpoint is intact."""
+    """The device is out of memory; the last good checkpoint is intact."""
+
+    exit_code = 6
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
 from ..gradients.auto import Auto
 from ..gradients.contract import Criterion, carried
 from ..keyed_random import RandomKey
-from ..settings import SettingError, require
+from ..settings import SettingError, one_line, require
 from ..simulator.simulator import Simulator
 from .data import (
     Dataset,
@@ -138,7 +138,7 @@ class Experiment:
             x, y = next(self.epoch_batches(0))
             output = self.simulator.forward_once(x, y)
         except Exception as wrong:  # whatever the user's own model raises
-            told = f"{type(wrong).__name__}: {' '.join(str(wrong).split())}"
+            told = f"{type(wrong).__name__}: {one_line(wrong)}"
             rule = f"cannot learn from {self.config.dataset}: {told}"
             raise SettingError("model", name, rule) from wrong
         classes = self.dataset.num_classes

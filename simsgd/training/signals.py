@@ -7,8 +7,14 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class Interrupted(RuntimeError):
+    """Ctrl-C or SIGTERM stopped the run, with all saved; a second Ctrl-C stops it at once."""
+
+    exit_code = 130
+
+
 class Request:
-    """Whether somebody asked to stop."""
+    """Knows whether somebody asked to stop."""
 
     made = False
 

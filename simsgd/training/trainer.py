@@ -29,7 +29,7 @@ from .checkpoint import load_last, telling_odd
 from .data import Text
 from .data.partition import by_class, partition_rows, table_of_classes
 from .environment import deterministic, environment
-from .errors import Interrupted, endings, require_sound
+from .errors import endings, require_sound
 from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
 from .experiment import Experiment, device_of
 from .loggers import Dashboards, require_installed
@@ -38,7 +38,7 @@ from .memory_use.peak import Peak, load
 from .progress import Progress
 from .ranks import Elsewhere, restarted, together
 from .run_folder import RunFolder, default_name
-from .signals import Request, requests
+from .signals import Interrupted, Request, requests
 from .start_message import opening
 from .step_log import Journal
 from .totals import Tally

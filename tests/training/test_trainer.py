@@ -9,8 +9,9 @@ import torch
 
 import simsgd
 from simsgd.settings import SettingError
-from simsgd.training.errors import Diverged, Interrupted
+from simsgd.training.errors import Diverged
 from simsgd.training.evaluation import evaluate_checkpoint
+from simsgd.training.signals import Interrupted
 
 TINY = {
     "model": "mlp", "model_config": "hidden=16", "dataset": "digits", "workers": 4,

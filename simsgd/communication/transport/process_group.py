@@ -16,6 +16,9 @@ from torch.nn.parallel import DistributedDataParallel as Parallel
 class RankLost(RuntimeError):
     """Another process of the group died, or did not answer in time."""
 
+    exit_code = 4
+    exits_at_once = True  # what is left of a broken group may abort when it is torn down
+
 
 def is_torchrun() -> bool:
     """Return whether torchrun started this process."""

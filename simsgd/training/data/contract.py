@@ -74,8 +74,3 @@ class Dataset:
     std: tuple[float, ...] = ()
     mirrors: bool = False  # whether a mirrored image is as good as the image
     cropped: bool = False  # whether the set itself cuts images to size, as it reads them
-
-
-def line(wrong: Exception) -> str:
-    """Return an error's text in one line."""
-    return " ".join(str(wrong).split()) or type(wrong).__name__

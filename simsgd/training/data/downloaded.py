@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ...settings import SettingError
-from .contract import Dataset, Split, line
+from ...settings import SettingError, one_line
+from .contract import Dataset, Split
 from .statistics import described
 
 DOWNLOADED = {  # name of the class in torchvision.datasets
@@ -72,7 +72,7 @@ def _unpack(name: str, folder: Path, files: list[str]) -> None:
             try:
                 (folder / file).write_bytes(gzip.decompress(packed.read_bytes()))
             except (OSError, EOFError, zlib.error) as wrong:
-                rule = f"cannot be unpacked from {packed} ({line(wrong)})"
+                rule = f"cannot be unpacked from {packed} ({one_line(wrong)})"
                 raise SettingError("dataset", name, rule, "replace it by a whole one") from wrong
 
 
@@ -91,10 +91,10 @@ def _unreadable(
 ) -> SettingError:
     missing = [file for file in files if not (folder / file).is_file()]
     if download and missing:
-        rule = f"could not be downloaded ({line(wrong)})"
+        rule = f"could not be downloaded ({one_line(wrong)})"
         return SettingError("dataset", name, rule, f"put {', '.join(files)} into {folder}")
     if missing:
         rule = f"lacks {', '.join(missing)} in {folder}"
         return SettingError("dataset", name, rule, "put them there, or fetch them with --download")
-    rule = f"has a damaged file among {', '.join(files)} in {folder} ({line(wrong)})"
+    rule = f"has a damaged file among {', '.join(files)} in {folder} ({one_line(wrong)})"
     return SettingError("dataset", name, rule, "remove them and fetch them anew with --download")

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...settings import SettingError, require
-from .contract import Dataset, Split, line
+from ...settings import SettingError, one_line, require
+from .contract import Dataset, Split
 from .statistics import described
 
 
@@ -26,7 +26,7 @@ def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
     try:
         train, val = ImageFolder(root / "train"), ImageFolder(root / "val")
     except FileNotFoundError as wrong:  # no class, or a class without images
-        raise SettingError("dataset", name, f"is incomplete: {line(wrong)}", layout) from wrong
+        raise SettingError("dataset", name, f"is incomplete: {one_line(wrong)}", layout) from wrong
     differ = sorted({*train.classes} ^ {*val.classes})
     rule = f"has classes in one of train and val only: {', '.join(differ)}"
     require(not differ, "dataset", name, rule, layout)
@@ -56,6 +56,6 @@ def _image(name: str, path: str) -> Tensor:
         with Image.open(path) as image:
             pixels: Tensor = functional.pil_to_tensor(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
-        rule = f"has a damaged image, {path} ({line(wrong)})"
+        rule = f"has a damaged image, {path} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, "replace or remove it") from wrong
     return pixels

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...settings import SettingError, require
-from .contract import Dataset, Numbers, line
+from ...settings import SettingError, one_line, require
+from .contract import Dataset, Numbers
 from .statistics import PUBLISHED
 
 _SIZE = 224  # pixels of each side of what the model gets
@@ -78,7 +78,7 @@ def imagenet(name: str, data_dir: Path) -> Dataset:
     try:
         train, val = ImageFolder(root / "train"), ImageFolder(root / "val")
     except FileNotFoundError as wrong:  # no class, or a class without images
-        raise SettingError("dataset", name, f"is incomplete: {line(wrong)}", fix) from wrong
+        raise SettingError("dataset", name, f"is incomplete: {one_line(wrong)}", fix) from wrong
     differ = sorted({*train.classes} ^ {*val.classes})
     rule = f"has classes in one of train and val only: {', '.join(differ[:5])}"
     require(not differ, "dataset", name, rule, fix)
@@ -147,7 +147,7 @@ def _cut(path: str, size: int, numbers: Sequence[float]) -> Tensor:
         with Image.open(path) as opened:
             image = opened.convert("RGB")
     except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
-        rule = f"has a damaged image, {path} ({line(wrong)})"
+        rule = f"has a damaged image, {path} ({one_line(wrong)})"
         raise SettingError("dataset", "imagenet", rule, "replace or remove it") from None
     width, height = image.size
     box = _part(height, width, numbers) if numbers else _center(height, width)

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...settings import SettingError, require
-from .contract import Dataset, Numbers, line
+from ...settings import SettingError, one_line, require
+from .contract import Dataset, Numbers
 from .embedded import for_validation
 
 _LAYOUT = "a line must read: LABEL NUMBER:VALUE NUMBER:VALUE ..."
@@ -99,7 +99,7 @@ def _read(name: str, files: list[Path]) -> list[tuple[Any, Any]]:
     try:
         read = load_svmlight_files([str(file) for file in files], dtype=np.float32)
     except (ValueError, OSError, EOFError, OverflowError, MemoryError) as wrong:
-        rule = f"cannot be read from {' and '.join(map(str, files))} ({line(wrong)})"
+        rule = f"cannot be read from {' and '.join(map(str, files))} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, _LAYOUT) from wrong
     parts = list(zip(read[::2], read[1::2], strict=True))
     for file, (features, _) in zip(files, parts, strict=True):

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...settings import SettingError, require
-from .contract import line
+from ...settings import SettingError, one_line, require
 from .help_topics import help_topics
 from .vocabulary import Vocabulary
 
@@ -148,10 +147,10 @@ def _read(name: str, path: Path, tokens: str) -> str:
     try:
         return path.read_bytes().decode("latin-1" if tokens == "byte" else "utf-8-sig")
     except UnicodeDecodeError as wrong:
-        rule = f"has a file that is no UTF-8, {path} ({line(wrong)})"
+        rule = f"has a file that is no UTF-8, {path} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, "convert it, or use --tokens byte") from wrong
     except OSError as wrong:
-        raise SettingError("dataset", name, f"cannot read {path} ({line(wrong)})") from wrong
+        raise SettingError("dataset", name, f"cannot read {path} ({one_line(wrong)})") from wrong
 
 
 def _divided(text: str) -> tuple[str, str, str]:

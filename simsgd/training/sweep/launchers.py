@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...registry import literal
-from ...settings import SettingError, require, unknown
+from ...settings import SettingError, one_line, require, unknown
+from ..command_line import train_command
 from .process_pool import Ending, Processes, last_line, surroundings
 
 _EXTRA = "it comes with: pip install 'simsgd[cluster]'"
@@ -32,8 +33,8 @@ class Launcher(Protocol):
 
     jobs: int  # at a time
 
-    def start(self, command: Sequence[str]) -> Job:
-        """Start a run, `simsgd` with these words, and return at once."""
+    def start(self, settings: Mapping[str, Any]) -> Job:
+        """Start a run with these settings of `Config`, and return at once."""
 
     def close(self) -> None:
         """Let go of what was needed."""
@@ -61,20 +62,20 @@ class Submitted:
         try:
             import submitit
         except ImportError as missing:
-            told = "needs submitit, which is not installed"
-            raise SettingError("launcher", kind, told, _EXTRA) from missing
+            rule = "needs submitit, which is not installed"
+            raise SettingError("launcher", kind, rule, _EXTRA) from missing
         self.jobs = jobs
         try:
             self.executor: Any = submitit.AutoExecutor(folder / ".submitit", cluster=kind)
             settings = {"timeout_min": _MINUTES, **_parameters(kind, words)}
             self.executor.update_parameters(**settings)
         except (RuntimeError, NameError, TypeError, ValueError) as wrong:
-            said = " ".join(str(wrong).split())
-            raise SettingError("launcher", kind, f"cannot be used: {said}") from wrong
+            rule = f"cannot be used: {one_line(wrong)}"
+            raise SettingError("launcher", kind, rule) from wrong
 
-    def start(self, command: Sequence[str]) -> Job:
+    def start(self, settings: Mapping[str, Any]) -> Job:
         """Submit a run."""
-        return SubmittedJob(self.executor.submit(run_here, list(command)))
+        return SubmittedJob(self.executor.submit(run_command, train_command(settings)))
 
     def close(self) -> None:
         """Do nothing: jobs are the cluster's."""
@@ -91,10 +92,10 @@ class SubmittedJob:
         if not self.job.done():
             return None
         try:
-            code, told = self.job.result()
+            code, reason = self.job.result()
         except Exception as wrong:  # whatever a cluster says of a job that it lost
             return Ending(1, str(wrong).strip().rpartition("\n")[2] or type(wrong).__name__)
-        return Ending(code, told)
+        return Ending(code, reason)
 
     def stop(self) -> None:
         """Ask for it to be cancelled; it goes on from its last checkpoint."""
@@ -104,8 +105,8 @@ class SubmittedJob:
         """Do nothing: the cluster stops it in its own time."""
 
 
-def run_here(command: Sequence[str]) -> tuple[int, str]:
-    """Make a run and return its exit code and the last line that it wrote on stderr."""
+def run_command(command: list[str]) -> tuple[int, str]:
+    """Run `simsgd` with these words; return its exit code and its last line on stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "simsgd", *command],
         env=surroundings(),

@@ -4,19 +4,20 @@ A process that dies takes one run with it; the next run begins in a new one.
 """
 
 import contextlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...results.atomic_files import replace
+from ...settings import one_line
+from ..command_line import train_command
 
 _CODE = "from simsgd.training.sweep.process_pool import serve; serve()"
 
@@ -26,7 +27,7 @@ class Ending:
     """How a run ended."""
 
     code: int  # its exit code; below 0 the signal that killed it
-    told: str  # the last line that it wrote on stderr
+    reason: str  # of a run that failed, in one line
 
 
 class Processes:
@@ -38,8 +39,8 @@ class Processes:
         self.processes: list[Process] = []
         self.started = 0
 
-    def start(self, command: Sequence[str]) -> "Process":
-        """Begin a run, `simsgd` with these words, and return the process that makes it."""
+    def start(self, settings: Mapping[str, Any]) -> "Process":
+        """Begin a run with these settings of `Config`, and return the process that makes it."""
         idle = [process for process in self.processes if process.idle]
         if not idle:
             given = os.environ.get("OMP_NUM_THREADS", "")
@@ -47,7 +48,7 @@ class Processes:
             idle = [Process(max(1, threads // self.jobs))]
             self.processes += idle
         self.started += 1
-        idle[0].begin(command, Path(self.folder.name, f"{self.started}.json"))
+        idle[0].begin(settings, Path(self.folder.name, f"{self.started}.json"))
         return idle[0]
 
     def close(self) -> None:
@@ -76,12 +77,12 @@ class Process:
         """Whether it could begin a run."""
         return self.answer is None and self.process.poll() is None
 
-    def begin(self, command: Sequence[str], answer: Path) -> None:
-        """Begin a run."""
+    def begin(self, settings: Mapping[str, Any], answer: Path) -> None:
+        """Begin a run; the file `answer` will say how it ended."""
         self.answer = answer
         with contextlib.suppress(BrokenPipeError):  # it died, as `ended` will find
             assert self.process.stdin is not None
-            self.process.stdin.write(json.dumps([list(command), str(answer)]) + "\n")
+            self.process.stdin.write(json.dumps([dict(settings), str(answer)], default=str) + "\n")
             self.process.stdin.flush()
 
     def ended(self) -> Ending | None:
@@ -115,22 +116,24 @@ class Process:
 
 def serve() -> None:
     """Make the runs that stdin asks for, a line each, until it ends."""
-    from ...cli import main
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run notes it, between runs it says nothing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run notes it; between runs nobody needs to
     for line in sys.stdin:
-        command, answer = json.loads(line)
-        sys.argv = ["simsgd", *command]  # what config.json says of where a run came from
-        with contextlib.redirect_stderr(io.StringIO()) as errors:
-            try:
-                main(command, prog_name="simsgd")
-                code = 0
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 0
-            except BaseException:
-                traceback.print_exc()
-                code = 1
-        _answer(Path(answer), Ending(code, last_line(errors.getvalue(), code)))
+        settings, answer = json.loads(line)
+        sys.argv = ["simsgd", *train_command(settings)]  # which config.json names as its command
+        _answer(Path(answer), make_run(settings))
+
+
+def make_run(settings: Mapping[str, Any]) -> Ending:
+    """Make a run in this process and return how it ended."""
+    from ..trainer import train  # here: the process that starts others needs no torch
+
+    try:
+        train(**settings)
+    except Exception as error:
+        known = hasattr(error, "exit_code")
+        reason = one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
+        return Ending(getattr(error, "exit_code", 1), reason)
+    return Ending(0, "")
 
 
 def surroundings() -> dict[str, str]:
@@ -150,8 +153,8 @@ def last_line(written: str, code: int) -> str:
 
 
 def _answer(path: Path, ending: Ending) -> None:
-    told = json.dumps([ending.code, ending.told]).encode()
-    replace(path, lambda file: file.write(told))
+    text = json.dumps([ending.code, ending.reason]).encode()
+    replace(path, lambda file: file.write(text))
 
 
 def _cores() -> int:

@@ -60,7 +60,7 @@ class SweepProgress:
         self.ended += 1
         count = f"[{self.ended}/{len(self.parts)}] {folder.name}"
         if ending.code:
-            self.say(f"{count}: failed: {ending.told}")
+            self.say(f"{count}: failed: {ending.reason}")
             return
         self.parts[folder.name] = 1.0
         run = Run(folder)

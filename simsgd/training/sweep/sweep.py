@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...cli.options import words
 from ...config_values import OF_THE_MACHINE
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
-from ..signals import Request, requests
+from ..signals import Interrupted, Request, requests
 from .grid import Grid, Settings, identity, names_of
 from .launchers import Job, Launcher, launcher_of
 from .precheck import refusals
@@ -19,10 +18,6 @@ from .progress import SweepProgress
 
 _MAY_CHANGE = OF_THE_MACHINE - {"download", "quiet"}  # in a run that goes on
 _PAUSE = 0.2  # seconds between two looks at the runs
-
-
-class Interrupted(RuntimeError):
-    """Somebody asked to stop; the runs have saved what they had."""
 
 
 def sweep(
@@ -98,10 +93,10 @@ class Crew:
         folder, settings = self.folder / name, self.runs[name]
         if (folder / "config.json").is_file():
             changed = {key: settings[key] for key in settings.keys() & _MAY_CHANGE}
-            asked = [f"--resume={folder}", *words(changed)]
+            asked = {"resume": str(folder), **changed}
         else:
-            asked = [f"--runs-dir={self.folder}", f"--name={name}", *words(settings)]
-        self.running[name] = self.launcher.start(["train", *asked, "--quiet"])
+            asked = {"runs_dir": str(self.folder), "name": name, **settings}
+        self.running[name] = self.launcher.start({**asked, "quiet": True})
 
     def _look(self) -> None:
         for name, job in list(self.running.items()):
@@ -113,7 +108,7 @@ class Crew:
             if self.request.made and ending.code:
                 continue
             if ending.code:
-                self.failures[name] = ending.told
+                self.failures[name] = ending.reason
             self.progress.end(self.folder / name, ending)
 
     def _stop(self) -> None:

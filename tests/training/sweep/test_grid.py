@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from simsgd.cli import main
-from simsgd.cli.options import words
 from simsgd.settings import SettingError
+from simsgd.training.command_line import train_command
 from simsgd.training.sweep.grid import Grid, identity, names_of, values_of
 
 
@@ -88,9 +88,9 @@ def test_what_a_sweep_says_to_train_is_what_was_asked():
         "runs_dir": "a b",
     }  # fmt: skip
     train = main.commands["train"]
-    context = train.make_context("train", words(asked))
+    context = train.make_context("train", train_command(asked)[1:])
     assert {name: context.params[name] for name in asked} == {
         **asked,
         "runs_dir": type(context.params["runs_dir"])("a b"),
     }
-    assert words({"download": False, "prune": None, "warmup": True}) == []
+    assert train_command({"download": False, "prune": None, "warmup": True}) == ["train"]

@@ -11,7 +11,7 @@ from simsgd.results.sweep import MEASURES, part_done
 from simsgd.settings import SettingError
 from simsgd.training.sweep import sweep as sweeping
 from simsgd.training.sweep.precheck import refusal
-from simsgd.training.sweep.process_pool import Ending, last_line
+from simsgd.training.sweep.process_pool import make_run
 
 TINY = {
     "model": "mlp",
@@ -28,12 +28,11 @@ class Here:
     """A launcher that makes each run at once, in this process."""
 
     def __init__(self):
-        self.jobs, self.commands = 1, []
+        self.jobs, self.started = 1, []
 
-    def start(self, command):
-        self.commands.append(command)
-        done = CliRunner().invoke(main, command)
-        return Made(Ending(done.exit_code, last_line(done.stderr, done.exit_code)))
+    def start(self, settings):
+        self.started.append(settings)
+        return Made(make_run(settings))
 
     def close(self):
         pass
@@ -96,17 +95,17 @@ def test_a_run_of_a_sweep_is_the_run_that_train_makes(here):
 
 def test_what_is_done_is_not_done_again(here):
     sweep(lr=[0.1, 0.2], runs_dir="made")
-    here.commands.clear()
+    here.started.clear()
     left = sweep(lr=[0.1, 0.2], runs_dir="made", log_every=7)
-    assert here.commands == []
+    assert here.started == []
     assert left.table["seeds"].tolist() == [1, 1]
 
 
 def test_a_sweep_can_be_widened_and_its_runs_keep_their_names(here):
     sweep(runs_dir="made")
-    here.commands.clear()
+    here.started.clear()
     left = sweep(lr=[0.1, None], seeds=2, runs_dir="made")
-    assert len(here.commands) == 3
+    assert len(here.started) == 3
     assert left.settings.keys() == {"seed0", "no-lr-seed1", "lr0.1-seed0", "lr0.1-seed1"}
     assert dict(zip(left.table["lr"], left.table["seeds"], strict=True)) == {"none": 2, "0.1": 2}
 
@@ -123,7 +122,7 @@ def test_what_stopped_goes_on_to_the_same_end(here):
         path.write_text(json.dumps(whole_text))
     assert part_done(Path("made/seed0")) == 0.5
     left = sweep(runs_dir="made")
-    assert "--resume=made/seed0" in here.commands[-1]
+    assert here.started[-1]["resume"] == "made/seed0"
     assert left.runs[0].steps["loss"].tolist() == whole.runs[0].steps["loss"].tolist()
 
 

@@ -1,0 +1,23 @@
+"""Spells the settings of a run as the command that makes it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..config import default
+
+
+def train_command(settings: Mapping[str, Any]) -> list[str]:
+    """Return the words of `simsgd train` with these settings, the program's name left out.
+
+    >>> train_command({"workers": 4, "compressor": "topk:0.01", "warmup": False, "lr": None})
+    ['train', '--workers=4', '--compressor=topk:0.01', '--no-warmup']
+    """
+    command = ["train"]
+    for name, value in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            if value != (default(name) or False) or default(name) is None:
+                command.append(flag if value else f"--no-{flag[2:]}")
+        elif value is not None:
+            command.append(f"{flag}={value}")
+    return command
