@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import nn
 
 import simsgd.ddp
-import simsgd.training.experiment
 from simsgd import Simulator
 from simsgd.communication.messages import Cast, Dense, Levels, SharedSparse, Signs, Sparse
 from simsgd.communication.transport import (
@@ -27,6 +26,7 @@ from simsgd.communication.transport import (
 )
 from simsgd.config import Config
 from simsgd.settings import SettingError
+from simsgd.training import experiment
 from simsgd.training.trainer import train
 from simsgd.verify.launch import launch
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
@@ -62,7 +62,7 @@ class Crew:
 
 def serve(put, tasks):
     """Do tasks until there is none, in every process; read each data set once."""
-    simsgd.experiment.load_data = functools.cache(simsgd.experiment.load_data)
+    experiment.load_data = functools.cache(experiment.load_data)
     own = tasks[dist.get_rank()]
     while (task := own.get()) is not None:
         result = refused = failed = None

@@ -4,6 +4,7 @@ Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b
 n elements of one segment.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -74,7 +75,8 @@ class Simulator:
 
     With a `transport` between processes, each hosts W / ranks of the workers and is given the same
     global batches; records and states are those of all W. `samples` [W] are how many each worker
-    holds, if not as many as the others.
+    holds, if not as many as the others. `wrap_engine` returns the engine to use in place of the
+    one it is given, such as one that records its calls.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Simulator:
         regime: Form | Regime = None,
         transport: Transport | None = None,
         samples: Tensor | None = None,
+        wrap_engine: Callable[[GradientEngine], GradientEngine] | None = None,
         **settings: Any,
     ) -> None:
         recipe = Recipe.of(settings)
@@ -114,6 +117,8 @@ class Simulator:
         self.engine.amp = amp_dtype(recipe, like.dtype)
         if not self.alone:
             self.engine.agree = broadcast_object
+        if wrap_engine is not None:
+            self.engine = wrap_engine(self.engine)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
         self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
         narrow = recipe.value_dtype == "float16"

@@ -17,7 +17,7 @@ from ..catalog import attribute, build_model, load, parse_config
 from ..communication.transport import Transport
 from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
 from ..gradients.auto import Auto
-from ..gradients.contract import Criterion, carried
+from ..gradients.contract import Criterion, GradientEngine, carried
 from ..keyed_random import RandomKey
 from ..settings import SettingError, one_line, require
 from ..simulator.simulator import Simulator
@@ -51,8 +51,15 @@ class Experiment:
     parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
 
     @classmethod
-    def of(cls, config: Config, transport: Transport | None = None) -> "Experiment":
-        """Return the experiment; nothing is written. `transport` as for a `Simulator`.
+    def of(
+        cls,
+        config: Config,
+        transport: Transport | None = None,
+        wrap_engine: Callable[[GradientEngine], GradientEngine] | None = None,
+    ) -> "Experiment":
+        """Return the experiment; nothing is written.
+
+        `transport` and `wrap_engine` are those of `Simulator`.
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
@@ -69,6 +76,7 @@ class Experiment:
             criterion,
             regime=schedule.regime,
             transport=transport,
+            wrap_engine=wrap_engine,
             samples=None if parts is None else torch.tensor([len(part) for part in parts]),
             **_recipe(config),
         )

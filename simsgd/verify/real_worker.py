@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..communication.transport import Distributed, counted
 from ..config import Config
-from ..gradients.contract import Tensors, carried
+from ..gradients.contract import GradientEngine, Tensors, carried
 from ..gradients.dropout import KeyedDropout
 from ..keyed_random import RandomKey
 from ..simulator.regime import optimizer_arguments, optimizer_class
@@ -70,9 +70,8 @@ class OwnWorker(Worker):
     def __init__(self, config: Config) -> None:
         self.transport = Distributed(config.workers)
         config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
-        self.experiment = Experiment.of(config, self.transport)
+        self.experiment = Experiment.of(config, self.transport, self._recording)
         simulator = self.experiment.simulator
-        self.engine = simulator.engine = RecordingEngine(simulator.engine)
         self.channel = simulator.channel = RecordingChannel.to(simulator.channel)
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
@@ -95,6 +94,10 @@ class OwnWorker(Worker):
     def state(self) -> dict[str, Any]:
         """Return the state of all workers."""
         return self.experiment.simulator.state_dict()
+
+    def _recording(self, engine: GradientEngine) -> GradientEngine:
+        self.engine = RecordingEngine(engine)
+        return self.engine
 
 
 class TorchWorker(Worker):

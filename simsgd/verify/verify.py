@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
-from ..gradients.contract import Tensors
+from ..gradients.contract import GradientEngine, Tensors
 from ..settings import require
 from ..simulator.record import StepRecord
 from ..training.environment import environment
@@ -115,9 +115,8 @@ class Simulation:
     flip: Flip | None
 
     def __init__(self, config: Config) -> None:
-        self.experiment = Experiment.of(config)
+        self.experiment = Experiment.of(config, wrap_engine=self._recording)
         simulator = self.simulator = self.experiment.simulator
-        self.engine = simulator.engine = RecordingEngine(simulator.engine)
         self.channel = simulator.channel = RecordingChannel.to(simulator.channel)
         self.tally = Tally()
         self.limit = LIMITS[config.dtype][0]
@@ -179,6 +178,10 @@ class Simulation:
             ended.update(state)
             self.apart = 0.0
         self.simulator.load_state_dict(ended)
+
+    def _recording(self, engine: GradientEngine) -> GradientEngine:
+        self.engine = RecordingEngine(engine)
+        return self.engine
 
     def _led_there_by(self, gradients: list[Tensors]) -> bool:
         """Do the last step again with other gradients; return whether the parameters agree."""
