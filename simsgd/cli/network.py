@@ -75,10 +75,10 @@ def network_command(
 
     Times of compute and compression are those measured in the run, for one worker, unless given.
     """
-    from ..results.figures.run_groups import opened
+    from ..results.run_folders import find_runs
     from ..results.step_times import prices, told
 
-    rows = prices(opened(runs), networks_of(networks), pricing_of(how))
+    rows = prices(find_runs(runs, with_epochs=True), networks_of(networks), pricing_of(how))
     click.echo(json.dumps(rows, indent=2) if as_json else told(rows))
 
 

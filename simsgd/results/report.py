@@ -12,8 +12,9 @@ from ..settings import SettingError, require
 from . import html as page
 from .atomic_files import replace
 from .figures.run_groups import grouped
-from .results_table import Row, cells, results, runs_in
+from .results_table import Row, cells, results
 from .run import Run
+from .run_folders import by_name, find_runs
 from .sweep import Sweep
 
 _FIGURES = (  # x, y, caption
@@ -45,7 +46,8 @@ def write_report(places: Iterable[Path | str], output: Path | str) -> None:
 def report(places: Iterable[Path | str]) -> str:
     """Return the page's text; it needs no script, no other file and no network."""
     paths = [Path(place) for place in places]
-    runs, rows = runs_in(paths), results(paths)
+    rows = results(paths)
+    runs = {name: Run(run.folder) for name, run in by_name(find_runs(paths)).items()}
     title = next(iter(runs)) if len(runs) == 1 else f"{len(runs)} runs"
     folders = ", ".join(dict.fromkeys(str(path) for path in paths[:3]))
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""

@@ -4,16 +4,15 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
-from ..settings import require, unknown
+from ..settings import unknown
 from ..text_table import columns
 from ..units import in_units
-from .run import Run
+from .run_folders import by_name, find_runs, natural_key
 from .sweep import outcome
 
 Row = dict[str, Any]
@@ -31,24 +30,6 @@ _SOURCES = {"error": "val_error1", "best": "best_val_error1", "bytes": "payload_
 _APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used", "epochs", "format"}
 
 
-def runs_in(places: Iterable[Path | str]) -> dict[str, Run]:
-    """Return the runs in folders, each a run's or one that holds runs at any depth, by their names.
-
-    Where two have the same name, names begin with the folders. Raises `SettingError` for a place
-    without runs.
-    """
-    folders: list[Path] = []
-    for place in map(Path, places):
-        require(place.exists(), "run", str(place), "does not exist")
-        inside = [path.parent for path in place.rglob("config.json")]
-        own = [place] if place in inside else _outermost(inside)
-        require(bool(own), "run", str(place), "is no run folder and holds none (no config.json)")
-        folders += sorted(own, key=lambda path: _natural(str(path)))
-    runs = [Run(folder) for folder in dict.fromkeys(folders)]
-    alike = len({run.name for run in runs}) < len(runs)
-    return {str(run.folder) if alike else run.name: run for run in runs}
-
-
 def results(places: Iterable[Path | str] = ("runs",), sort: str | None = None) -> list[Row]:
     """Return a row for each run in the places; unfinished runs as they are now.
 
@@ -56,7 +37,7 @@ def results(places: Iterable[Path | str] = ("runs",), sort: str | None = None) -
     least, in percent; `bytes` were sent by each worker, `network` were put on the network. `sort`
     is one of these columns, `name`, or a setting that varies. Raises `SettingError` for another.
     """
-    runs = runs_in(places)
+    runs = by_name(find_runs(places))
     configs = {name: run.config for name, run in runs.items()}
     settings = [name for name in varying(configs.values()) if name not in _APART]
     rows = []
@@ -110,11 +91,6 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps(plain, indent=2, default=_number)
 
 
-def _outermost(folders: Sequence[Path]) -> list[Path]:
-    whole = set(folders)
-    return [folder for folder in folders if whole.isdisjoint(folder.parents)]
-
-
 def _cell(row: Row, key: str) -> str:
     value = row[key]
     if key == "done":
@@ -126,18 +102,12 @@ def _cell(row: Row, key: str) -> str:
     return f"{value:.1f}" if key in ("ratio", "seconds") else f"{value:.2f}"
 
 
-def _natural(text: str) -> list[tuple[int, float, str]]:
-    """Return a key that puts seed2 before seed10."""
-    parts = re.split(r"(\d+)", text)
-    return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts]
-
-
 def _rank(value: Any) -> tuple[int, float, list[tuple[int, float, str]]]:
     """Return a key that puts numbers before text, and nothing last."""
     if value is None or value != value:
         return 2, 0.0, []
     if isinstance(value, str):
-        return 1, 0.0, _natural(value)
+        return 1, 0.0, natural_key(value)
     return 0, float(value), []
 
 

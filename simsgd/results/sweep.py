@@ -18,6 +18,7 @@ from ..text_table import columns
 from ..units import in_units
 from .atomic_files import replace
 from .run import Run
+from .run_tables import RunTables
 from .tables import replace_table
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def part_done(folder: Path) -> float:
     return min(1.0, max(0, rows) / epochs)
 
 
-def outcome(run: Run) -> dict[str, Any]:
+def outcome(run: RunTables) -> dict[str, Any]:
     """Return what a run has come to, by the names in `MEASURES`; nan for what it does not have."""
     if run.epochs.empty:
         return dict.fromkeys(MEASURES, float("nan"))

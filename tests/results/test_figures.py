@@ -13,7 +13,7 @@ from simsgd.config_values import OF_THE_MACHINE
 from simsgd.results.figures.graph_layout import places_of
 from simsgd.results.figures.pareto import Point, frontier
 from simsgd.results.figures.plot import KINDS, plot_results
-from simsgd.results.figures.run_groups import grouped, opened
+from simsgd.results.figures.run_groups import grouped
 from simsgd.results.figures.series import running_mean
 from simsgd.results.figures.style import look_of, marker_of
 from simsgd.results.network import Network
@@ -127,13 +127,6 @@ def test_runs_named_by_date_go_by_their_recipe(tmp_path):
     config = {"model": "lenet", "compressor": "sign"}
     runs = [make(tmp_path, f"2026112{i}-0{i}", config=config) for i in range(2)]
     assert [group.name for group in grouped(runs)] == ["lenet sign, 4 workers"]
-
-
-def test_a_folder_of_runs_stands_for_those_that_have_begun(tmp_path):
-    seeds(tmp_path, "sign")
-    make(tmp_path, "just-begun", errors=())
-    (tmp_path / "notes.txt").write_text("")
-    assert [run.name for run in opened([tmp_path])] == ["sign-seed0", "sign-seed1"]
 
 
 # curves

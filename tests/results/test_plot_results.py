@@ -316,7 +316,7 @@ def test_no_column_at_all_is_told_in_one_line(tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path):
-    with pytest.raises(SettingError, match=r"^run is not a run folder"):
+    with pytest.raises(SettingError, match=r"^run is not a run folder and holds none"):
         plot_results([tmp_path])
 
 

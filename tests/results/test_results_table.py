@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import simsgd
 from simsgd.cli import main
 from simsgd.results.report import report
-from simsgd.results.results_table import as_json, results, runs_in
+from simsgd.results.results_table import as_json, results
 from simsgd.settings import SettingError
 
 TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "batch_size": 60}
@@ -30,19 +30,6 @@ def runs(tmp_path_factory):
 
 def call(*words):
     return CliRunner().invoke(main, [*map(str, words)])
-
-
-def test_runs_are_found_at_any_depth_in_a_natural_order(runs):
-    assert list(runs_in([runs])) == ["dense", "seed2", "seed10"]
-
-
-def test_a_run_that_is_named_twice_is_there_once(runs):
-    assert len(runs_in([runs, runs / "seed2"])) == 3
-
-
-def test_runs_of_the_same_name_are_told_apart_by_their_folders(runs, tmp_path):
-    simsgd.train(**TINY, workers=2, epochs=1, runs_dir=tmp_path, name="seed2", quiet=True)
-    assert str(runs / "seed2") in runs_in([runs, tmp_path])
 
 
 def test_a_row_has_what_varies_and_how_the_run_ended(runs):
@@ -102,7 +89,7 @@ def test_json_has_null_where_there_is_no_number():
 def test_a_place_without_runs_is_told(tmp_path):
     with pytest.raises(SettingError, match="run does not exist"):
         results([tmp_path / "none"])
-    with pytest.raises(SettingError, match="is no run folder and holds none"):
+    with pytest.raises(SettingError, match="is not a run folder and holds none"):
         results([tmp_path])
 
 

@@ -8,16 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...settings import require, unknown
+from ...settings import SettingError, require, unknown
 from ..network import networks_of
 from ..perplexity import DERIVED
+from ..run_folders import find_runs
 from ..run_tables import RunTables
 from ..step_times import Pricing
 from ..tables import EPOCH_COLUMNS, STEP_COLUMNS
 from . import curves, layers, pareto, partition, topology
 from . import step_time as times
 from .request import Request
-from .run_groups import grouped, opened
+from .run_groups import grouped
 from .style import require_suffix, save, theme_of
 
 if TYPE_CHECKING:
@@ -73,8 +74,10 @@ def plot_results(
     require_suffix(path)
     _check(kind, x, shown, smooth)
     _check_networks(kind, x, specs, pricing)
+    if not runs:
+        raise SettingError("run", None, "must name at least one run folder")
     request = Request(
-        groups=grouped(opened(runs), average),
+        groups=grouped(find_runs(runs, with_epochs=True), average),
         x=x,
         y=shown,
         networks=networks_of(specs),

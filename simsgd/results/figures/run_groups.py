@@ -5,10 +5,9 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
-from ...settings import require
 from ..run_tables import RunTables
 
 _NO_MATTER = {  # settings that change no number, or only how soon it is there
@@ -26,18 +25,6 @@ class Group:
     runs: Sequence[RunTables]
 
 
-def opened(runs: Sequence[RunTables | Path | str]) -> list[RunTables]:
-    """Return the runs of run folders, and of folders that hold some, such as a sweep's.
-
-    Raises `SettingError` for none at all, and for a folder that is neither.
-    """
-    require(len(runs) > 0, "run", None, "must name at least one run folder")
-    found: list[RunTables] = []
-    for run in runs:
-        found.extend([run] if isinstance(run, RunTables) else _within(Path(run)))
-    return found
-
-
 def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
     """Return groups of runs equal in all but their seed, in the order of their first runs.
 
@@ -53,14 +40,6 @@ def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
         seeds = {run.config.get("seed") for run in members}
         groups.extend([members] if len(seeds) == len(members) else [[run] for run in members])
     return [Group(name, each) for name, each in zip(_names(groups), groups, strict=True)]
-
-
-def _within(folder: Path) -> list[RunTables]:
-    children = sorted(folder.iterdir()) if folder.is_dir() else []
-    held = [RunTables(child) for child in children if (child / "config.json").is_file()]
-    if not held or (folder / "config.json").is_file():
-        return [RunTables(folder)]
-    return [run for run in held if len(run.epochs)] or held  # some may have just begun
 
 
 def _shared(config: dict[str, Any]) -> str:

@@ -1,0 +1,63 @@
+"""Finds the runs in folders, at any depth and in natural order: seed2 before seed10."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..settings import SettingError
+from .run_tables import RunTables
+
+
+def find_runs(
+    places: Iterable[RunTables | Path | str], with_epochs: bool = False
+) -> list[RunTables]:
+    """Return the runs of run folders and of folders that hold some at any depth, each once.
+
+    With `with_epochs`, those found inside a folder count only if an epoch of theirs has ended,
+    unless that is true of none. Raises `SettingError` for a place without runs.
+    """
+    found: dict[Path, RunTables] = {}
+    for place in places:
+        for run in _runs_of(place, with_epochs):
+            found.setdefault(run.folder.resolve(), run)
+    return list(found.values())
+
+
+def by_name(runs: Iterable[RunTables]) -> dict[str, RunTables]:
+    """Return runs by their names, or by their folders where two have the same name."""
+    listed = list(runs)
+    alike = len({run.name for run in listed}) < len(listed)
+    return {str(run.folder) if alike else run.name: run for run in listed}
+
+
+def natural_key(text: str) -> list[tuple[int, float, str]]:
+    """Return a key that sorts the numbers in texts as numbers.
+
+    >>> sorted(["seed10", "seed2", "keep-0.01", "keep-0.001"], key=natural_key)
+    ['keep-0.001', 'keep-0.01', 'seed2', 'seed10']
+    """
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
+
+
+def _runs_of(place: RunTables | Path | str, with_epochs: bool) -> Sequence[RunTables]:
+    if isinstance(place, RunTables):
+        return [place]
+    folder = Path(place)
+    if not folder.exists():
+        raise SettingError("run", str(place), "does not exist")
+    if (folder / "config.json").is_file():
+        return [RunTables(folder)]
+    runs = [RunTables(inside) for inside in _outermost_runs(folder)]
+    if not runs:
+        rule = "is not a run folder and holds none (no config.json)"
+        raise SettingError("run", str(place), rule)
+    ended = [run for run in runs if len(run.epochs)] if with_epochs else []
+    return ended or runs
+
+
+def _outermost_runs(folder: Path) -> list[Path]:
+    """Return the run folders below a folder, without those inside another."""
+    inside = {path.parent for path in folder.rglob("config.json") if path.is_file()}
+    outermost = [run for run in inside if inside.isdisjoint(run.parents)]
+    return sorted(outermost, key=lambda path: natural_key(str(path)))
