@@ -72,7 +72,7 @@ class Hook:
         wire = Wire(value_dtype, index_dtype)
         self.channel = Channel(self.transport, Ledger(self.transport.workers), wire)
         device = next(iter(params.values())).device
-        self.draw = RandomKey(seed, torch.tensor([self.transport.rank], device=device))
+        self.key = RandomKey(seed, torch.tensor([self.transport.rank], device=device))
         self.steps = 0  # backward passes that were exchanged
 
     @property
@@ -113,15 +113,19 @@ class Hook:
         segment_state = self.segment_states[name]
         own = grad.detach().reshape(1, -1).clone()  # [1, n]
         said = self.memory.compensate(own, segment_state.remembered)
-        draw = self.draw.at(self.steps, name)
-        segment_state.tell(own, None)
+        key = self.key.fold_in(self.steps, name)
         speech = ExchangeContext(
-            segment_state.compressor, segment_state.state, draw, segment_state.segment, self.channel
+            segment_state.compressor,
+            segment_state.state,
+            key,
+            segment_state.segment,
+            self.channel,
+            step=self.steps,
+            gradient=own,
         )
         message, answer = self.exchange.gradients(said, speech)
-        self.memory.keep(said, message, segment_state.remembered)
-        segment_state.forget()
-        grad.copy_(self.memory.hear(answer, segment_state.remembered).view_as(grad))
+        self.memory.update(said, message, segment_state.remembered)
+        grad.copy_(self.memory.on_aggregate(answer, segment_state.remembered).view_as(grad))
 
     def _voice(self, segment: Segment, parameter: Tensor) -> SegmentState:
         like = parameter.detach().new_empty(1).expand(1, segment.n)

@@ -28,7 +28,7 @@ class RandomKey:
     workers: Tensor  # ids of the hosted workers, [L] int64
     place: tuple[int | str, ...] = field(default=())  # where we are, from coarse to fine
 
-    def at(self, *place: int | str) -> "RandomKey":
+    def fold_in(self, *place: int | str) -> "RandomKey":
         """Return the numbers of a place inside this one."""
         return replace(self, place=(*self.place, *place))
 

@@ -4,7 +4,7 @@ from simsgd.keyed_random import RandomKey, uniform
 
 
 def draw(workers, *place, seed=0):
-    return RandomKey(seed, torch.tensor(workers)).at(*place)
+    return RandomKey(seed, torch.tensor(workers)).fold_in(*place)
 
 
 def test_a_worker_draws_the_same_whoever_is_beside_it():

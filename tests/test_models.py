@@ -50,7 +50,7 @@ def made(name: str, config: dict[str, Any]) -> tuple[nn.Module, Tensor, Tensor]:
 def gradients(engine: str, model: nn.Module, x: Tensor, y: Tensor) -> Gradients:
     params = dict(model.named_parameters())
     buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = RandomKey(0, torch.arange(len(x))).at(0, "dropout").keys()
+    keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
     given: Gradients = find("engine", engine)(model, F.cross_entropy)(params, buffers, x, y, keys)
     return given
 

@@ -35,22 +35,24 @@ def seconds_to_compress(
     channel = Channel(InProcess(), Ledger(1), Wire(recipe.value_dtype, recipe.index_dtype))
     exchange = AllReduce(recipe.aggregate)
     worker = torch.zeros(1, dtype=torch.int64, device=device)
-    draw = RandomKey(recipe.seed, worker)
+    base = RandomKey(recipe.seed, worker)
     whole = composed(recipe.compressor or "none")
-    segment_states = []
+    contexts = []
     for segment in (segment for segment in layout.segments if not segment.dense):
         generator = torch.Generator(device).manual_seed(derived(recipe.seed, segment.name))
         gradient = torch.randn(1, segment.n, generator=generator, dtype=own, device=device)
-        compressor = whole.fitted(segment.shape)
+        compressor = whole.for_shape(segment.shape)
         state = compressor.init(gradient)
-        state |= {"gradient": gradient} if compressor.needs_gradient else {}
-        state |= {"squares": torch.ones_like(gradient)} if compressor.needs_squares else {}
-        segment_states.append((segment, gradient, compressor, state))
+        squares = torch.ones_like(gradient) if compressor.needs_squares else None
+        key = base.fold_in(0, segment.name)
+        context = ExchangeContext(
+            compressor, state, key, segment, channel, gradient=gradient, squares=squares
+        )
+        contexts.append((gradient, context))
 
     def compress() -> None:
-        for segment, gradient, compressor, state in segment_states:
-            at = draw.at(0, segment.name)
-            exchange.gradients(gradient, ExchangeContext(compressor, state, at, segment, channel))
+        for gradient, context in contexts:
+            exchange.gradients(gradient, context)
         channel.ledger.transfers.clear()
 
     return min(taking_turns({"compress": compress}, device, _ROUNDS)["compress"])

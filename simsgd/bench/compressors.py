@@ -125,19 +125,20 @@ def _copying(said: Tensor, at_once: int) -> Work:
 def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
     workers, n = said.shape
     segment = Segment("segment", ("segment",), (torch.Size(_matrix(n)),), dense=False)
-    compressor = composed(spec).fitted(segment.shape)
+    compressor = composed(spec).for_shape(segment.shape)
     channel, exchange = Channel(InProcess(), Ledger(workers), Wire()), AllReduce()
     ids = torch.arange(workers, device=said.device)
     parts = list(zip(said.split(at_once), ids.split(at_once), strict=True))
     states = [compressor.init(part) for part, _ in parts]
-    for (part, _), state in zip(parts, states, strict=True):
-        state |= {"gradient": part} if compressor.needs_gradient else {}
-        state |= {"squares": part.new_ones(1).expand_as(part)} if compressor.needs_squares else {}
 
     def speak() -> None:
         for (part, own), state in zip(parts, states, strict=True):
-            draw = RandomKey(0, own).at(0, segment.name)
-            exchange.gradients(part, ExchangeContext(compressor, state, draw, segment, channel))
+            key = RandomKey(0, own).fold_in(0, segment.name)
+            squares = part.new_ones(1).expand_as(part) if compressor.needs_squares else None
+            context = ExchangeContext(
+                compressor, state, key, segment, channel, gradient=part, squares=squares
+            )
+            exchange.gradients(part, context)
         channel.ledger.transfers.clear()
 
     return speak

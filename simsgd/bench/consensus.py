@@ -36,12 +36,12 @@ def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int 
     """
     workers, n = x.shape
     segment = Segment("x", ("x",), (torch.Size([n]),), dense=False)
-    method = composed(compressor).fitted(_matrix(n))
+    method = composed(compressor).for_shape(_matrix(n))
     channel = Channel(InProcess(), Ledger(workers), Wire())
-    draw, state = RandomKey(seed, torch.arange(workers)), method.init(x)
+    key, state = RandomKey(seed, torch.arange(workers)), method.init(x)
     own, distances = exchange.init(x, segment), [distance(x)]
     for step in range(rounds):
-        speech = ExchangeContext(method, state, draw.at(step, "x"), segment, channel, step=step)
+        speech = ExchangeContext(method, state, key.fold_in(step, "x"), segment, channel, step=step)
         exchange.parameters(x, own, speech)
         channel.ledger.transfers.clear()
         distances.append(distance(x))

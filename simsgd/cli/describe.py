@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_type_hints
 
-import torch
 from torch import Tensor
 
-from ..keyed_random import RandomKey
-from ..methods.compressors import Compressor, Conversation
+from ..methods.compressors import Compressor, MultiRound
 
 
 def details(method: type) -> str:
@@ -101,15 +99,9 @@ def _biased(compressor: Compressor) -> bool:
 
 def _summable(compressor: Compressor) -> bool:
     """Return whether what is sent of a small matrix rides an all-reduce."""
-    if isinstance(compressor, Conversation):
+    if isinstance(compressor, MultiRound):
         return True
-    said = torch.ones(1, 4)
-    fitted = compressor.fitted((2, 2))
-    state = fitted.init(said) | {"gradient": said, "squares": said}
-    if fitted.ask(said) is not None:
-        state["shared"] = torch.ones(1, 1)
-    draw = RandomKey(0, torch.zeros(1, dtype=torch.int64)).at(0, "segment")
-    return fitted.compress(said, state, draw).summable
+    return compressor.probe().summable
 
 
 def _papers(told: str) -> Iterator[str]:

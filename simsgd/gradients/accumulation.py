@@ -22,7 +22,7 @@ def accumulated(
     buffers: Tensors,
     x: Tensor,
     y: Tensor,
-    draw: RandomKey,
+    key: RandomKey,
     squares: Squares | None = None,
 ) -> Gradients:
     """Return the mean of the gradients of M passes; `x` and `y` are [L, M, b, ...].
@@ -33,7 +33,7 @@ def accumulated(
     passes = x.shape[1]
     total: Gradients | None = None
     for number, (batch, target) in enumerate(zip(x.unbind(1), y.unbind(1), strict=True)):
-        keys = draw.at(number).keys()
+        keys = key.fold_in(number).keys()
         before = buffers if total is None else total.buffers
         one = with_oom_retry(engine, params, before, batch, target, keys)
         if squares is not None:

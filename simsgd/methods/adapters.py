@@ -12,16 +12,12 @@ def grace(compressor: Any, memory: Any = None) -> Grace:
     `memory`, if there is one, compensate(tensor, name) and update(tensor, name, compressor,
     tensors, ctx). Each worker gets a copy of its own; of a class, an instance.
 
-    >>> import torch
     >>> class Half:
     ...     def compress(self, tensor, name):
     ...         return [tensor.half()], tensor.dtype
     ...     def decompress(self, tensors, ctx):
     ...         return tensors[0].to(ctx)
-    >>> compressor, said = grace(Half()), torch.ones(2, 5)
-    >>> from simsgd.keyed_random import RandomKey
-    >>> draw = RandomKey(0, torch.arange(2)).at("layer.weight")
-    >>> compressor.compress(said, compressor.init(said), draw).payload_bytes()
-    tensor([10, 10])
+    >>> grace(Half()).probe((2, 5)).payload_bytes()
+    tensor([20])
     """
     return Grace(compressor, memory)

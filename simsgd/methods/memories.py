@@ -6,20 +6,59 @@ Letters: L workers hosted here, n elements of one segment.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from ..communication.messages import Message, State
 from ..registry import register
-from ..settings import require
+from ..settings import SettingError, require
 
 
 class Memory(ABC):
     """Settings of one method, as a frozen dataclass; its state lives apart.
 
-    A memory that declares the field `momentum` owns the momentum: the optimizer then has none.
+    A memory that declares the fields `momentum` and `nesterov` owns the momentum: the optimizer
+    then has none. None stands for the regime's, which `with_momentum` fills in.
     """
+
+    keeps_nothing: ClassVar[bool] = False  # has no state between steps
+    needs_mean_of_all: ClassVar[bool] = False  # `on_aggregate` needs the mean over all workers
+    needs_exact_state: ClassVar[bool] = False  # its state must not be rounded between steps
+
+    @property
+    def owns_momentum(self) -> bool:
+        """Whether it has the momentum, so that the optimizer must not."""
+        return hasattr(self, "momentum")
+
+    @property
+    def inertia(self) -> tuple[float, bool]:
+        """Momentum, and whether it is Nesterov's, that it has in the optimizer's place, else 0."""
+        return getattr(self, "momentum", None) or 0.0, bool(getattr(self, "nesterov", False))
+
+    @property
+    def keeps_lr(self) -> bool:
+        """Whether it collects lr times the gradient: see `at_rate`; the optimizer's lr is 1."""
+        return False
+
+    def with_momentum(self, momentum: float, nesterov: bool) -> "Memory":
+        """Return the memory with the regime's momentum where its own settings name none."""
+        usual = {"momentum": momentum, "nesterov": nesterov}
+        missing = {name: value for name, value in usual.items() if getattr(self, name, 0) is None}
+        return replace(cast(Any, self), **missing) if missing else self
+
+    def with_lr(self) -> "Memory":
+        """Return the memory that collects lr times the gradient.
+
+        Raises `SettingError` for one that cannot.
+        """
+        rule = "needs memory residual, which collects lr times the gradient"
+        raise SettingError("lr_in_memory", None, rule, "set memory=residual")
+
+    def at_rate(self, lr: float) -> "Memory":
+        """Return the memory while the learning rate is `lr`."""
+        return self
 
     @abstractmethod
     def init(self, like: Tensor, dense: bool) -> State:
@@ -36,18 +75,20 @@ class Memory(ABC):
         """
 
     @abstractmethod
-    def keep(self, said: Tensor, message: Message, state: State) -> None:
-        """Store what stays behind when `message` was sent for `said` [L, n]."""
+    def update(self, compensated: Tensor, message: Message, state: State) -> None:
+        """Store what stays behind when `message` was sent for `compensated` [L, n]."""
 
-    def hear(self, heard: Tensor, state: State) -> Tensor:
-        """Return what the optimizer gets, [n], when `heard` [n] came of what all workers said."""
-        return heard
+    def on_aggregate(self, aggregated: Tensor, state: State) -> Tensor:
+        """Return what the optimizer gets, [n], of the `aggregated` messages of all workers, [n]."""
+        return aggregated
 
 
 @register("memory", "none")
 @dataclass(frozen=True)
 class NoMemory(Memory):
     """What is not sent is lost."""
+
+    keeps_nothing = True
 
     def init(self, like: Tensor, dense: bool) -> State:
         """Return nothing."""
@@ -57,7 +98,7 @@ class NoMemory(Memory):
         """Return the gradient, [L, n]."""
         return grad
 
-    def keep(self, said: Tensor, message: Message, state: State) -> None:
+    def update(self, compensated: Tensor, message: Message, state: State) -> None:
         """Keep nothing."""
 
 
@@ -88,6 +129,15 @@ class Residual(Memory):
             value = getattr(self, name)
             require(0 <= value < math.inf, name, value, "must be a number of at least 0")
 
+    @property
+    def keeps_lr(self) -> bool:
+        """Whether `lr` is set."""
+        return self.lr
+
+    def with_lr(self) -> "Residual":
+        """Return the memory with `lr=true`."""
+        return replace(self, lr=True)
+
     def at_rate(self, lr: float) -> "Residual":
         """Return the memory while the learning rate is `lr`: with `lr=true`, gamma times it."""
         return replace(self, gamma=self.gamma * lr, lr=False) if self.lr else self
@@ -104,7 +154,7 @@ class Residual(Memory):
             return aged.add_(grad, alpha=self.gamma)
         return grad if self.gamma == 1 else grad * self.gamma
 
-    def keep(self, said: Tensor, message: Message, state: State) -> None:
+    def update(self, compensated: Tensor, message: Message, state: State) -> None:
         """Subtract what was sent from the residual."""
         if "residual" in state:
             message.subtract_from_(state["residual"])
@@ -122,6 +172,9 @@ class EF21(Memory):
     Richtarik, Sokolov, Fatkhullin, "EF21", NeurIPS 2021, https://arxiv.org/abs/2106.05203.
     """
 
+    needs_mean_of_all = True
+    needs_exact_state = True
+
     def init(self, like: Tensor, dense: bool) -> State:
         """Return h [L, n] and the mean of all h, one row for all workers, [1, n]: zeros."""
         if dense:
@@ -132,14 +185,16 @@ class EF21(Memory):
         """Return gradient - h, [L, n]."""
         return grad - state["estimate"] if "estimate" in state else grad
 
-    def keep(self, said: Tensor, message: Message, state: State) -> None:
+    def update(self, compensated: Tensor, message: Message, state: State) -> None:
         """Add what was sent to h."""
         if "estimate" in state:
             state["estimate"].add_(message.to_dense())
 
-    def hear(self, heard: Tensor, state: State) -> Tensor:
-        """Add what is heard to the mean of all h, and return a copy of that, [n]."""
-        return state["heard"].add_(heard)[0].clone() if "heard" in state else heard
+    def on_aggregate(self, aggregated: Tensor, state: State) -> Tensor:
+        """Add the aggregate to the mean of all h, and return a copy of that, [n]."""
+        if "heard" not in state:
+            return aggregated
+        return state["heard"].add_(aggregated)[0].clone()
 
 
 @register("memory", "momentum")
@@ -168,7 +223,7 @@ class LocalMomentum(Memory):
         """Return the momentum, [L, n]."""
         return _moved(state["momentum"], grad, self.momentum, self.nesterov)
 
-    def keep(self, said: Tensor, message: Message, state: State) -> None:
+    def update(self, compensated: Tensor, message: Message, state: State) -> None:
         """Keep nothing."""
 
 
@@ -203,7 +258,7 @@ class DGC(Memory):
         new = _moved(state["momentum"], grad, self.momentum, self.nesterov)
         return state["residual"].add_(new) if "residual" in state else new
 
-    def keep(self, said: Tensor, message: Message, state: State) -> None:
+    def update(self, compensated: Tensor, message: Message, state: State) -> None:
         """Take what was sent out of v, and zero u there."""
         if "residual" in state:
             message.subtract_from_(state["residual"])

@@ -4,7 +4,7 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class ExchangeStep:
     exchange: Algorithm
     channel: Channel
     method: Method
-    draw: RandomKey  # at this step
+    key: RandomKey  # at this step
     step: int  # steps done before this one
     epoch: int
     samples: Tensor | None  # that each worker holds, [W]; None: as many as the others
@@ -46,13 +46,14 @@ class ExchangeStep:
         for segment_state, grad in zip(segment_states, pieces, strict=True):
             said = memory.compensate(grad, segment_state.recall())
             norms = squared_norms(said)
-            segment_state.tell(grad, squares)
-            message, answer = self.exchange.gradients(
-                said, self._speech(segment_state), segment_state.exchanged
+            speech = replace(
+                self._speech(segment_state),
+                gradient=grad,
+                squares=_of_segment(segment_state, grad, squares),
             )
-            memory.keep(said, message, segment_state.remembered)
-            segment_state.forget()
-            heard.append(memory.hear(answer, segment_state.remembered))
+            message, answer = self.exchange.gradients(said, speech, segment_state.exchanged)
+            memory.update(said, message, segment_state.remembered)
+            heard.append(memory.on_aggregate(answer, segment_state.remembered))
             measures.append(
                 measured(segment_state.segment, said, norms, message, segment_state.remembered)
             )
@@ -88,7 +89,7 @@ class ExchangeStep:
         return ExchangeContext(
             compressor=NoCompression() if self.method.flush else segment_state.compressor,
             state=segment_state.state,
-            draw=self.draw.at(segment_state.segment.name),
+            key=self.key.fold_in(segment_state.segment.name),
             segment=segment_state.segment,
             channel=self.channel,
             memory=self.method.memory,
@@ -97,3 +98,13 @@ class ExchangeStep:
             epoch=self.epoch,
             samples=self.samples,
         )
+
+
+def _of_segment(
+    segment_state: SegmentState, gradient: Tensor, squares: Tensors | None
+) -> Tensor | None:
+    """Return the squares of one segment, [L, n], if its compressor wants them."""
+    if squares is None or not segment_state.compressor.needs_squares:
+        return None
+    names = segment_state.segment.parameters
+    return torch.cat([squares[name].reshape(len(gradient), -1) for name in names], dim=1)

@@ -38,4 +38,4 @@ def foresee(
         check_memory(recipe, compressor, spoke)
         for segment in layout.segments:
             if not segment.dense:
-                compressor.fitted(segment.shape)
+                compressor.for_shape(segment.shape)

@@ -11,14 +11,12 @@ from torch import Tensor
 
 from ..communication.messages import State
 from ..communication.segments import Segment
-from ..gradients.contract import Tensors
 from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
 
 Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
-_ANSWERS = ("gradient", "squares", "shared")  # of one step, told to a compressor in its state
 
 
 class SegmentState:
@@ -62,24 +60,8 @@ class SegmentState:
     def speak(self, compressor: Compressor) -> None:
         """Compress by this method from now on, with a new state; what is exempt stays whole."""
         if not self.segment.dense:
-            self.compressor = compressor.fitted(self.segment.shape)
+            self.compressor = compressor.for_shape(self.segment.shape)
             self.state = self.compressor.init(self.like)
-
-    def tell(self, gradient: Tensor, squares: Tensors | None) -> None:
-        """Put into the compressor's state what it wants to know of this step.
-
-        `gradient` is this segment's, [L, n], and `squares` of all parameters, {name: [L, *shape]}.
-        """
-        if self.compressor.needs_gradient:
-            self.state["gradient"] = gradient
-        if self.compressor.needs_squares and squares is not None:
-            parts = [squares[name].reshape(len(gradient), -1) for name in self.segment.parameters]
-            self.state["squares"] = torch.cat(parts, dim=1)
-
-    def forget(self) -> None:
-        """Drop what was told of the step that ends."""
-        for name in _ANSWERS:
-            self.state.pop(name, None)
 
     def state_dict(self, rows: Rows | None = None) -> dict[str, Any]:
         """Return what a resumed simulation needs: tensors and plain values, of all W workers.

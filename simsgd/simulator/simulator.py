@@ -103,14 +103,14 @@ class Simulator:
         workers = torch.arange(recipe.workers, device=like.device)[self.hosted]  # ids, [L]
         self.buffers = {n: torch.stack([b] * len(workers)) for n, b in model.named_buffers()}
         self._fresh = {name: self.buffers[name].clone() for name in carried(model)}
-        self.draw = RandomKey(recipe.seed, workers)
+        self.key = RandomKey(recipe.seed, workers)
         forms = shapes(self.params)
         self.layout = Layout.of(forms, recipe.granularity, recipe.rule, like.element_size())
         self.exchange, self.samples = exchange_of(recipe), samples
         spans = self.alone or self.exchange.between_processes
         rule = "runs in one process only"
         require(spans, "algorithm", recipe.algorithm, rule, "start it without torchrun or verify")
-        self.held = holding(self.exchange, self.params, self.layout, self.draw)
+        self.held = holding(self.exchange, self.params, self.layout, self.key)
         self.engine: GradientEngine = find("engine", recipe.engine)(
             model, criterion, recipe.worker_chunk, self.held.per_worker
         )
@@ -146,11 +146,11 @@ class Simulator:
         regime and the warm-up; without it the last one given holds. Raises `SettingError` if B is
         no such multiple, or if the regime follows epochs and none was ever given.
         """
-        method, draw = self._method(epoch), self.draw.at(self.steps)
-        spent = Spent(self.draw.workers)
-        gradients = self._gradients(self._shard(x), self._shard(y), draw)
+        method, key = self._method(epoch), self.key.fold_in(self.steps)
+        spent = Spent(self.key.workers)
+        gradients = self._gradients(self._shard(x), self._shard(y), key)
         spent.on("compute")
-        measures = self._learn(gradients, method, draw, spent)
+        measures = self._learn(gradients, method, key, spent)
         self.held.stepped()
         self.steps += 1
         return self._record(gradients, method, measures, spent)
@@ -169,7 +169,7 @@ class Simulator:
         if not self.engine.chosen:
             self.model.train()
             batch, target = self._shard(x)[:, 0], self._shard(y)[:, 0]
-            keys = self.draw.at(0).at("dropout").at(0).keys()
+            keys = self.key.fold_in(0, "dropout", 0).keys()
             self.engine.choose(self.held.read(), self.buffers, batch, target, keys)
         return self.engine.chosen
 
@@ -181,7 +181,7 @@ class Simulator:
         self.model.train()
         batch, target = self._shard(x)[0, 0], self._shard(y)[0, 0]
         own = {name: buffer[0].clone() for name, buffer in self.buffers.items()}
-        with torch.no_grad(), KeyedDropout(self.draw.keys()[0]):
+        with torch.no_grad(), KeyedDropout(self.key.keys()[0]):
             return self.engine.loss(dict(self.params), own, batch, target)[1]
 
     def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
@@ -297,7 +297,7 @@ class Simulator:
         shards: Tensor = batch.unflatten(0, (workers, passes, -1))  # [W, M, b, ...]
         return shards[self.hosted]
 
-    def _gradients(self, x: Tensor, y: Tensor, draw: RandomKey) -> Gradients:
+    def _gradients(self, x: Tensor, y: Tensor, key: RandomKey) -> Gradients:
         self.model.train()
         wanted = any(
             segment_state.compressor.needs_squares for segment_state in self.segment_states
@@ -308,24 +308,24 @@ class Simulator:
             self.buffers,
             x,
             y,
-            draw.at("dropout"),
+            key.fold_in("dropout"),
             sample_squares if wanted else None,
         )
-        now = self.draw.seed, self.recipe.workers, self.steps, self.epoch or 0
+        now = self.key.seed, self.recipe.workers, self.steps, self.epoch or 0
         gradients = self.guard.judge(gradients, self.buffers, self.exchange.drawn(*now))
         self.buffers = gradients.buffers
         return gradients
 
     def _learn(
-        self, gradients: Gradients, method: Method, draw: RandomKey, spent: Spent
+        self, gradients: Gradients, method: Method, key: RandomKey, spent: Spent
     ) -> list[SegmentMeasures]:
         """Speak of the gradients and change the parameters; return the measures."""
         if not self.guard.passed:
-            return silence(self.layout, self.draw.workers)
+            return silence(self.layout, self.key.workers)
         about = self.exchange, self.regularized, self.held
         pieces = prepared(gradients.values, self.layout, self.recipe, method, *about)
         now = self.steps, self.epoch or 0
-        talk = ExchangeStep(self.exchange, self.channel, method, draw, *now, self.samples)
+        talk = ExchangeStep(self.exchange, self.channel, method, key, *now, self.samples)
         if isinstance(self.held, WorkerParameters) and isinstance(
             self.exchange, ParameterAlgorithm
         ):

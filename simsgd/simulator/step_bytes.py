@@ -22,7 +22,7 @@ from ..communication.wire import Wire
 from ..config import Config
 from ..keyed_random import RandomKey, derived
 from ..methods.algorithms import AllReduce, ExchangeContext
-from ..methods.compressors import Compressor, Conversation, composed
+from ..methods.compressors import Compressor, MultiRound, composed
 from ..methods.compressors.none import NoCompression
 from ..recipe import Recipe
 from ..results.tables import ratio
@@ -231,14 +231,21 @@ def _sent(
     """Return what is sent of one worker's `gradient` [1, n]."""
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
     channel = _Telling(InProcess(), Ledger(recipe.workers), wire)
-    own = NoCompression() if segment.dense else compressor.fitted(segment.shape)
+    own = NoCompression() if segment.dense else compressor.for_shape(segment.shape)
     state = own.init(gradient)
-    state |= {"gradient": gradient} if own.needs_gradient else {}
-    state |= {"squares": torch.ones_like(gradient)} if own.needs_squares else {}
-    if "steps" in state and isinstance(own, Conversation):
+    if "steps" in state and isinstance(own, MultiRound):
         state["steps"].fill_(step)
-    draw = RandomKey(recipe.seed, torch.zeros(1, dtype=torch.int64)).at(step, segment.name)
-    speech = ExchangeContext(own, state, draw, segment, channel)
+    key = RandomKey(recipe.seed, torch.zeros(1, dtype=torch.int64)).fold_in(step, segment.name)
+    speech = ExchangeContext(
+        own,
+        state,
+        key,
+        segment,
+        channel,
+        step=step,
+        gradient=gradient,
+        squares=torch.ones_like(gradient) if own.needs_squares else None,
+    )
     AllReduce(recipe.aggregate).gradients(gradient, speech)
     told = zip(channel.ledger.transfers, channel.words, strict=True)
     return tuple(_priced(transfer, recipe.workers, words) for transfer, words in told)

@@ -64,15 +64,15 @@ class Parameters(ABC):
 
 
 def holding(
-    exchange: Algorithm, params: dict[str, nn.Parameter], layout: Layout, draw: RandomKey
+    exchange: Algorithm, params: dict[str, nn.Parameter], layout: Layout, key: RandomKey
 ) -> Parameters:
     """Return who holds which parameters, as the exchange wants it; all begin with `params`."""
     if isinstance(exchange, Asynchronous):
-        late = exchange.delays(draw.seed, draw.workers)
+        late = exchange.delays(key.seed, key.workers)
         return StaleParameters(params, late, exchange.longest)
     if exchange.parameters_per_worker:
-        return WorkerParameters(params, layout, len(draw.workers))
-    return SharedParameters(params, len(draw.workers))
+        return WorkerParameters(params, layout, len(key.workers))
+    return SharedParameters(params, len(key.workers))
 
 
 class SharedParameters(Parameters):

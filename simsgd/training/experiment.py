@@ -183,7 +183,7 @@ class Experiment:
 
     def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
         """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
-        return RandomKey(self.config.seed, index).at("augment", epoch).uniform(n)
+        return RandomKey(self.config.seed, index).fold_in("augment", epoch).uniform(n)
 
 
 def _parts(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:

@@ -135,7 +135,7 @@ class Trainer:
         own = wrong(*(record.of_drawn(part, simulator.hosted) for part in pair))
         if simulator.alone:
             return own
-        hosted = len(simulator.draw.workers)  # rows [L, 2], of which one has the count
+        hosted = len(simulator.key.workers)  # rows [L, 2], of which one has the count
         return simulator.transport.all_gather_rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
 
     def _timed(self, batches: Any) -> Any:
@@ -162,7 +162,7 @@ class Trainer:
         simulator = self.experiment.simulator
         if simulator.alone:
             return self.request.made
-        own = torch.full((len(simulator.draw.workers),), self.request.made)
+        own = torch.full((len(simulator.key.workers),), self.request.made)
         return bool(simulator.transport.all_gather_rows(own).any())
 
     def _end_epoch(self) -> None:

@@ -134,8 +134,8 @@ class TorchWorker(Worker):
         optimizer.zero_grad()
         self.own.clear()
         worker = torch.tensor([rank], device=x.device)
-        draw = RandomKey(self.experiment.config.seed, worker).at(self.steps, "dropout", 0)
-        with KeyedDropout(draw.keys()[0]):
+        key = RandomKey(self.experiment.config.seed, worker).fold_in(self.steps, "dropout", 0)
+        with KeyedDropout(key.keys()[0]):
             loss = self.experiment.criterion(self.parallel(x), y)
         loss.backward()
         optimizer.step()

@@ -46,7 +46,7 @@ def batch(dtype=torch.float64, seed=1):
 def gradients(engine, model, x, y, workers=range(W), step=0):
     params = dict(model.named_parameters())
     buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = RandomKey(0, torch.tensor(list(workers))).at(step, "dropout").keys()
+    keys = RandomKey(0, torch.tensor(list(workers))).fold_in(step, "dropout").keys()
     return find("engine", engine)(model.train(), F.cross_entropy)(params, buffers, x, y, keys)
 
 

@@ -20,7 +20,7 @@ def gradients(engine, model, x, y, criterion=F.cross_entropy, buffers=None, **op
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if buffers is None:
         buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = RandomKey(0, torch.arange(len(x))).at(0, "dropout").keys()
+    keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
     return find("engine", engine)(model, criterion, **options)(params, buffers, x, y, keys)
 
 

@@ -41,7 +41,7 @@ def batch():
 
 
 def keys():
-    return RandomKey(0, torch.arange(W)).at(0, "dropout").keys()
+    return RandomKey(0, torch.arange(W)).fold_in(0, "dropout").keys()
 
 
 def squared(model):

@@ -44,7 +44,7 @@ def batch(seed=1):
 def called(engine, model, x, y, step=0):
     params = dict(model.named_parameters())
     buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    return engine(params, buffers, x, y, RandomKey(0, torch.arange(W)).at(step).keys())
+    return engine(params, buffers, x, y, RandomKey(0, torch.arange(W)).fold_in(step).keys())
 
 
 def engines(model):

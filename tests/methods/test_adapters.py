@@ -11,6 +11,7 @@ from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.adapters import grace
 from simsgd.methods.algorithms import AllReduce, ExchangeContext
+from simsgd.methods.compressors import StepInfo
 from simsgd.registry import build
 from simsgd.settings import SettingError
 
@@ -103,18 +104,19 @@ def normal(seed=0, workers=3):
     return torch.randn(workers, N, generator=torch.Generator().manual_seed(seed))
 
 
-def draw_of(step=0, workers=(0, 1, 2), segment="layer.weight"):
-    return RandomKey(0, torch.tensor(workers)).at(step, segment)
+def step_of(step=0, workers=(0, 1, 2), segment="layer.weight"):
+    key = RandomKey(0, torch.tensor(workers)).fold_in(step, segment)
+    return StepInfo(key, step, segment=segment)
 
 
 def started(thing, memory=None, workers=3):
-    compressor = grace(thing, memory).fitted(SHAPE)
+    compressor = grace(thing, memory).for_shape(SHAPE)
     return compressor, compressor.init(torch.empty(workers, N))
 
 
 def compress(thing, said, workers=(0, 1, 2)):
     compressor, state = started(thing, workers=len(said))
-    return compressor.compress(said, state, draw_of(workers=workers))
+    return compressor.compress(said, state, step_of(workers=workers))
 
 
 def test_the_object_decides_what_arrives():
@@ -180,8 +182,8 @@ def test_the_global_generator_goes_on_as_if_nothing_was_drawn(thing):
 
 def test_its_draws_follow_run_step_worker_and_segment():
     compressor, state = started(Coin())
-    first = compressor.compress(normal(), state, draw_of(0)).to_dense()
-    second = compressor.compress(normal(), state, draw_of(1)).to_dense()
+    first = compressor.compress(normal(), state, step_of(0)).to_dense()
+    second = compressor.compress(normal(), state, step_of(1)).to_dense()
     again = compress(Coin(), normal()).to_dense()
     assert torch.equal(first, again)
     assert len({tuple(row) for row in torch.cat([first, second]).tolist()}) == 6
@@ -190,7 +192,7 @@ def test_its_draws_follow_run_step_worker_and_segment():
 def test_each_worker_has_an_instance_that_remembers():
     compressor, state = started(Delta())
     fed = [normal(seed) for seed in range(3)]
-    sent = [compressor.compress(g, state, draw_of(t)).to_dense() for t, g in enumerate(fed)]
+    sent = [compressor.compress(g, state, step_of(t)).to_dense() for t, g in enumerate(fed)]
     assert torch.allclose(sum(sent), fed[-1], atol=1e-6)
     assert len({id(member.compressor) for member in compressor.members}) == 3
 
@@ -198,23 +200,23 @@ def test_each_worker_has_an_instance_that_remembers():
 def test_the_object_given_is_only_copied():
     given = Delta()
     compressor, state = started(given)
-    compressor.compress(normal(), state, draw_of())
+    compressor.compress(normal(), state, step_of())
     assert given.last == {}
 
 
 def test_an_instance_sees_every_segment_by_name_and_shape():
     compressor = grace(Delta)
-    one, other = compressor.fitted((3, 4)), compressor.fitted((12,))
+    one, other = compressor.for_shape((3, 4)), compressor.for_shape((12,))
     states = [one.init(torch.empty(3, N)), other.init(torch.empty(3, N))]
-    one.compress(normal(), states[0], draw_of(segment="a"))
-    other.compress(normal(), states[1], draw_of(segment="b"))
+    one.compress(normal(), states[0], step_of(segment="a"))
+    other.compress(normal(), states[1], step_of(segment="b"))
     assert compressor.members[0].compressor.shapes == [("a", (3, 4)), ("b", (12,))]
 
 
 def test_its_own_memory_loses_nothing():
     compressor, state = started(Strongest, Kept)
     fed = [normal(seed) for seed in range(6)]
-    sent = [compressor.compress(g, state, draw_of(t)).to_dense() for t, g in enumerate(fed)]
+    sent = [compressor.compress(g, state, step_of(t)).to_dense() for t, g in enumerate(fed)]
     left = [member.memory.residual["layer.weight"].flatten() for member in compressor.members]
     assert torch.allclose(sum(sent) + torch.stack(left), sum(fed), atol=1e-5)
 
@@ -223,7 +225,7 @@ def test_all_hear_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
-    speech = ExchangeContext(compressor, state, draw_of(), segment, channel)
+    speech = ExchangeContext(compressor, state, step_of().key, segment, channel)
     message, heard = AllReduce().gradients(normal(), speech)
     assert torch.allclose(heard, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [
@@ -260,20 +262,20 @@ def test_a_message_may_be_empty():
 
 def test_a_rebuilt_compressor_goes_on_with_the_same_objects():
     compressor, state = started(Delta())
-    compressor.compress(normal(0), state, draw_of(0))
-    rebuilt = grace(Delta()).fitted(SHAPE)
-    sent = rebuilt.compress(normal(1), state, draw_of(1)).to_dense()
+    compressor.compress(normal(0), state, step_of(0))
+    rebuilt = grace(Delta()).for_shape(SHAPE)
+    sent = rebuilt.compress(normal(1), state, step_of(1)).to_dense()
     assert torch.allclose(sent, normal(1) - normal(0))
 
 
 def test_a_run_is_not_resumed():
     compressor, state = started(Strongest())
-    compressor.compress(normal(), state, draw_of())
+    compressor.compress(normal(), state, step_of())
     _, other = started(Strongest())
     other["calls"].copy_(state["calls"])
     for wrong in (other, {"calls": state["calls"].clone()}):
         with pytest.raises(SettingError, match="cannot be resumed: the objects of a grace"):
-            compressor.compress(normal(), wrong, draw_of(1))
+            compressor.compress(normal(), wrong, step_of(1))
 
 
 THEIRS = """
@@ -317,7 +319,7 @@ def theirs(tmp_path):
 @pytest.mark.parametrize("name", ["Half", "made", "Half,memory=Nothing"])
 def test_a_file_and_a_name_are_enough(theirs, name):
     (compressor,) = build("compressor", f"{theirs}:{name}")
-    message = compressor.compress(normal(), compressor.init(normal()), draw_of())
+    message = compressor.compress(normal(), compressor.init(normal()), step_of())
     assert torch.equal(message.to_dense(), normal().half().float())
     assert message.payload_bytes().tolist() == [2 * N] * 3
 
@@ -340,8 +342,8 @@ def test_the_same_spec_gives_an_equal_compressor(theirs):
 )
 def test_what_does_not_fit_is_told_in_one_line(theirs, name, message):
     def speak():
-        compressor = build("compressor", f"{theirs}{name}")[0].fitted(SHAPE)
-        compressor.compress(normal(), compressor.init(normal()), draw_of())
+        compressor = build("compressor", f"{theirs}{name}")[0].for_shape(SHAPE)
+        compressor.compress(normal(), compressor.init(normal()), step_of())
 
     with pytest.raises(SettingError, match=message) as caught:
         speak()

@@ -8,7 +8,7 @@ from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.algorithms import AllReduce, ExchangeContext
-from simsgd.methods.compressors import Conversation
+from simsgd.methods.compressors import MultiRound, StepInfo
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
 from simsgd.methods.compressors.sparsify import TopK
@@ -24,9 +24,9 @@ def exchange(how, said, compressor, dense=False):
     workers, n = said.shape
     segment = Segment("s", ("s",), (torch.Size([n]),), dense)
     channel = Channel(InProcess(), Ledger(workers), Wire())
-    draw = RandomKey(0, torch.arange(workers)).at(0, "s")
+    key = RandomKey(0, torch.arange(workers)).fold_in(0, "s")
     state = compressor.init(said)
-    message, heard = how.gradients(said, ExchangeContext(compressor, state, draw, segment, channel))
+    message, heard = how.gradients(said, ExchangeContext(compressor, state, key, segment, channel))
     return message, heard, channel.ledger
 
 
@@ -110,16 +110,16 @@ def test_signum_moves_by_the_sign_of_most_momenta():
         momenta = 0.9 * momenta + 0.1 * grad
         said = memory.compensate(grad.clone(), state)
         message, heard, _ = exchange(VOTE, said, compressor)
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
         assert torch.equal(heard, momenta.sign().sum(0).sign())
 
 
-class Twice(Conversation):
+class Twice(MultiRound):
     """Say the first half, then what the others' mean of it makes of the rest."""
 
     biased = True
 
-    def rounds(self, said, state, draw):
+    def rounds(self, said, state, step):
         half = said.shape[1] // 2
         sent, mean = yield Dense.of(said[:, :half])
         rest, second = yield Dense.of(said[:, half:] + mean.sum(1, keepdim=True))
@@ -142,6 +142,6 @@ def test_each_round_of_a_conversation_is_weighed():
 
 def test_a_conversation_with_oneself_hears_only_oneself():
     said = normal(3, 20)
-    message = Twice().compress(said, {}, RandomKey(0, torch.arange(3)))
+    message = Twice().compress(said, {}, StepInfo(RandomKey(0, torch.arange(3))))
     wanted = said[:, 10:] + said[:, :10].sum(1, keepdim=True)
     assert torch.allclose(message.to_dense()[:, 10:], wanted, atol=1e-6)

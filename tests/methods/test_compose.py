@@ -6,14 +6,14 @@ import torch
 from simsgd.communication.messages import Dense, SharedSparse, Sparse
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import Quantizer, composed
+from simsgd.methods.compressors import Quantizer, StepInfo, composed
 from simsgd.methods.compressors.compose import Composed
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.settings import SettingError
 
 SPARSIFIERS = ["topk:0.1", "randomk:0.1", "randomk:0.1,shared=true", "threshold:1.5"]
 QUANTIZERS = ["sign", "onebit", "terngrad", "qsgd:4,bucket=8", "natural", "fp16", "int8"]
-DRAW = RandomKey(0, torch.arange(3)).at(4, "segment")
+STEP = StepInfo(RandomKey(0, torch.arange(3)).fold_in(4, "segment"), 4)
 
 
 def normal(n):
@@ -22,7 +22,7 @@ def normal(n):
 
 def compress(spec, said, state=None):
     compressor = composed(spec)
-    return compressor.compress(said, compressor.init(said) if state is None else state, DRAW)
+    return compressor.compress(said, compressor.init(said) if state is None else state, STEP)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Counter(Quantizer):
     def init(self, like):
         return {"calls": torch.zeros(len(like))}
 
-    def quantize(self, values, counts, state, draw):
+    def quantize(self, values, counts, state, step):
         state["calls"] = state["calls"] + 1
         return Dense(values, values.dtype, counts)
 
@@ -132,10 +132,10 @@ def test_one_part_is_itself():
 
 def test_the_parts_draw_apart():
     compressor, said = composed("randomk:0.5+natural"), normal(100)
-    message = compressor.compress(said, {}, DRAW)
-    alone = composed("randomk:0.5").compress(said, {}, DRAW.at(0))
+    message = compressor.compress(said, {}, STEP)
+    alone = composed("randomk:0.5").compress(said, {}, STEP.with_key(0))
     assert torch.equal(message.index, alone.index)
-    sent = compressor.quantizer.quantize(alone.values, None, {}, DRAW.at(1))
+    sent = compressor.quantizer.quantize(alone.values, None, {}, STEP.with_key(1))
     assert torch.equal(message.values, sent.to_dense())
 
 
@@ -143,7 +143,7 @@ def test_the_parts_keep_states_apart():
     compressor = Composed(TopK(0.1), Counter())
     state = compressor.init(normal(20))
     for _ in range(2):
-        compressor.compress(normal(20), state, DRAW)
+        compressor.compress(normal(20), state, STEP)
     assert list(state) == ["1.calls"]
     assert state["1.calls"].tolist() == [2, 2, 2]
 
@@ -153,10 +153,10 @@ def test_the_parts_are_fitted():
     class Fitted(Counter):
         shape: tuple = ()
 
-        def fitted(self, shape):
+        def for_shape(self, shape):
             return Fitted(tuple(shape))
 
-    assert Composed(TopK(0.1), Fitted()).fitted([3, 4]).quantizer.shape == (3, 4)
+    assert Composed(TopK(0.1), Fitted()).for_shape([3, 4]).quantizer.shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -179,4 +179,4 @@ def test_what_may_not_follow_is_refused(spec, told):
 
 def test_a_method_of_ones_own_that_selects_nothing_is_refused():
     with pytest.raises(SettingError, match="lets nothing follow Counter"):
-        Composed(Counter(), Counter()).compress(normal(9), {"0.calls": 0, "1.calls": 0}, DRAW)
+        Composed(Counter(), Counter()).compress(normal(9), {"0.calls": 0, "1.calls": 0}, STEP)

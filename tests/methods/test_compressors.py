@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import composed
+from simsgd.methods.compressors import StepInfo, composed
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.methods.compressors.topk_selection import largest
 from simsgd.settings import INDEX_CODINGS, SettingError, count
@@ -57,13 +57,9 @@ INPUTS = {
 
 def compress(spec, said, workers=(0, 1, 2)):
     compressor = composed(spec)
-    draw = RandomKey(0, torch.tensor(workers)).at(4, "segment")
-    state = compressor.init(said)
-    if compressor.needs_squares:
-        state["squares"] = said.abs() / 2
-    if compressor.needs_gradient:
-        state["gradient"] = said / 2
-    return compressor.compress(said, state, draw)
+    key = RandomKey(0, torch.tensor(workers)).fold_in(4, "segment")
+    step = StepInfo(key, 4, gradient=said / 2, squares=said.abs() / 2)
+    return compressor.compress(said, compressor.init(said), step)
 
 
 @pytest.fixture(params=SPECS)
@@ -119,7 +115,7 @@ def test_the_dtype_is_kept(spec, n):
 @pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 1.0])
 def test_topk_keeps_the_largest_exactly(ratio, n):
     said = INPUTS["normal"](n)
-    sent = TopK(ratio).compress(said, {}, RandomKey(0, torch.arange(3))).to_dense()
+    sent = TopK(ratio).compress(said, {}, StepInfo(RandomKey(0, torch.arange(3)))).to_dense()
     k = count(ratio, n)
     for row, got in zip(said, sent, strict=True):
         wanted = torch.zeros(n)

@@ -5,6 +5,7 @@ from torch import nn
 from simsgd.communication.messages import Dense
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
+from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
 from simsgd.methods.compressors.sparsify import TopK
@@ -14,7 +15,7 @@ from simsgd.simulator.regime import Regime
 from simsgd.simulator.simulator import Simulator
 
 W, N = 3, 40
-DRAW = RandomKey(0, torch.arange(W))
+STEP = StepInfo(RandomKey(0, torch.arange(W)))
 
 
 def grads(steps, seed=0):
@@ -29,9 +30,9 @@ def run(memory, fed, compressor=None, dense=False, wire=None):
     sent = []
     for grad in fed:
         said = memory.compensate(grad.clone(), state)
-        message = compressor.compress(said, {}, DRAW).on_wire(wire or Wire())
+        message = compressor.compress(said, {}, STEP).on_wire(wire or Wire())
         sent.append(message.to_dense().clone())
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
     return sent, state
 
 
@@ -62,7 +63,7 @@ def test_the_residual_of_a_quantized_message_is_its_error():
     said_then = []
 
     class Mean(NoCompression):
-        def compress(self, said, state, draw):
+        def compress(self, said, state, step):
             said_then.append(said.clone())
             return Dense.of(said.sign() * said.abs().mean(1, keepdim=True))
 
@@ -111,7 +112,7 @@ def test_pruning_may_begin_late_without_a_jump():
     state = memory.init(fed[0], dense=False)
     for grad in fed[:3]:  # dense steps
         said = memory.compensate(grad, state)
-        memory.keep(said, Dense.of(said.clone()), state)
+        memory.update(said, Dense.of(said.clone()), state)
     said = memory.compensate(fed[3], state)
     assert torch.allclose(said, momentum_sgd(fed[:4], 0.9)[-1])
 
@@ -131,8 +132,8 @@ def test_the_residual_and_the_gradient_have_weights(beta, gamma):
         wanted = beta * kept + gamma * grad
         said = memory.compensate(grad.clone(), state)
         assert torch.allclose(said, wanted)
-        message = TopK(0.1).compress(said, {}, DRAW)
-        memory.keep(said, message, state)
+        message = TopK(0.1).compress(said, {}, STEP)
+        memory.update(said, message, state)
         kept = wanted - message.to_dense()
         assert torch.allclose(state["residual"], kept)
 
@@ -156,8 +157,8 @@ def moves(memory, rates):
     for lr in rates:
         now = memory.at_rate(lr)
         said = now.compensate(grad.clone(), state)
-        message = Sign().compress(said, {}, RandomKey(0, torch.arange(1)))
-        now.keep(said, message, state)
+        message = Sign().compress(said, {}, StepInfo(RandomKey(0, torch.arange(1))))
+        now.update(said, message, state)
         move = message.to_dense()[0] * (1 if memory.lr else lr)
         told.append((move.tolist(), state["residual"][0].tolist()))
     return told
@@ -189,8 +190,8 @@ def test_the_first_step_has_its_lr_like_any_other():
     state = memory.init(grad, dense=False)
     for _ in range(3):
         said = memory.compensate(grad, state)
-        message = Sign().compress(said, {}, RandomKey(0, torch.arange(1)))
-        memory.keep(said, message, state)
+        message = Sign().compress(said, {}, StepInfo(RandomKey(0, torch.arange(1))))
+        memory.update(said, message, state)
         assert message.to_dense().item() == pytest.approx(0.2)
 
 
@@ -199,9 +200,9 @@ def listen(memory, fed, compressor, dense=False):
     state, got = memory.init(fed[0], dense), []
     for grad in fed:
         said = memory.compensate(grad.clone(), state)
-        message = compressor.compress(said, {}, DRAW)
-        memory.keep(said, message, state)
-        got.append(memory.hear(message.sum() / W, state))
+        message = compressor.compress(said, {}, STEP)
+        memory.update(said, message, state)
+        got.append(memory.on_aggregate(message.sum() / W, state))
     return got, state
 
 
@@ -213,7 +214,7 @@ def test_under_ef21_all_move_along_the_mean_of_the_estimates():
 def test_under_ef21_the_first_message_is_the_compressed_gradient():
     fed = grads(1)
     got, _ = listen(EF21(), fed, TopK(0.1))
-    assert torch.allclose(got[0], TopK(0.1).compress(fed[0], {}, DRAW).to_dense().mean(0))
+    assert torch.allclose(got[0], TopK(0.1).compress(fed[0], {}, STEP).to_dense().mean(0))
 
 
 def test_under_ef21_a_constant_gradient_is_heard_exactly_in_the_end():
@@ -239,9 +240,9 @@ def test_ef21_converges_where_compression_without_a_memory_does_not():
         x, state = torch.zeros(N, dtype=torch.float64), memory.init(centers, dense=False)
         for _ in range(400):
             said = memory.compensate(x - centers, state)
-            message = TopK(0.1).compress(said, {}, DRAW)
-            memory.keep(said, message, state)
-            x = x - 0.05 * memory.hear(message.sum() / W, state)
+            message = TopK(0.1).compress(said, {}, STEP)
+            memory.update(said, message, state)
+            x = x - 0.05 * memory.on_aggregate(message.sum() / W, state)
         return (x - centers.mean(0)).norm()
 
     assert distance(EF21()) < 1e-4
@@ -268,14 +269,14 @@ def test_local_momentum_does_not_add_up_what_was_not_sent():
     memory, state = LocalMomentum(0.9), LocalMomentum(0.9).init(fed[0], dense=False)
     for grad, wanted in zip(fed, momentum_sgd(fed, 0.9), strict=True):
         said = memory.compensate(grad.clone(), state)
-        memory.keep(said, TopK(0.1).compress(said, {}, DRAW), state)
+        memory.update(said, TopK(0.1).compress(said, {}, STEP), state)
         assert torch.allclose(said, wanted)
 
 
 @pytest.mark.parametrize("memory", [NoMemory(), Residual(), DGC(0.9), LocalMomentum(0.9)])
 def test_what_is_heard_passes_most_memories_unchanged(memory):
     heard = torch.ones(N)
-    assert memory.hear(heard, memory.init(grads(1)[0], dense=False)) is heard
+    assert memory.on_aggregate(heard, memory.init(grads(1)[0], dense=False)) is heard
 
 
 class Slope(nn.Module):

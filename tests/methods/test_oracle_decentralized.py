@@ -37,7 +37,7 @@ class Floor(Compressor):
     dropped: float
     biased = True
 
-    def compress(self, said, state, draw):
+    def compress(self, said, state, step):
         kept = 1 - Decimal(str(self.dropped))
         k = max(1, math.floor(kept * said.shape[1]))
         index = said.abs().topk(k).indices.sort().values

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from simsgd.communication.messages import Dense, Message, Sparse
 from simsgd.keyed_random import RandomKey
+from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.methods.memories import DGC, Residual
@@ -70,14 +71,14 @@ def remember(case: Case) -> Iterator[Remembered]:
     for grad, record in zip(case["inputs"], case["expected"], strict=True):
         said = memory.compensate(flat(grad).unsqueeze(0), state).clone()
         sent = Dense.of(flat(record["dense_sent"]).unsqueeze(0))
-        memory.keep(said, sent, state)
+        memory.update(said, sent, state)
         yield Remembered(record, said[0], state["residual"][0])
 
 
 def compress(said: Tensor, ratio: float) -> Message:
     if ratio == 1:
-        return NoCompression().compress(said, {}, RandomKey(0, torch.arange(len(said))))
-    return TopK(ratio).compress(said, {}, RandomKey(0, torch.arange(len(said))))
+        return NoCompression().compress(said, {}, StepInfo(RandomKey(0, torch.arange(len(said)))))
+    return TopK(ratio).compress(said, {}, StepInfo(RandomKey(0, torch.arange(len(said)))))
 
 
 def grace_steps(case: Case) -> Iterator[tuple[Step, Tensor]]:
@@ -88,7 +89,7 @@ def grace_steps(case: Case) -> Iterator[tuple[Step, Tensor]]:
     for t in range(grads.shape[1]):
         said = memory.compensate(grads[:, t], state).clone()
         message = compress(said, k / grads.shape[2])
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
         records = [worker[t] for worker in case["expected"]]
         yield Step(records, message, state["momentum"], state["residual"]), said
 
@@ -106,7 +107,7 @@ def pipeline_steps(case: Case) -> Iterator[Step]:
             clip_([grad], threshold(case), len(grad))
         said = memory.compensate(grad, state)
         message = compress(said, records[0]["ratio_in_force"])
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
         if "sample_start" in records[0]:
             state = reference_state(records)
         else:

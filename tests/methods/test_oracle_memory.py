@@ -28,7 +28,7 @@ def follow(case: Case) -> list[tuple[Case, Tensor, Tensor]]:
     done = []
     for grad, record in zip(case["inputs"][1:], case["expected"][1:], strict=True):
         said = memory.compensate(flat(grad).unsqueeze(0), state).clone()
-        memory.keep(said, Dense.of(flat(record["dense_sent"]).unsqueeze(0)), state)
+        memory.update(said, Dense.of(flat(record["dense_sent"]).unsqueeze(0)), state)
         done.append((record, said[0], state["residual"][0].clone()))
     return done
 

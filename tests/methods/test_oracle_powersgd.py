@@ -49,15 +49,15 @@ def exchange(
     workers, n = said.shape
     segment = Segment("s", ("s",), (torch.Size([n]),), dense=False)
     channel = Channel(InProcess(), Ledger(workers), wire or Wire())
-    draw = RandomKey(0, torch.arange(workers)).at(step, "s")
+    key = RandomKey(0, torch.arange(workers)).fold_in(step, "s")
     return AllReduce(**how).gradients(
-        said, ExchangeContext(compressor, state, draw, segment, channel)
+        said, ExchangeContext(compressor, state, key, segment, channel)
     )
 
 
 def run(case: Case, compressor: PowerSGD, memory: Memory, inputs: Tensor) -> Iterator[Step]:
     """Run a compressor over the steps of `inputs` [L, steps, rows, cols]."""
-    compressor = compressor.fitted(inputs.shape[2:])
+    compressor = compressor.for_shape(inputs.shape[2:])
     grads = inputs.flatten(2)  # [L, steps, n]
     workers = len(grads)
     state = compressor.init(grads[:, 0])
@@ -69,7 +69,7 @@ def run(case: Case, compressor: PowerSGD, memory: Memory, inputs: Tensor) -> Ite
     for t in range(grads.shape[1]):
         said = memory.compensate(grads[:, t], remembered)
         message, heard = exchange(said, compressor, state, t)
-        memory.keep(said, message, remembered)
+        memory.update(said, message, remembered)
         kept = remembered.get("residual", torch.zeros(workers, grads.shape[2]))
         yield Step([worker[t] for worker in expected], message, heard, kept)
 
@@ -137,7 +137,7 @@ def test_a_matrix_in_a_ddp_bucket_leaves_the_same_error(case: Case) -> None:
 @each("powersgd", lambda case: case["name"].startswith("special"))
 def test_a_rank_deficient_matrix_comes_out_as_it_is(case: Case) -> None:
     x = tensor(case["input"]).unsqueeze(0)
-    compressor = PowerSGD(case["params"]["rank"]).fitted(x.shape[1:])
+    compressor = PowerSGD(case["params"]["rank"]).for_shape(x.shape[1:])
     said = x.flatten(1)
     state = compressor.init(said)
     state["q"].copy_(tensor(case["initial_Q"]).expand_as(state["q"]))
@@ -150,7 +150,7 @@ def test_the_same_tensors_are_compressed(case: Case) -> None:
     for row in case["expected"]:
         compressor = PowerSGD(row["rank"], "package", case["params"]["min_compression_rate"])
         if len(row["shape"]) > 1:
-            assert compressor.fitted(row["shape"]).sends_whole != row["compressed"]
+            assert compressor.for_shape(row["shape"]).sends_whole != row["compressed"]
         else:
             assert not row["compressed"]
 
@@ -215,7 +215,7 @@ def test_a_dense_vote_is_over_signs() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_bits_of_a_step_are_the_papers(workers: int) -> None:
     """The record's bits cover both factors and a bias of 5, all of 32 bits."""
-    compressor = PowerSGD(2).fitted((8, 6))
+    compressor = PowerSGD(2).for_shape((8, 6))
     said = torch.randn(workers, 48, generator=torch.Generator().manual_seed(0))
     message, _ = exchange(said, compressor, compressor.init(said))
     assert message.payload_bytes().tolist() == [(1056 - 5 * 32) // 8] * workers

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import composed
+from simsgd.methods.compressors import StepInfo, composed
 
 from ..reference_data import assert_equals_step, cases, each, flat
 
@@ -27,8 +27,8 @@ class Given:
 
 
 def compress(spec, x, draws=None):
-    draw = RandomKey(0, torch.arange(1)) if draws is None else Given(draws)
-    return composed(spec).compress(x.unsqueeze(0), {}, draw)
+    key = RandomKey(0, torch.arange(1)) if draws is None else Given(draws)
+    return composed(spec).compress(x.unsqueeze(0), {}, StepInfo(key))
 
 
 def drawn(case):
@@ -152,7 +152,7 @@ def test_onebit(case):
 @each("quant_sign", named("majority"))
 def test_signs_sum_to_the_votes(case):
     said = torch.stack([flat(x) for x in case["inputs"]])
-    sent = composed("sign:none").compress(said, {}, RandomKey(0, torch.arange(len(said))))
+    sent = composed("sign:none").compress(said, {}, StepInfo(RandomKey(0, torch.arange(len(said)))))
     assert torch.equal(sent.sum(), flat(case["expected"]["sum"]))
 
 
@@ -167,7 +167,7 @@ def test_means_agree_within_the_standard_errors_of_both(spec, case):
     x, draws = flat(case["input"]), case["expected"]["draws"]
     sent = (
         composed(spec)
-        .compress(x.expand(draws, -1), {}, RandomKey(0, torch.arange(draws)))
+        .compress(x.expand(draws, -1), {}, StepInfo(RandomKey(0, torch.arange(draws))))
         .to_dense()
     )
     error = sent.double().std(0) * (2 / draws) ** 0.5

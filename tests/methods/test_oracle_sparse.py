@@ -14,6 +14,7 @@ from torch import Tensor
 
 from simsgd.communication.messages import Sparse
 from simsgd.keyed_random import RandomKey
+from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.sparsify import TopK
 from simsgd.settings import count, kept
 
@@ -47,7 +48,7 @@ def agrees_on_k(case: Case) -> bool:
 
 
 def compress(x: Tensor, ratio: float) -> Sparse:
-    return TopK(ratio).compress(x.unsqueeze(0), {}, RandomKey(0, torch.arange(1)))
+    return TopK(ratio).compress(x.unsqueeze(0), {}, StepInfo(RandomKey(0, torch.arange(1))))
 
 
 def compress_as_many(case: Case) -> Sparse:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from simsgd.keyed_random import RandomKey
+from simsgd.methods.compressors import StepInfo, sparsify
 from simsgd.methods.compressors import sampled_topk as sampled
-from simsgd.methods.compressors import sparsify
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
 from simsgd.methods.compressors.sparsify import RandomK
 from simsgd.methods.compressors.threshold import AdaptiveThreshold, Threshold
@@ -20,11 +20,11 @@ from simsgd.settings import count, kept
 
 from ..reference_data import assert_equals_step, cases, each, flat
 
-DRAW = RandomKey(0, torch.arange(1)).at(0, "segment")
+STEP = StepInfo(RandomKey(0, torch.arange(1)).fold_in(0, "segment"))
 
 
 def sent(compressor, x):
-    return compressor.compress(x.unsqueeze(0), {}, DRAW).to_dense()[0]
+    return compressor.compress(x.unsqueeze(0), {}, STEP).to_dense()[0]
 
 
 def named(start):
@@ -71,7 +71,7 @@ def test_a_permutation_keeps_as_many(case):
 def test_the_places_of_a_permutation_give_the_same_message(case, monkeypatch):
     x, ratio = flat(case["input"]), case["params"]["K"]
     chosen = torch.tensor(case["expected"]["permutation"]) < len(x) * ratio
-    monkeypatch.setattr(sparsify, "distinct", lambda draw, n, k: chosen.nonzero().T)
+    monkeypatch.setattr(sparsify, "distinct", lambda key, n, k: chosen.nonzero().T)
     assert_equals_step(sent(RandomK(ratio), x), flat(case["expected"]["dense"]))
 
 
@@ -79,9 +79,9 @@ def test_the_places_of_a_permutation_give_the_same_message(case, monkeypatch):
 @each("sparse_randomk", named("randomk_choco"))
 def test_the_same_places_give_the_same_values(case, scale, monkeypatch):
     x, index = flat(case["input"]), torch.tensor([case["expected"]["indices"]])
-    monkeypatch.setattr(sparsify, "distinct", lambda draw, n, k: index)
+    monkeypatch.setattr(sparsify, "distinct", lambda key, n, k: index)
     ratio = (case["expected"]["k"] - 0.5) / len(x)  # amid those that keep as many
-    message = RandomK(ratio, scale=scale).compress(x.unsqueeze(0), {}, DRAW)
+    message = RandomK(ratio, scale=scale).compress(x.unsqueeze(0), {}, STEP)
     wanted = case["expected"]["unbiased_values" if scale else "biased_values"]
     assert_equals_step(message.values[0], flat(wanted))
 
@@ -97,7 +97,7 @@ def test_a_random_share_is_counted_in_decimal_and_rounded_up(case):
 @each("sparse_randomk", named("randomk_grace"))
 def test_random_entries_are_distinct_where_the_reference_repeats_some(case):
     x, ratio = flat(case["input"]), case["params"]["ratio"]
-    index = RandomK(ratio).compress(x.unsqueeze(0), {}, DRAW).index[0]
+    index = RandomK(ratio).compress(x.unsqueeze(0), {}, STEP).index[0]
     assert len(index.unique()) == count(ratio, len(x))
     for step in case["expected"]["per_step"]:
         assert step["distinct"] <= step["k_sent"] <= count(ratio, len(x))
@@ -135,7 +135,7 @@ def test_of_what_reaches_the_bar_the_largest_go(case, monkeypatch):
 @each("sparse_dgc_sampled", lambda case: not flat(case["input"]).any())
 def test_of_a_segment_of_zeros_nothing_goes(case):
     x = flat(case["input"])
-    message = SampledTopK(case["params"]["ratio"]).compress(x.unsqueeze(0), {}, DRAW)
+    message = SampledTopK(case["params"]["ratio"]).compress(x.unsqueeze(0), {}, STEP)
     assert message.counts.tolist() == [0]
 
 

@@ -10,7 +10,8 @@ from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.algorithms import AllReduce, ExchangeContext
-from simsgd.methods.compressors.contract import converse
+from simsgd.methods.compressors import StepInfo
+from simsgd.methods.compressors.contract import run_rounds
 from simsgd.methods.compressors.powersgd import PowerSGD, orthonormal
 from simsgd.methods.memories import Residual
 from simsgd.registry import build
@@ -35,15 +36,15 @@ def normal(workers, n=N, seed=0):
     return torch.randn(workers, n, generator=torch.Generator().manual_seed(seed))
 
 
-def draw_of(workers, step=0, seed=0):
-    return RandomKey(seed, torch.as_tensor(workers)).at(step, "s")
+def step_of(workers, step=0, seed=0):
+    return StepInfo(RandomKey(seed, torch.as_tensor(workers)).fold_in(step, "s"), step)
 
 
 class Job:
     """Steps of an all-reduce over one segment, with its state and its ledger."""
 
     def __init__(self, compressor, workers, shape=(ROWS, COLS), wire=None):
-        self.compressor = compressor.fitted(shape)
+        self.compressor = compressor.for_shape(shape)
         n = shape[0] * shape[1]
         self.workers, self.steps = workers, 0
         self.segment = Segment("s", ("s",), (torch.Size(shape),), dense=False)
@@ -51,10 +52,10 @@ class Job:
         self.state = self.compressor.init(torch.empty(workers, n))
 
     def step(self, said, exchange=None):
-        draw = draw_of(range(self.workers), self.steps)
+        key = step_of(range(self.workers), self.steps).key
         self.steps += 1
         return (exchange or AllReduce()).gradients(
-            said, ExchangeContext(self.compressor, self.state, draw, self.segment, self.channel)
+            said, ExchangeContext(self.compressor, self.state, key, self.segment, self.channel)
         )
 
     def payload(self):
@@ -62,7 +63,7 @@ class Job:
 
 
 def fitted(compressor):
-    return compressor.fitted((ROWS, COLS))
+    return compressor.for_shape((ROWS, COLS))
 
 
 def alone(compressor, said, workers=(0, 1, 2), steps=1):
@@ -70,7 +71,7 @@ def alone(compressor, said, workers=(0, 1, 2), steps=1):
     compressor = fitted(compressor)
     state = compressor.init(said)
     for step in range(steps):
-        message = compressor.compress(said, state, draw_of(workers, step))
+        message = compressor.compress(said, state, step_of(workers, step))
     return message
 
 
@@ -81,7 +82,7 @@ def test_what_is_kept_is_on_average_the_mean_less_what_is_heard(compressor):
     for step in range(5):
         said = memory.compensate(normal(4, seed=step), state).clone()
         message, heard = job.step(said)
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
         wanted = said.mean(0) - heard
         assert torch.allclose(state["residual"].mean(0), wanted, atol=1e-5)
 
@@ -94,7 +95,7 @@ def test_nothing_is_lost_only_delayed(compressor):
     for step in range(12):
         grad = normal(4, seed=step)
         message, heard = job.step(said := memory.compensate(grad.clone(), state))
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
         fed, got = fed + grad.mean(0), got + heard
     assert torch.allclose(got + state["residual"].mean(0), fed, atol=1e-4)
 
@@ -145,8 +146,8 @@ def test_the_first_factor_may_be_summed_or_averaged():
         def carry(message):
             return message, message.sum().unsqueeze(0) / 7 * next(factors)
 
-        rounds = compressor.rounds(said, compressor.init(said), draw_of(range(7)))
-        return converse(rounds, carry)[1]
+        rounds = compressor.rounds(said, compressor.init(said), step_of(range(7)))
+        return run_rounds(rounds, carry)[1]
 
     assert torch.allclose(heard(7), heard(1), atol=1e-6)
 
@@ -229,7 +230,7 @@ def test_the_first_factors_are_the_same_for_all_workers_and_follow_the_seed():
     rows = alone(PAPER, said).to_dense()
     assert torch.equal(rows[0], rows[1])
     compressor = fitted(PAPER)
-    other = compressor.compress(said, compressor.init(said), draw_of([0, 1, 2], seed=1))
+    other = compressor.compress(said, compressor.init(said), step_of([0, 1, 2], seed=1))
     assert not torch.allclose(other.to_dense()[0], rows[0], atol=1e-3)
 
 
@@ -294,19 +295,19 @@ def test_the_package_waits_a_hundred_steps_and_the_paper_none():
 
 @pytest.mark.parametrize(("rate", "whole"), [(2, False), (3, True)])
 def test_what_shrinks_too_little_goes_whole(rate, whole):
-    compressor = PowerSGD(4, min_compression_rate=rate).fitted((10, 512))  # 5120 / 2088 = 2.45
+    compressor = PowerSGD(4, min_compression_rate=rate).for_shape((10, 512))  # 5120 / 2088 = 2.45
     assert compressor.sends_whole == whole
 
 
 def test_a_convolution_is_seen_as_its_first_dimension_by_the_rest():
-    state = PowerSGD(4).fitted((16, 3, 3, 3)).init(torch.empty(2, 432))
+    state = PowerSGD(4).for_shape((16, 3, 3, 3)).init(torch.empty(2, 432))
     assert state["q"].shape == (2, 27, 4)
 
 
 @pytest.mark.parametrize("shape", [(), (96,)])
 def test_what_is_no_matrix_is_refused(shape):
     with pytest.raises(SettingError, match="powersgd needs granularity layer"):
-        PowerSGD(2).fitted(shape)
+        PowerSGD(2).for_shape(shape)
 
 
 def test_without_a_shape_nothing_is_compressed():
@@ -365,7 +366,7 @@ def test_the_dtype_is_kept():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_finds_what_the_cpu_finds():
     compressor, said = fitted(PAPER), normal(3)
-    here = compressor.compress(said, compressor.init(said), draw_of([0, 1, 2]))
-    cuda = RandomKey(0, torch.arange(3, device="cuda")).at(0, "s")
+    here = compressor.compress(said, compressor.init(said), step_of([0, 1, 2]))
+    cuda = StepInfo(RandomKey(0, torch.arange(3, device="cuda")).fold_in(0, "s"))
     there = compressor.compress(said.cuda(), compressor.init(said.cuda()), cuda)
     assert torch.allclose(there.to_dense().cpu(), here.to_dense(), atol=1e-4)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simsgd.communication import elias_gamma as elias
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import composed
+from simsgd.methods.compressors import StepInfo, composed
 from simsgd.methods.compressors.row_reductions import row_mean, row_norm, row_std, row_sum
 from simsgd.methods.memories import Residual
 from simsgd.settings import SettingError
@@ -38,9 +38,9 @@ def normal(workers, n, dtype=torch.float32):
     return torch.randn(workers, n, generator=generator, dtype=dtype)
 
 
-def compress(spec, said, state=None):
-    draw = RandomKey(0, torch.arange(len(said))).at(4, "segment")
-    return composed(spec).compress(said, {} if state is None else state, draw)
+def compress(spec, said, **known):
+    key = RandomKey(0, torch.arange(len(said))).fold_in(4, "segment")
+    return composed(spec).compress(said, {}, StepInfo(key, 4, **known))
 
 
 def many(spec, x, draws=DRAWS):
@@ -49,7 +49,9 @@ def many(spec, x, draws=DRAWS):
 
 
 def quantize(spec, values, counts):
-    return composed(spec).quantize(values, counts, {}, RandomKey(0, torch.arange(len(values))))
+    return composed(spec).quantize(
+        values, counts, {}, StepInfo(RandomKey(0, torch.arange(len(values))))
+    )
 
 
 def buffers(message):
@@ -79,7 +81,9 @@ def test_only_the_counted_entries_are_quantized_and_sent(spec):
     assert len(packed[0]) == 0
     back = type(message).unpack(packed, {**message.header(), "counts": counts})
     assert torch.equal(back.to_dense(), message.to_dense())
-    alone = composed(spec).quantize(values[1:2, :5], None, {}, RandomKey(0, torch.tensor([1])))
+    alone = composed(spec).quantize(
+        values[1:2, :5], None, {}, StepInfo(RandomKey(0, torch.tensor([1])))
+    )
     assert torch.equal(message.to_dense()[1, :5], alone.to_dense()[0])
     assert not message.to_dense()[1, 5:].any()
 
@@ -147,7 +151,7 @@ def test_error_feedback_keeps_what_signs_lose():
     state = memory.init(gradient, dense=False)
     for residual in ([-1.0, -1.0], [-2.0, -2.0]):
         said = memory.compensate(gradient, state)
-        memory.keep(said, compress("sign", said), state)
+        memory.update(said, compress("sign", said), state)
         assert state["residual"].tolist() == [residual]
 
 
@@ -190,10 +194,10 @@ def test_terngrad_clips_at_standard_deviations():
 def test_a_shared_scale_is_the_largest_of_all_workers_and_is_not_sent_again():
     said = torch.tensor([[1.0, 0.5], [4.0, 2.0]]).repeat_interleave(DRAWS, 0)
     compressor = composed("terngrad:clip=none,shared_scale=true")
-    state = compressor.init(said)
-    assert compressor.ask(said)[::DRAWS].tolist() == [[1.0], [4.0]]
-    state["shared"] = compressor.ask(said).amax(0, keepdim=True)
-    message = compress("terngrad:clip=none,shared_scale=true", said, state)
+    assert compressor.needs_global_max
+    assert compressor.local_max(said)[::DRAWS].tolist() == [[1.0], [4.0]]
+    largest = compressor.local_max(said).amax(0, keepdim=True)
+    message = compress("terngrad:clip=none,shared_scale=true", said, global_max=largest)
     assert message.payload_bytes()[0] == 1
     assert message.to_dense().unique().tolist() == [0.0, 4.0]
     for sent, x in zip(message.to_dense().double().split(DRAWS), said[::DRAWS], strict=True):
@@ -325,8 +329,8 @@ def test_a_setting_out_of_range_is_refused(spec, told):
 def test_cuda_sends_what_the_cpu_sends(spec):
     said = normal(3, 3000)
     here = compress(spec, said)
-    draw = RandomKey(0, torch.arange(3, device="cuda")).at(4, "segment")
-    there = composed(spec).compress(said.cuda(), {}, draw)
+    step = StepInfo(RandomKey(0, torch.arange(3, device="cuda")).fold_in(4, "segment"), 4)
+    there = composed(spec).compress(said.cuda(), {}, step)
     assert torch.equal(there.to_dense().cpu(), here.to_dense())
     assert torch.equal(there.payload_bytes().cpu(), here.payload_bytes())
     assert torch.equal(there.pack(1), here.pack(1))

@@ -10,6 +10,7 @@ import torch
 
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
+from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.adacomp import AdaComp
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
 from simsgd.methods.compressors.sparsify import Block, RandomK, TopK, distinct
@@ -27,12 +28,13 @@ def normal(workers, n, seed=0, dtype=torch.float32):
     return torch.randn(workers, n, generator=generator, dtype=dtype)
 
 
-def draw(workers, step=0, segment="segment"):
-    return RandomKey(0, torch.arange(workers)).at(step, segment)
+def key_of(workers, step=0, segment="segment"):
+    return RandomKey(0, torch.arange(workers)).fold_in(step, segment)
 
 
-def compress(method, said, step=0, segment="segment", **state):
-    return method.compress(said, state, draw(len(said), step, segment))
+def compress(method, said, step=0, segment="segment", **known):
+    key = key_of(len(said), step, segment)
+    return method.compress(said, {}, StepInfo(key, step, segment=segment, **known))
 
 
 def deviation(samples, expected):
@@ -52,27 +54,27 @@ def first_different(numbers, k):
 
 @pytest.mark.parametrize("k", [1, 8, 100, 250, 251, 500, 1000])
 def test_random_places_are_all_different(k):
-    places = distinct(draw(3), 1000, k)
+    places = distinct(key_of(3), 1000, k)
     assert [len(row.unique()) for row in places] == [k] * 3
     assert places.min() >= 0
     assert places.max() < 1000
 
 
 def test_few_random_places_are_the_first_different_numbers_drawn():
-    numbers = (draw(5).uniform(1000, torch.float64) * 40).long()
+    numbers = (key_of(5).uniform(1000, torch.float64) * 40).long()
     wanted = [first_different(row.tolist(), 10) for row in numbers]
-    assert distinct(draw(5), 40, 10).tolist() == wanted
+    assert distinct(key_of(5), 40, 10).tolist() == wanted
 
 
 def test_how_many_numbers_are_drawn_at_once_does_not_matter(monkeypatch):
-    wanted = distinct(draw(50), 40, 10)
+    wanted = distinct(key_of(50), 40, 10)
     monkeypatch.setattr(math, "isqrt", lambda k: -1)  # too few, so that more are drawn
-    assert torch.equal(distinct(draw(50), 40, 10), wanted)
+    assert torch.equal(distinct(key_of(50), 40, 10), wanted)
 
 
 @pytest.mark.parametrize("k", [10, 60])
 def test_every_place_is_as_likely(k):
-    chosen = torch.zeros(DRAWS, 100).scatter_(1, distinct(draw(DRAWS), 100, k), 1.0)
+    chosen = torch.zeros(DRAWS, 100).scatter_(1, distinct(key_of(DRAWS), 100, k), 1.0)
     assert deviation(chosen, k / 100) < 5
 
 
@@ -176,7 +178,7 @@ def test_a_threshold_that_nothing_reaches_sends_a_header_and_keeps_all():
     state = memory.init(g, dense=False)
     said = memory.compensate(g, state)
     message = compress(Threshold(1.0), said)
-    memory.keep(said, message, state)
+    memory.update(said, message, state)
     assert message.counts.tolist() == [0, 0]
     assert message.payload_bytes().tolist() == [4, 4]
     assert torch.equal(message.sum(), torch.zeros(3))
@@ -325,9 +327,9 @@ def test_a_bin_of_zeros_sends_nothing():
 
 
 def test_the_bins_of_a_convolution_are_smaller():
-    assert AdaComp().fitted((16, 3, 3, 3)).bin == 50
-    assert [AdaComp().fitted(shape).bin for shape in ((10, 64), (640,))] == [500, 500]
-    assert AdaComp(7).fitted((16, 3, 3, 3)).bin == 7
+    assert AdaComp().for_shape((16, 3, 3, 3)).bin == 50
+    assert [AdaComp().for_shape(shape).bin for shape in ((10, 64), (640,))] == [500, 500]
+    assert AdaComp(7).for_shape((16, 3, 3, 3)).bin == 7
 
 
 @pytest.mark.parametrize("spec", ["adacomp:50", "adacomp:50,variant=values", "sampled_topk:0.1"])
@@ -339,7 +341,7 @@ def test_what_was_sent_and_what_is_kept_are_what_came_in(spec):
         gradient = normal(2, 1000, step)
         said = memory.compensate(gradient, state)
         message = compress(method, said, step, gradient=gradient)
-        memory.keep(said, message, state)
+        memory.update(said, message, state)
         came, sent = came + gradient, sent + message.to_dense()
     torch.testing.assert_close(sent + state["residual"], came, rtol=0, atol=1e-5)
 
@@ -363,8 +365,8 @@ def test_variance_is_the_slow_loop(alpha):
     method = Variance(alpha, zeta=0.9)
     state, ours = method.init(samples[0, :, 0]), []
     for step in samples:
-        state["squares"] = (step / 4).square().sum(1)
-        ours.append(method.compress(step.mean(1), state, draw(2)).to_dense())
+        known = StepInfo(key_of(2), squares=(step / 4).square().sum(1))
+        ours.append(method.compress(step.mean(1), state, known).to_dense())
     for w in range(2):
         for i in range(30):
             slow = slow_variance(samples[:, w, :, i].tolist(), alpha, 0.9)
@@ -376,8 +378,8 @@ def test_entries_go_where_samples_agree_and_stay_where_they_do_not():
     method = Variance()
     g = torch.tensor([[[1.0, 1.0], [1.0, -1.0], [1.0, 1.0], [1.0, -1.0]]])  # [L, b, n]
     state = method.init(g[:, 0])
-    state["squares"] = (g / 4).square().sum(1)
-    assert method.compress(g.mean(1), state, draw(1)).to_dense().tolist() == [[1.0, 0.0]]
+    step = StepInfo(key_of(1), squares=(g / 4).square().sum(1))
+    assert method.compress(g.mean(1), state, step).to_dense().tolist() == [[1.0, 0.0]]
     assert state["residual"].tolist() == [[0.0, 0.0]]
     assert state["variance"].tolist() == [[0.0, pytest.approx(0.25 * 0.999)]]
 
@@ -427,7 +429,7 @@ def test_cuda_sends_what_the_cpu_sends(spec):
     sent = []
     for device in ("cpu", "cuda"):
         here = said.to(device)
-        state = method.init(here) | {"gradient": here / 2, "squares": here.abs() / 2}
-        keys = RandomKey(0, torch.arange(3, device=device)).at(0, "segment")
-        sent.append(method.compress(here, state, keys).to_dense().cpu())
+        key = RandomKey(0, torch.arange(3, device=device)).fold_in(0, "segment")
+        step = StepInfo(key, gradient=here / 2, squares=here.abs() / 2)
+        sent.append(method.compress(here, method.init(here), step).to_dense().cpu())
     torch.testing.assert_close(sent[1], sent[0])

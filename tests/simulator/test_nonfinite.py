@@ -94,7 +94,7 @@ def test_a_zeroed_gradient_is_that_of_a_worker_who_says_nothing():
     zeroing.step(x, y)
     x = x.clone()
     x[2 * B : 3 * B] = 0.0  # finite, and taken away again below
-    gradients = others._gradients(others._shard(x), others._shard(y), others.draw.at(0))
+    gradients = others._gradients(others._shard(x), others._shard(y), others.key.fold_in(0))
     three = gradients.values["0.weight"][[0, 1, 3]].sum(0) / W
     assert torch.allclose(zeroing.parameters()["0.weight"], before - 0.1 * three)
 

@@ -16,7 +16,7 @@ from simsgd.communication.messages import LowRank
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.adapters import grace
-from simsgd.methods.compressors import composed
+from simsgd.methods.compressors import StepInfo, composed
 from simsgd.registry import names
 from simsgd.settings import INDEX_CODINGS, SettingError
 from simsgd.simulator.model_shapes import shapes_of
@@ -44,9 +44,9 @@ def worth(words):
 
 def compress(spec, said):
     compressor = composed(spec)
-    state = compressor.init(said) | {"gradient": said / 2, "squares": torch.ones_like(said)}
-    draw = RandomKey(0, torch.arange(len(said))).at(0, "segment")
-    return compressor.compress(said, state, draw)
+    key = RandomKey(0, torch.arange(len(said))).fold_in(0, "segment")
+    step = StepInfo(key, gradient=said / 2, squares=torch.ones_like(said))
+    return compressor.compress(said, compressor.init(said), step)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -83,8 +83,8 @@ def test_the_tensors_of_a_foreign_compressor_are_told_by_their_dtypes():
             return tensors[0].float()
 
     compressor, said = grace(Int8()), torch.ones(2, 5)
-    draw = RandomKey(0, torch.arange(2)).at(0, "segment")
-    message = compressor.compress(said, compressor.init(said), draw)
+    step = StepInfo(RandomKey(0, torch.arange(2)).fold_in(0, "segment"))
+    message = compressor.compress(said, compressor.init(said), step)
     assert message.explained(0) == "5 int8 values x 1 B + 1 float32 value x 4 B"
     assert worth(message.explained(0)) == int(message.payload_bytes()[0])
 

@@ -171,7 +171,7 @@ def test_lstms_have_the_published_sizes(config, vocabulary, count):
 
 
 def gradients(engine, model, x, y, buffers):
-    keys = RandomKey(0, torch.arange(len(x))).at(0, "dropout").keys()
+    keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
     return find("engine", engine)(model.train(), criterion)(
         dict(model.named_parameters()), buffers, x, y, keys
     )

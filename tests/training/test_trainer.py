@@ -41,7 +41,7 @@ from simsgd.communication.messages import Dense
 @dataclass(frozen=True)
 class Half(Compressor):
     biased = True
-    def compress(self, said, state, draw):
+    def compress(self, said, state, step):
         return Dense.of(said / 2)
 """
 

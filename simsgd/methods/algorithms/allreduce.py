@@ -3,18 +3,17 @@
 Letters: L workers hosted here, n elements of one segment, m of one message.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ...communication.messages import Dense, Message, SharedSparse, Sparse, State
 from ...communication.segments import Segment
-from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import AGGREGATES, SettingError, require
-from ..compressors import Compressor, Conversation, composed
-from ..compressors.contract import Answer, converse
+from ..compressors import Compressor, MultiRound, composed
+from ..compressors.contract import Aggregated, run_rounds
 from .contract import ExchangeContext, GradientAlgorithm
 
 
@@ -44,7 +43,7 @@ class AllReduce(GradientAlgorithm):
         both = self.aggregate == "vote" and self.downlink != ""
         require(not both, "downlink", self.downlink, "has no effect on a vote, which is one bit")
         if self.downlink:
-            talks = isinstance(self._composed(), Conversation)
+            talks = isinstance(self._composed(), MultiRound)
             rule = "talks with all workers, which a server's answer does not"
             require(not talks, "downlink", self.downlink, rule)
 
@@ -59,7 +58,7 @@ class AllReduce(GradientAlgorithm):
         """Raise `SettingError` for a vote of those who do not say a sign of every entry."""
         if self.aggregate != "vote":
             return
-        talks = isinstance(compressor, Conversation)
+        talks = isinstance(compressor, MultiRound)
         require(not talks, "aggregate", "vote", "has no meaning for a conversation", _FIX)
         require(not _selects(compressor), "aggregate", "vote", _EVERY, _FIX)
 
@@ -71,7 +70,7 @@ class AllReduce(GradientAlgorithm):
         return {"residual": torch.zeros_like(x[:1]), **{_DOWN + k: v for k, v in answer.items()}}
 
     def _answers(self, segment: Segment) -> Compressor:
-        return composed(self.downlink).fitted(segment.shape)
+        return composed(self.downlink).for_shape(segment.shape)
 
     def gradients(
         self, said: Tensor, speech: ExchangeContext, own: State | None = None
@@ -79,14 +78,16 @@ class AllReduce(GradientAlgorithm):
         """Return the messages and their mean or the vote, [n]."""
         compressor, segment, channel = speech.compressor, speech.segment, speech.channel
         votes = self.aggregate == "vote" and not segment.dense
-        if isinstance(compressor, Conversation):
+        if isinstance(compressor, MultiRound):
             require(not votes, "aggregate", "vote", "has no meaning for a conversation", _FIX)
             sent, heard = _talked(compressor, said, speech)
         else:
-            question = compressor.ask(said)
-            if question is not None:
-                speech.state["shared"] = channel.all_reduce_max(question, segment)
-            message = compressor.compress(said, speech.state, speech.draw)
+            step = speech.info
+            if compressor.needs_global_max:
+                step = replace(
+                    step, global_max=channel.all_reduce_max(compressor.local_max(said), segment)
+                )
+            message = compressor.compress(said, speech.state, step)
             if votes:
                 whole = not isinstance(message, Sparse | SharedSparse)
                 require(whole, "aggregate", "vote", _EVERY, _FIX)
@@ -101,7 +102,9 @@ class AllReduce(GradientAlgorithm):
             return speech.channel.broadcast(Dense.of(heard.unsqueeze(0)), speech.segment)[1]
         state = {k.removeprefix(_DOWN): v for k, v in own.items() if k.startswith(_DOWN)}
         said = own["residual"].add_(heard)  # [1, n]
-        message = self._answers(speech.segment).compress(said, state, speech.server)
+        message = self._answers(speech.segment).compress(
+            said, state, replace(speech.info, key=speech.server, gradient=None, squares=None)
+        )
         sent, answer = speech.channel.broadcast(message, speech.segment)
         answer = answer.clone()  # it may be the residual itself
         sent.subtract_from_(own["residual"])
@@ -116,22 +119,16 @@ _FIX = "use a compressor that sends every entry, as sign does"
 
 def _selects(compressor: Compressor) -> bool:
     """Return whether only some entries of a small matrix are sent."""
-    said = torch.ones(1, 4)
-    fitted = compressor.fitted((2, 2))
-    state = fitted.init(said) | {"gradient": said, "squares": said}
-    if fitted.ask(said) is not None:
-        state["shared"] = torch.ones(1, 1)
-    message = fitted.compress(said, state, RandomKey(0, torch.zeros(1, dtype=torch.int64)))
-    return isinstance(message, Sparse | SharedSparse)
+    return isinstance(compressor.probe(), Sparse | SharedSparse)
 
 
 def _talked(
-    compressor: Conversation, said: Tensor, speech: ExchangeContext
+    compressor: MultiRound, said: Tensor, speech: ExchangeContext
 ) -> tuple[Message, Tensor]:
-    def carry(message: Message) -> Answer:
+    def carry(message: Message) -> Aggregated:
         sent, mean = speech.channel.all_reduce_mean(message, speech.segment)
         return sent, mean.unsqueeze(0)  # [1, m]
 
-    rounds = compressor.rounds(said, speech.state, speech.draw)
-    message, heard = converse(rounds, carry)
+    rounds = compressor.rounds(said, speech.state, speech.info)
+    message, heard = run_rounds(rounds, carry)
     return message, heard.squeeze(0)

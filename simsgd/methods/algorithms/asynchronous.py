@@ -50,8 +50,8 @@ class Asynchronous(GradientAlgorithm):
         """Return how many steps late the gradients of `workers`, ids [L], are, [L] int64."""
         if not str(self.staleness).startswith("uniform"):
             return torch.full_like(workers, self.longest)
-        draw = RandomKey(seed, workers).at("staleness")
-        return (draw.uniform(1, torch.float64)[:, 0] * (self.longest + 1)).long()
+        key = RandomKey(seed, workers).fold_in("staleness")
+        return (key.uniform(1, torch.float64)[:, 0] * (self.longest + 1)).long()
 
     def gradients(
         self, said: Tensor, speech: ExchangeContext, own: State | None = None

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from ...communication.messages import Message, State
@@ -16,7 +15,7 @@ from ...communication.transport import Channel
 from ...keyed_random import RandomKey
 from ...settings import require
 from ..compression_error import squared_norms
-from ..compressors import Compressor
+from ..compressors import Compressor, StepInfo
 from ..memories import Memory, NoMemory
 
 
@@ -26,7 +25,7 @@ class ExchangeContext:
 
     compressor: Compressor
     state: State  # the compressor's
-    draw: RandomKey  # at this step and segment
+    key: RandomKey  # at this step and segment
     segment: Segment
     channel: Channel
     memory: Memory = field(default_factory=NoMemory)  # of what is not sent
@@ -34,6 +33,15 @@ class ExchangeContext:
     step: int = 0  # steps done before this one
     epoch: int = 0
     samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
+    gradient: Tensor | None = None  # of this step alone, [L, n]
+    squares: Tensor | None = None  # of the samples' gradients, [L, n]
+
+    @property
+    def info(self) -> StepInfo:
+        """What the compressor may know of this step."""
+        return StepInfo(
+            self.key, self.step, self.epoch, self.segment.name, self.gradient, self.squares
+        )
 
     @property
     def workers(self) -> int:
@@ -43,20 +51,18 @@ class ExchangeContext:
     @property
     def server(self) -> RandomKey:
         """The draws of a server, at this step and segment."""
-        return replace(self.draw, workers=self.draw.workers[:1]).shared()
+        return replace(self.key, workers=self.key.workers[:1]).shared()
 
     def compressed(self, said: Tensor) -> Message:
         """Return the message for a part of a model, [L, n], said to neighbors.
 
         Raises `SettingError` for a compressor that asks all workers something first.
         """
-        require(self.compressor.ask(said) is None, "compressor", None, _ASKS, _ALONE)
-        if not self.compressor.needs_gradient or "gradient" in self.state:
-            return self.compressor.compress(said, self.state, self.draw)
-        self.state["gradient"] = said  # of a model all is new
-        message = self.compressor.compress(said, self.state, self.draw)
-        del self.state["gradient"]
-        return message
+        require(not self.compressor.needs_global_max, "compressor", None, _ASKS, _ALONE)
+        step = self.info
+        if step.gradient is None:
+            step = replace(step, gradient=said)  # of a model all is new
+        return self.compressor.compress(said, self.state, step)
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,7 @@ class Algorithm(ABC):
 
     def check(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor that workers cannot speak by here."""
-        alone = compressor.ask(torch.zeros(1, 1)) is None
-        require(alone, "compressor", None, _ASKS, _ALONE)
+        require(not compressor.needs_global_max, "compressor", None, _ASKS, _ALONE)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""

@@ -51,8 +51,8 @@ class LocalSGD(ParameterAlgorithm):
         message = speech.compressed(said)
         sent, mean = self.heard(message, speech)
         spoken = Exchanged.of(said, sent, speech.remembered)
-        speech.memory.keep(said, sent, speech.remembered)
-        self.move(own, speech.memory.hear(mean, speech.remembered))
+        speech.memory.update(said, sent, speech.remembered)
+        self.move(own, speech.memory.on_aggregate(mean, speech.remembered))
         x.copy_(own["anchor"].expand_as(x))
         return spoken
 
@@ -91,17 +91,17 @@ class FedAvg(LocalSGD):
 
     def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
         """Return which workers train in the round of a step, [W] bool."""
-        draw = RandomKey(seed, torch.arange(workers)).at(
+        key = RandomKey(seed, torch.arange(workers)).fold_in(
             "participants", step // self.steps_at(epoch)
         )
-        order = draw.uniform(1, torch.float64)[:, 0].argsort(stable=True)
+        order = key.uniform(1, torch.float64)[:, 0].argsort(stable=True)
         drawn = torch.zeros(workers, dtype=torch.bool)
         drawn[order[: count(self.participation, workers)]] = True
         return drawn
 
     def weights(self, speech: ExchangeContext) -> Tensor:
         """Return each worker's weight in this round, [W] float64; 0 for those not drawn."""
-        drawn = self.drawn(speech.draw.seed, speech.workers, speech.step, speech.epoch)
+        drawn = self.drawn(speech.key.seed, speech.workers, speech.step, speech.epoch)
         held = torch.ones(speech.workers) if speech.samples is None else speech.samples
         weights = held.to(torch.float64) * drawn
         return weights / weights.sum()

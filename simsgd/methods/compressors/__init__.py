@@ -8,12 +8,13 @@ from . import none as dense
 from . import powersgd as lowrank
 from . import sampled_topk as sampled
 from .compose import composed
-from .contract import Compressor, Conversation, Quantizer
+from .contract import Compressor, MultiRound, Quantizer, StepInfo
 
 __all__ = [
     "Compressor",
-    "Conversation",
+    "MultiRound",
     "Quantizer",
+    "StepInfo",
     "adacomp",
     "cast",
     "composed",

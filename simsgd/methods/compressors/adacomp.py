@@ -12,10 +12,9 @@ from torch import Tensor
 
 from ...communication.messages import Sparse, State
 from ...communication.messages.signs import Signs
-from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 from .row_reductions import as_float32, row_mean
 
 _CONVOLUTION, _OTHER = 50, 500  # entries of a bin, where the setting is "auto"
@@ -53,21 +52,22 @@ class AdaComp(Compressor):
         told = f"must be one of {', '.join(_VARIANTS)}"
         require(self.variant in _VARIANTS, "variant", self.variant, told)
 
-    def fitted(self, shape: Sequence[int]) -> "AdaComp":
+    def for_shape(self, shape: Sequence[int]) -> "AdaComp":
         """Return the method with the bins of a parameter of this shape."""
         if self.bin != "auto":
             return self
         return replace(self, bin=_CONVOLUTION if len(shape) == 4 else _OTHER)
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
-        """Return the entries of `said` [L, n] that stand out; state has the gradient, [L, n]."""
-        n = said.shape[1]
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
+        """Return the entries of `x` [L, n] that stand out; step has the gradient."""
+        assert step.gradient is not None
+        n = x.shape[1]
         size = _OTHER if isinstance(self.bin, str) else self.bin
-        bins = F.pad(said.abs(), (0, -n % size)).unflatten(1, (-1, size))  # [L, bins, size]
+        bins = F.pad(x.abs(), (0, -n % size)).unflatten(1, (-1, size))  # [L, bins, size]
         most = bins.amax(2)  # [L, bins], max |G|
-        ahead = torch.add(said, state["gradient"], alpha=self.c)  # [L, n], H = G + c g
+        ahead = torch.add(x, step.gradient, alpha=self.c)  # [L, n], H = G + c g
         bar = most.repeat_interleave(size, 1)[:, :n]
-        found = Sparse.where((ahead.abs() >= bar) & (said != 0), said)
+        found = Sparse.where((ahead.abs() >= bar) & (x != 0), x)
         return found if self.variant == "values" else self._quantized(found, most)
 
     def _quantized(self, found: Sparse, most: Tensor) -> Sparse:

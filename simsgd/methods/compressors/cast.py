@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Cast, Levels, State
-from ...keyed_random import RandomKey
 from ...registry import register
-from .contract import Quantizer
+from .contract import Quantizer, StepInfo
 from .row_reductions import as_float32, row_peak
 
 _LARGEST = 127  # code of int8
@@ -24,9 +23,7 @@ class _Rounded(Quantizer):
     dtype: ClassVar[torch.dtype]
     biased = True
 
-    def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
-    ) -> Cast:
+    def quantize(self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo) -> Cast:
         """Return `values` [L, k] as they come out of a trip in the dtype."""
         most = min(torch.finfo(self.dtype).max, torch.finfo(values.dtype).max)
         rounded = values.clamp(-most, most).to(self.dtype).to(values.dtype)
@@ -69,7 +66,7 @@ class Int8(Quantizer):
     biased = True
 
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Levels:
         """Return the multiple for each of `values` [L, k], and the largest magnitude."""
         scale = as_float32(row_peak(values))  # [L, 1]

@@ -8,17 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from ...communication.messages import Message, SharedSparse, Sparse, State
-from ...keyed_random import RandomKey
 from ...registry import build
 from ...settings import SettingError, require
-from .contract import Compressor, Conversation, Quantizer
+from .contract import Compressor, MultiRound, Quantizer, StepInfo
 from .none import NoCompression
 
-_ANSWERS = ("shared", "squares", "gradient")  # what others put into the state of a compressor
 _FIX = "write a sparsifier, then one quantizer, as in topk:0.01+terngrad"
 
 
@@ -35,7 +32,7 @@ def composed(spec: str) -> Compressor:
         rule = "lets nothing follow a quantizer"
         require(not isinstance(first, Quantizer), "compressor", spec, rule, _FIX)
         rule = "lets nothing follow a method that selects nothing"
-        whole = isinstance(first, NoCompression | Conversation)
+        whole = isinstance(first, NoCompression | MultiRound)
         require(not whole, "compressor", spec, rule, _FIX)
         rule = "lets only a quantizer follow a sparsifier"
         require(isinstance(second, Quantizer), "compressor", spec, rule, _FIX)
@@ -44,7 +41,7 @@ def composed(spec: str) -> Compressor:
     sparsifier, quantizer = parts
     assert isinstance(quantizer, Quantizer)
     rule = "cannot share a scale: workers are asked before anything is selected"
-    asks = quantizer.ask(torch.zeros(1, 1)) is not None
+    asks = quantizer.needs_global_max
     require(not asks, "compressor", spec, rule, "leave out shared_scale")
     return Composed(sparsifier, quantizer)
 
@@ -82,10 +79,12 @@ class Composed(Compressor):
         """Whether the sparsifier does."""
         return self.sparsifier.needs_gradient
 
-    def fitted(self, shape: Sequence[int]) -> Self:
+    def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method with both parts fitted to a segment of this shape."""
         return replace(
-            self, sparsifier=self.sparsifier.fitted(shape), quantizer=self.quantizer.fitted(shape)
+            self,
+            sparsifier=self.sparsifier.for_shape(shape),
+            quantizer=self.quantizer.for_shape(shape),
         )
 
     def init(self, like: Tensor) -> State:
@@ -95,33 +94,35 @@ class Composed(Compressor):
         _put(self.quantizer.init(like), state, 1)
         return state
 
-    def ask(self, said: Tensor) -> Tensor | None:
-        """Return the question of the sparsifier; the quantizer has none."""
-        return self.sparsifier.ask(said)
+    @property
+    def needs_global_max(self) -> bool:  # type: ignore[override]
+        """Whether the sparsifier does; a quantizer that does is refused."""
+        return self.sparsifier.needs_global_max
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
-        """Return the entries of `said` [L, n] that are selected, quantized."""
+    def local_max(self, x: Tensor) -> Tensor:
+        """Return the number of each worker that the sparsifier wants the maximum of, [L, 1]."""
+        return self.sparsifier.local_max(x)
+
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
+        """Return the entries of `x` [L, n] that are selected, quantized."""
         selecting, quantizing = _own(state, 0), _own(state, 1)
-        message = self.sparsifier.compress(said, selecting, draw.at(0))
+        message = self.sparsifier.compress(x, selecting, step.with_key(0))
         if not isinstance(message, Sparse | SharedSparse):
             told = f"lets nothing follow {type(self.sparsifier).__name__}, which selects nothing"
             raise SettingError("compressor", None, told, _FIX)
         values = message.values  # [L, k]
-        inner = self.quantizer.quantize(values, message.counts, quantizing, draw.at(1))
+        inner = self.quantizer.quantize(values, message.counts, quantizing, step.with_key(1))
         _put(selecting, state, 0)
         _put(quantizing, state, 1)
         return replace(message, inner=inner)
 
 
 def _own(state: State, place: int) -> State:
-    """Return what a part sees of the state: its own, and for the first what others put there."""
-    own = {name[2:]: value for name, value in state.items() if name.startswith(f"{place}.")}
-    if place == 0:
-        own |= {name: state[name] for name in _ANSWERS if name in state}
-    return own
+    """Return the state of the part at `place`, under the names that it gave."""
+    return {name[2:]: value for name, value in state.items() if name.startswith(f"{place}.")}
 
 
 def _put(own: State, state: State, place: int) -> None:
     """Store the state of a part, in which a method may have put new tensors."""
     for name, value in own.items():
-        state[name if name in _ANSWERS else f"{place}.{name}"] = value
+        state[f"{place}.{name}"] = value

@@ -1,38 +1,58 @@
 """The contract of a compressor.
 
-Letters: L workers hosted here, n elements of one segment, k selected.
+Letters: L workers hosted here, n elements of one segment, k selected, m of one message.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from ...communication.messages import Message, State
 from ...keyed_random import RandomKey
 
-Answer = tuple[Message, Tensor]  # a message as it arrived, and the mean over all workers
-Rounds = Generator[Message, Answer, Answer]
+Aggregated = tuple[Message, Tensor]  # a message as it arrived, and the mean over all workers
+Rounds = Generator[Message, Aggregated, Aggregated]
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a compressor may know of the step and the segment that it works for."""
+
+    key: RandomKey  # of this step and segment: all random numbers come from it
+    number: int = 0  # steps done before this one
+    epoch: int = 0
+    segment: str = ""  # its name
+    gradient: Tensor | None = None  # of this step alone, [L, n]; see `needs_gradient`
+    squares: Tensor | None = None  # of the samples' gradients, [L, n]; see `needs_squares`
+    global_max: Tensor | None = None  # over all workers, [1, 1]; see `needs_global_max`
+
+    def with_key(self, *place: int | str) -> "StepInfo":
+        """Return the same step with the random numbers of a place inside its own."""
+        return replace(self, key=self.key.fold_in(*place))
 
 
 class Compressor(ABC):
     """Settings of one method, as a frozen dataclass; its state lives apart.
 
     Row w of a call never depends on row v, so that worker w of a simulation is rank w of a real
-    job: `compress(said)` of one worker alone is that worker's row.
+    job: `compress(x)` of one worker alone is that worker's row.
     """
 
-    needs_squares: ClassVar[bool] = False  # wants state["squares"] [L, n], see `sample_squares`
-    has_own_memory: ClassVar[bool] = False  # keeps what it does not send by itself: use memory none
-    needs_gradient: ClassVar[bool] = False  # wants state["gradient"] [L, n], of this step alone
+    needs_gradient: ClassVar[bool] = False  # reads step.gradient
+    needs_squares: ClassVar[bool] = False  # reads step.squares, see `sample_squares`
+    needs_global_max: ClassVar[bool] = False  # reads step.global_max, the maximum of `local_max`
+    has_own_memory: ClassVar[bool] = False  # keeps what it does not send itself: use memory none
 
     @property
     @abstractmethod
     def biased(self) -> bool:
-        """Whether the mean of the message differs from what was said: use it with a memory."""
+        """Whether the mean of the message differs from its input: use it with a memory."""
 
-    def fitted(self, shape: Sequence[int]) -> Self:
+    def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method for a segment that is one parameter of this shape.
 
         A segment of several parameters has the shape (n,).
@@ -43,29 +63,38 @@ class Compressor(ABC):
         """Return the state before the first step for a segment like `like`, [L, n]."""
         return {}
 
-    def ask(self, said: Tensor) -> Tensor | None:
-        """Return a number of each worker, [L, 1], if the method wants to know the largest of all.
+    def local_max(self, x: Tensor) -> Tensor:
+        """Return the number of each worker, [L, 1], whose maximum over all workers is wanted.
 
-        The answer, [1, 1], is in state["shared"] when `compress` is called. The question is sent
-        and counted.
+        It is asked for where `needs_global_max`, with the `x` [L, n] of `compress`, and travels in
+        an all-reduce that is counted.
         """
-        return None
+        return x.abs().amax(1, keepdim=True)
 
     @abstractmethod
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
-        """Return the message for what workers want to say, [L, n], which stays unchanged."""
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
+        """Return the message for `x` [L, n], the compensated gradients, which stay unchanged."""
+
+    def probe(self, shape: Sequence[int] = (2, 2)) -> Message:
+        """Return the message of one worker for a segment of ones of this shape.
+
+        It shows what kind of message the settings make, without a run.
+        """
+        fitted = self.for_shape(shape)
+        x = torch.ones(1, torch.Size(shape).numel())
+        return fitted.compress(x, fitted.init(x), probe_step(x))
 
 
 class Quantizer(Compressor):
     """Sends every entry in few bits; it also takes what a sparsifier selected."""
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
-        """Return the message for all entries of `said` [L, n]."""
-        return self.quantize(said, None, state, draw)
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
+        """Return the message for all entries of `x` [L, n]."""
+        return self.quantize(x, None, state, step)
 
     @abstractmethod
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Message:
         """Return the message for the first counts[w] entries of each row of `values` [L, k].
 
@@ -74,30 +103,37 @@ class Quantizer(Compressor):
         """
 
 
-class Conversation(Compressor):
-    """Speaks several times a step: what it says next depends on the mean of what all said before.
+class MultiRound(Compressor):
+    """Sends several messages a step, each computed from the mean of the last one over all workers.
 
-    An exchange carries each round as it carries a message; nothing else of it is sent.
+    An algorithm carries each round as it carries a message; nothing else of it is sent.
     """
 
     @abstractmethod
-    def rounds(self, said: Tensor, state: State, draw: RandomKey) -> Rounds:
+    def rounds(self, x: Tensor, state: State, step: StepInfo) -> Rounds:
         """Yield each message; get it back as it arrived, with its mean over all workers, [1, m].
 
-        Returns the message that a memory takes out of `said` [L, n], and what is heard, [1, n].
+        Returns the message that a memory takes out of `x` [L, n], and the aggregate, [1, n].
         """
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Message:
-        """Return the message of workers who each hear only themselves."""
-        return converse(self.rounds(said, state, draw), lambda m: (m, m.to_dense()))[0]
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
+        """Return the message of workers whose means are each over themselves alone."""
+        return run_rounds(self.rounds(x, state, step), lambda m: (m, m.to_dense()))[0]
 
 
-def converse(rounds: Rounds, carry: Callable[[Message], Answer]) -> Answer:
-    """Return what a conversation comes to when `carry` brings each of its messages over."""
+def run_rounds(rounds: Rounds, carry: Callable[[Message], Aggregated]) -> Aggregated:
+    """Return what the rounds come to when `carry` brings each of their messages over."""
     try:
         message = next(rounds)
         while True:
             message = rounds.send(carry(message))
     except StopIteration as end:
-        answer: Answer = end.value
-        return answer
+        aggregated: Aggregated = end.value
+        return aggregated
+
+
+def probe_step(x: Tensor) -> StepInfo:
+    """Return a first step in which `x` [L, n] is all that a compressor may ask for."""
+    key = RandomKey(0, torch.arange(len(x), device=x.device)).fold_in(0, "segment")
+    peak = x.abs().amax().reshape(1, 1)
+    return StepInfo(key, 0, 0, "segment", gradient=x, squares=x.abs(), global_max=peak)

@@ -18,10 +18,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...communication.messages import Foreign, State
 from ...communication.messages.foreign import Decode
-from ...keyed_random import RandomKey
 from ...registry import load_file, register
 from ...settings import SettingError, require
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 
 _crews: Any = WeakIdKeyDictionary()  # of each state's "calls": the objects that live beside it
 
@@ -77,7 +76,7 @@ class Grace(Compressor):
             fix = "give grace:FILE.py:Name"
             require(path.endswith(".py"), "compressor", self.source, "names no file and class", fix)
 
-    def fitted(self, shape: Sequence[int]) -> Self:
+    def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method for a parameter of this shape, with the same objects."""
         fitted = copy.copy(self)
         object.__setattr__(fitted, "shape", tuple(shape))
@@ -94,16 +93,16 @@ class Grace(Compressor):
         _crews[calls] = Crew(self.members)
         return {"calls": calls}
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Foreign:
-        """Return what each worker's objects make of its row of `said` [L, n].
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Foreign:
+        """Return what each worker's objects make of its row of `x` [L, n].
 
         Raises `SettingError` if the state is not the one that these objects have lived through.
         """
-        members, name = _present(state), str(draw.place[-1])
-        rows = zip(members, said, draw.keys().tolist(), strict=True)
+        members, name = _present(state), step.segment
+        rows = zip(members, x, step.key.keys().tolist(), strict=True)
         spoken = [self._one(member, row, name, key) for member, row, key in rows]
         tensors, decodes, values = zip(*spoken, strict=True)
-        return Foreign(list(tensors), list(decodes), torch.stack(values).to(said))
+        return Foreign(list(tensors), list(decodes), torch.stack(values).to(x))
 
     def _one(
         self, member: Member, row: Tensor, name: str, key: int

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import Dense, State
-from ...keyed_random import RandomKey
 from ...registry import register
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 
 
 @register("compressor", "none")
@@ -17,6 +16,6 @@ class NoCompression(Compressor):
 
     biased = False
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Dense:
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Dense:
         """Return all values, [L, n]."""
-        return Dense.of(said)
+        return Dense.of(x)

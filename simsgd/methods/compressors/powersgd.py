@@ -17,14 +17,14 @@ from ...communication.messages import Dense, LowRank, State
 from ...keyed_random import RandomKey, uniform
 from ...registry import register
 from ...settings import SettingError, require
-from .contract import Conversation, Rounds
+from .contract import MultiRound, Rounds, StepInfo
 
 VARIANTS = ("paper", "package")
 
 
 @register("compressor", "powersgd")
 @dataclass(frozen=True)
-class PowerSGD(Conversation):
+class PowerSGD(MultiRound):
     """All workers find one low-rank approximation of their mean gradient by power iteration.
 
     Algorithm 1, with M the gradient and the error [rows, cols], rows the first dimension:
@@ -69,7 +69,7 @@ class PowerSGD(Conversation):
         fits = iters == 1 or self.variant == "package"
         require(fits, "num_iters_per_step", iters, "is 1 in the paper", "add variant=package")
 
-    def fitted(self, shape: Sequence[int]) -> Self:
+    def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method for a parameter of this shape.
 
         Raises `SettingError` if it is no matrix.
@@ -92,8 +92,8 @@ class PowerSGD(Conversation):
             state["p"] = like.new_zeros(len(like), self._matrix[0], self.width)
         return state
 
-    def rounds(self, said: Tensor, state: State, draw: RandomKey) -> Rounds:
-        """Speak for each worker's `said` [L, n]."""
+    def rounds(self, x: Tensor, state: State, step: StepInfo) -> Rounds:
+        """Speak for each worker's `x` [L, n]."""
         start = self.start_compressing_after_num_steps
         if start is None:
             start = 100 if self.variant == "package" else 0
@@ -101,12 +101,12 @@ class PowerSGD(Conversation):
         done = int(state["steps"][0]) if counts else 0
         state["steps"].add_(1)
         if self.sends_whole or done < start:
-            sent, mean = yield Dense.of(said)
+            sent, mean = yield Dense.of(x)
             return sent, mean
-        matrix = said.unflatten(1, self._matrix)  # [L, rows, cols]
+        matrix = x.unflatten(1, self._matrix)  # [L, rows, cols]
         if self.variant == "paper":
-            return (yield from self._whole_iteration(matrix, state, draw))
-        return (yield from self._half_iterations(matrix, state, draw, done - start))
+            return (yield from self._whole_iteration(matrix, state, step.key))
+        return (yield from self._half_iterations(matrix, state, step.key, done - start))
 
     @property
     def width(self) -> int:
@@ -136,9 +136,9 @@ class PowerSGD(Conversation):
             told = "powersgd needs granularity layer, and parameters of two dimensions or more"
             raise SettingError("compressor", None, told, "the others go dense by default")
 
-    def _whole_iteration(self, matrix: Tensor, state: State, draw: RandomKey) -> Rounds:
+    def _whole_iteration(self, matrix: Tensor, state: State, key: RandomKey) -> Rounds:
         rows, cols = self._matrix
-        q = _alive(state["q"], draw.at("q"))  # [L, cols, r]
+        q = _alive(state["q"], key.fold_in("q"))  # [L, cols, r]
         _, mean = yield Dense.of(_product(matrix, q).flatten(1))
         p = orthonormal(mean.unflatten(1, (rows, self.width)))  # [1, rows, r]
         _, mean = yield Dense.of(_product(matrix.mT, p).flatten(1))
@@ -147,14 +147,16 @@ class PowerSGD(Conversation):
         message = LowRank.of(p, q, len(matrix))
         return message, message.to_dense()[: len(q)]
 
-    def _half_iterations(self, matrix: Tensor, state: State, draw: RandomKey, done: int) -> Rounds:
+    def _half_iterations(self, matrix: Tensor, state: State, key: RandomKey, done: int) -> Rounds:
         """Take away from M what each half-iteration found, for the next one to work on."""
         iters, rest = self.num_iters_per_step, matrix
         own: dict[str, list[Tensor]] = {"p": [], "q": []}
         heard = []
         for turn in range(done * iters, done * iters + iters):
             known, sought = ("p", "q") if turn % 2 == 0 else ("q", "p")
-            given = orthonormal(_alive(state[known], draw.at(known, turn)))  # [L, rows or cols, r]
+            given = orthonormal(
+                _alive(state[known], key.fold_in(known, turn))
+            )  # [L, rows or cols, r]
             found = _product(rest.mT if sought == "q" else rest, given)
             sent, mean = yield Dense.of(found.flatten(1))
             local, shared = (x.unflatten(1, found.shape[1:]) for x in (sent.to_dense(), mean))
@@ -198,11 +200,11 @@ def _norm(column: Tensor) -> Tensor:
     return column.square().sum(1, keepdim=True).sqrt()
 
 
-def _alive(factor: Tensor, draw: RandomKey) -> Tensor:
+def _alive(factor: Tensor, key: RandomKey) -> Tensor:
     """Return the factor with columns of zeros drawn anew, standard normal, alike for all."""
     dead = (factor == 0).all(1, keepdim=True)  # [L, 1, r]
     shape = factor.shape[1:]
-    pairs = uniform(draw.shared().keys()[:1], 2 * shape.numel(), factor.dtype)
+    pairs = uniform(key.shared().keys()[:1], 2 * shape.numel(), factor.dtype)
     radius, turn = pairs.unflatten(1, (2, *shape)).unbind(1)  # Box, Muller 1958
     normal = (-2 * (1 - radius).log()).sqrt() * (2 * math.pi * turn).cos()
     return torch.where(dead, normal, factor)

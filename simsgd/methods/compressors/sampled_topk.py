@@ -14,7 +14,7 @@ from ...communication.messages import Sparse, State
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import count, require
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 
 
 @register("compressor", "sampled_topk")
@@ -57,34 +57,34 @@ class SampledTopK(Compressor):
         whole = isinstance(self.iters, int) and self.iters >= 0
         require(whole, "iters", self.iters, "must be a whole number of at least 0")
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
-        """Return about the k largest entries of each row of `said` [L, n]."""
-        k = count(self.ratio, said.shape[1])
-        bar = self._estimated(said, draw)  # [L, 1]
-        found = Sparse.where(_reaches(said, bar), said)
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
+        """Return about the k largest entries of each row of `x` [L, n]."""
+        k = count(self.ratio, x.shape[1])
+        bar = self._estimated(x, step.key)  # [L, 1]
+        found = Sparse.where(_reaches(x, bar), x)
         for _ in range(self.iters):
             factor = self._correction(found, k, bar)  # [L, 1]
             if bool((factor == 1).all()):
                 break
-            bar = (bar * factor).clamp_(min=_least_positive(said))
-            found = Sparse.where(_reaches(said, bar), said)
+            bar = (bar * factor).clamp_(min=_least_positive(x))
+            found = Sparse.where(_reaches(x, bar), x)
         return _at_most(found, k)
 
-    def _estimated(self, said: Tensor, draw: RandomKey) -> Tensor:
+    def _estimated(self, x: Tensor, key: RandomKey) -> Tensor:
         """Return the least magnitude of the top of a sample of each row, [L, 1], not 0."""
-        samples, stride = sampling(said.shape[1], self.ratio, self.sample_ratio)
-        sample = said if stride == 1 else said.gather(1, self._looked_at(said, draw))
+        samples, stride = sampling(x.shape[1], self.ratio, self.sample_ratio)
+        sample = x if stride == 1 else x.gather(1, self._looked_at(x, key))
         top = sample.abs().topk(count(self.ratio, samples), dim=1, sorted=False).values
-        return top.amin(1, keepdim=True).clamp_(min=_least_positive(said))
+        return top.amin(1, keepdim=True).clamp_(min=_least_positive(x))
 
-    def _looked_at(self, said: Tensor, draw: RandomKey) -> Tensor:
-        n = said.shape[1]
+    def _looked_at(self, x: Tensor, key: RandomKey) -> Tensor:
+        n = x.shape[1]
         samples, stride = sampling(n, self.ratio, self.sample_ratio)
-        draw = draw.at("sample")
+        key = key.fold_in("sample")
         if not self.strided:
-            return (draw.uniform(samples, torch.float64) * n).long()  # [L, samples]
-        start = (draw.uniform(1, torch.float64) * stride).long()  # [L, 1]
-        return start + stride * torch.arange(samples, device=said.device)
+            return (key.uniform(samples, torch.float64) * n).long()  # [L, samples]
+        start = (key.uniform(1, torch.float64) * stride).long()  # [L, 1]
+        return start + stride * torch.arange(samples, device=x.device)
 
     def _correction(self, found: Sparse, k: int, bar: Tensor) -> Tensor:
         assert found.counts is not None
@@ -114,8 +114,8 @@ def sampling(n: int, ratio: float, sample_ratio: float) -> tuple[int, int]:
     return n // stride, stride
 
 
-def _reaches(said: Tensor, bar: Tensor) -> Tensor:
-    return said.ge(bar).logical_or_(said.le(-bar))  # |said| >= bar, in less memory traffic
+def _reaches(x: Tensor, bar: Tensor) -> Tensor:
+    return x.ge(bar).logical_or_(x.le(-bar))  # |x| >= bar, in less memory traffic
 
 
 def _at_most(found: Sparse, k: int) -> Sparse:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Signs, State
-from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Quantizer
+from .contract import Quantizer, StepInfo
 from .row_reductions import as_float32, entries_of, row_mean, row_sum
 
 
@@ -36,7 +35,7 @@ class Sign(Quantizer):
         require(self.scale in ("mean", None), "scale", self.scale, "must be mean or none")
 
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Signs:
         """Return the signs of `values` [L, k], and their mean magnitude."""
         if self.scale is None:
@@ -64,7 +63,7 @@ class OneBit(Quantizer):
     biased = True
 
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Signs:
         """Return the signs of `values` [L, k], and the mean of each."""
         negative = values < 0  # [L, k]

@@ -13,7 +13,7 @@ from ...communication.messages import SharedSparse, Sparse, State
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import count, require
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 from .topk_selection import largest
 
 
@@ -34,10 +34,10 @@ class TopK(Compressor):
     def __post_init__(self) -> None:
         require(0 < self.ratio <= 1, "ratio", self.ratio, "must lie in (0, 1]")
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
-        """Return the k largest entries of each row of `said` [L, n]."""
-        index = largest(said, count(self.ratio, said.shape[1]))  # [L, k]
-        return Sparse.of(said.gather(1, index), index, said.shape[1])
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
+        """Return the k largest entries of each row of `x` [L, n]."""
+        index = largest(x, count(self.ratio, x.shape[1]))  # [L, k]
+        return Sparse.of(x.gather(1, index), index, x.shape[1])
 
 
 @register("compressor", "randomk")
@@ -71,18 +71,18 @@ class RandomK(Compressor):
         """Whether values go unscaled."""
         return not self.scale
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse | SharedSparse:
-        """Return k entries of each row of `said` [L, n]."""
-        n = said.shape[1]
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse | SharedSparse:
+        """Return k entries of each row of `x` [L, n]."""
+        n = x.shape[1]
         k = count(self.ratio, n)
         factor = n / k if self.scale else 1.0
-        draw = draw.at("places")
+        key = step.key.fold_in("places")
         if self.shared:
-            everyone = draw.shared()
+            everyone = key.shared()
             index = distinct(replace(everyone, workers=everyone.workers[:1]), n, k)[0]  # [k]
-            return SharedSparse.of(said[:, index] * factor, index, n)
-        index = distinct(draw, n, k)  # [L, k]
-        return Sparse.of(said.gather(1, index) * factor, index, n)
+            return SharedSparse.of(x[:, index] * factor, index, n)
+        index = distinct(key, n, k)  # [L, k]
+        return Sparse.of(x.gather(1, index) * factor, index, n)
 
 
 @register("compressor", "block")
@@ -106,26 +106,25 @@ class Block(Compressor):
     def __post_init__(self) -> None:
         require(0 < self.ratio <= 1, "ratio", self.ratio, "must lie in (0, 1]")
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> SharedSparse:
-        """Return the entries of `said` [L, n] whose turn it is."""
-        n = said.shape[1]
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> SharedSparse:
+        """Return the entries of `x` [L, n] whose turn it is."""
+        n = x.shape[1]
         k = count(self.ratio, n)
-        step = next((place for place in draw.place if isinstance(place, int)), 0)
-        index = (torch.arange(k, device=said.device) + step * k % n) % n  # [k]
-        return SharedSparse.of(said[:, index], index, n)
+        index = (torch.arange(k, device=x.device) + step.number * k % n) % n  # [k]
+        return SharedSparse.of(x[:, index], index, n)
 
 
-def distinct(draw: RandomKey, n: int, k: int) -> Tensor:
+def distinct(key: RandomKey, n: int, k: int) -> Tensor:
     """Return k different places among n for each worker, all sets equally likely, [L, k] ascending.
 
     Few of many are the first k different numbers that the worker draws; how many are drawn at once
     does not matter. Else each place draws a lot, and the k largest lots win.
     """
     if 4 * k > n:
-        return largest(draw.uniform(n, torch.float64), k)
+        return largest(key.uniform(n, torch.float64), k)
     drawn = k + k * k // n + 6 * math.isqrt(k) + 8  # nearly always enough
     while True:
-        place = (draw.uniform(drawn, torch.float64) * n).long()  # [L, drawn]
+        place = (key.uniform(drawn, torch.float64) * n).long()  # [L, drawn]
         ordered, turn = place.sort(dim=1, stable=True)
         again = ordered.diff(dim=1, prepend=ordered.new_full((len(ordered), 1), -1)) == 0
         turn = turn.masked_fill_(again, drawn).sort(dim=1).values[:, :k]  # [L, k]

@@ -13,10 +13,9 @@ from torch import Tensor
 from ...communication.messages import Levels, Powers, State, Ternary
 from ...communication.messages.levels import code_dtype
 from ...communication.messages.powers_of_two import LEAST, MOST, NEGATIVE
-from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Quantizer
+from .contract import Quantizer, StepInfo
 from .row_reductions import as_float32, entries_of, row_norm, row_peak, row_std
 
 _MOST_LEVELS = 1 << 22  # as far as float32 tells a level from the next
@@ -52,21 +51,25 @@ class TernGrad(Quantizer):
         """Whether it clips."""
         return self.clip is not None
 
-    def init(self, like: Tensor) -> State:
-        """Return room for the shared scale, [1, 1]."""
-        return {"shared": torch.zeros(1, 1, device=like.device)} if self.shared_scale else {}
+    @property
+    def needs_global_max(self) -> bool:  # type: ignore[override]
+        """Whether the scale is shared."""
+        return self.shared_scale
 
-    def ask(self, said: Tensor) -> Tensor | None:
-        """Return the largest magnitude of each row once clipped, [L, 1], if the scale is shared."""
-        return self._scale(self._clipped(said, None)) if self.shared_scale else None
+    def local_max(self, x: Tensor) -> Tensor:
+        """Return the largest magnitude of each row of `x` [L, n] once clipped, [L, 1]."""
+        return self._scale(self._clipped(x, None))
 
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Ternary:
         """Return -1, 0 or 1 for each of `values` [L, k], and the scale."""
         clipped = self._clipped(values, counts)
-        scale = state["shared"] if self.shared_scale else self._scale(clipped)  # [L, 1]
-        u = draw.uniform(values.shape[1], values.dtype)  # [L, k]
+        scale = self._scale(clipped)  # [L, 1]
+        if self.shared_scale:
+            assert step.global_max is not None
+            scale = step.global_max  # [1, 1]
+        u = step.key.uniform(values.shape[1], values.dtype)  # [L, k]
         chosen = u.mul_(scale.to(values.dtype)) < clipped.abs()
         codes = clipped.sign().to(torch.int8).mul_(chosen)
         if self.shared_scale:
@@ -119,7 +122,7 @@ class QSGD(Quantizer):
         require(self.code in ("fixed", "elias"), "code", self.code, "must be fixed or elias")
 
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Levels:
         """Return the level of each of `values` [L, k], and the norm of each bucket."""
         k = values.shape[1]
@@ -128,7 +131,7 @@ class QSGD(Quantizer):
         whole = norm.to(x.dtype)
         r = x.abs().div_(torch.where(whole > 0, whole, 1.0)).mul_(self.levels)
         level = r.floor()
-        u = draw.uniform(x.shape[1] * x.shape[2], x.dtype).view_as(x)
+        u = step.key.uniform(x.shape[1] * x.shape[2], x.dtype).view_as(x)
         level.add_(u < r.sub_(level)).clamp_(max=self.levels)
         codes = level.mul_(x.sign()).to(code_dtype(self.levels)).flatten(1)[:, :k]
         if self.biased:
@@ -165,11 +168,11 @@ class Natural(Quantizer):
     biased = False
 
     def quantize(
-        self, values: Tensor, counts: Tensor | None, state: State, draw: RandomKey
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Powers:
         """Return the power of two for each of `values` [L, k]."""
         size = values.abs()
-        u = draw.uniform(values.shape[1], values.dtype)  # [L, k]
+        u = step.key.uniform(values.shape[1], values.dtype)  # [L, k]
         mantissa, exponent = torch.frexp(size)  # size = 2 mantissa * 2^(exponent - 1)
         up = u < 2 * mantissa - 1
         codes = (exponent - LEAST).add_(up).clamp_(1, 1 + MOST - LEAST)

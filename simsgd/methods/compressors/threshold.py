@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import Sparse, State
-from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 
 
 @register("compressor", "threshold")
@@ -33,9 +32,9 @@ class Threshold(Compressor):
     def __post_init__(self) -> None:
         require(0 <= self.v < math.inf, "v", self.v, "must be a number of at least 0")
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
-        """Return the entries of `said` [L, n] that are large enough."""
-        return Sparse.where(said.abs() >= self.v, said)
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
+        """Return the entries of `x` [L, n] that are large enough."""
+        return Sparse.where(x.abs() >= self.v, x)
 
 
 @register("compressor", "adaptive_threshold")
@@ -50,7 +49,7 @@ class AdaptiveThreshold(Compressor):
 
     biased = True
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
-        """Return the entries of `said` [L, n] that are large enough."""
-        size = said.abs()
-        return Sparse.where((2 * size >= size.amax(1, keepdim=True)) & (size > 0), said)
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
+        """Return the entries of `x` [L, n] that are large enough."""
+        size = x.abs()
+        return Sparse.where((2 * size >= size.amax(1, keepdim=True)) & (size > 0), x)

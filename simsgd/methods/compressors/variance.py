@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Sparse, State
-from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
-from .contract import Compressor
+from .contract import Compressor, StepInfo
 
 
 @register("compressor", "variance")
@@ -46,9 +45,10 @@ class Variance(Compressor):
         """Return r and v: zeros, [L, n]."""
         return {"residual": torch.zeros_like(like), "variance": torch.zeros_like(like)}
 
-    def compress(self, said: Tensor, state: State, draw: RandomKey) -> Sparse:
-        """Return r where it is certain; `said` [L, n] is the gradient."""
-        r, v = state["residual"].add_(said), state["variance"].add_(state["squares"])
+    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
+        """Return r where it is certain; `x` [L, n] is the gradient."""
+        assert step.squares is not None
+        r, v = state["residual"].add_(x), state["variance"].add_(step.squares)
         certain = r.abs() > (self.alpha * v).sqrt()  # r^2 > alpha v, where r^2 would underflow too
         message = Sparse.where(certain, r)
         r.masked_fill_(certain, 0)

@@ -95,7 +95,7 @@ class Streams:
 
         Their number is always the same.
         """
-        place = RandomKey(self.seed, torch.zeros(1, dtype=torch.int64)).at("bptt", epoch)
+        place = RandomKey(self.seed, torch.zeros(1, dtype=torch.int64)).fold_in("bptt", epoch)
         moved = (place.uniform(self.batches + 1)[0] * (2 * self._sway + 1)).long() - self._sway
         moved[0] = moved[-1] = 0
         steps = torch.arange(self.batches + 1) * self.bptt

@@ -92,7 +92,7 @@ def footprint_of(
     keep, and the heaps of threads.
     """
     simulator = experiment.simulator
-    workers = len(simulator.draw.workers)
+    workers = len(simulator.key.workers)
     parameters, trained = _bytes(simulator.params.values()), _bytes(simulator.held.trained.values())
     per_step = trained * (1 + _optimizer_tensors(simulator)) + max(parameters, trained)
     apart = (
@@ -140,7 +140,7 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
     shards = (part.unflatten(0, (recipe.workers, recipe.accumulate, -1)) for part in batch)
     x, y = (part[simulator.hosted, 0] for part in shards)  # [L, b, ...]
     params: Tensors = simulator.held.read()
-    keys = simulator.draw.keys()
+    keys = simulator.key.keys()
     simulator.model.train()
     engine = simulator.engine
 
@@ -171,7 +171,7 @@ def _compression(experiment: Experiment) -> int:
     simulator, recipe = experiment.simulator, experiment.simulator.recipe
     segment = max(simulator.layout.segments, key=lambda s: (s.n, not s.dense))
     method = Method.at(recipe, simulator.regime, 0, 0, simulator.memory)
-    workers = len(simulator.draw.workers)
+    workers = len(simulator.key.workers)
     own_models = isinstance(simulator.held, WorkerParameters)  # who talk to each other by number
     few = workers if own_models else min(workers, _FEW)
     generator = torch.Generator().manual_seed(0)
@@ -186,7 +186,7 @@ def _compression(experiment: Experiment) -> int:
     segment_state = SegmentState(segment, at, simulator.memory, simulator.exchange, own.dtype)
     segment_state.speak(own.compressor)
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
-    draw = RandomKey(recipe.seed, simulator.draw.workers[:few])
+    key = RandomKey(recipe.seed, simulator.key.workers[:few])
     ones = _ones(segment, grad)
     step = getattr(simulator.exchange, "local_steps", 1) - 1  # after which something is said
 
@@ -196,7 +196,7 @@ def _compression(experiment: Experiment) -> int:
             simulator.exchange,
             channel,
             method,
-            draw.at(step),
+            key.fold_in(step),
             step,
             simulator.recipe.post_local_from or 0,
             None,
