@@ -19,12 +19,14 @@ from torch import Tensor
 
 from ..catalog import attribute, build_model, load, parse_config
 from ..config import Config
+from ..simulator.regime import Regime
 from ..simulator.simulator import Simulator
 from ..text_table import columns
 from ..training.data import Dataset, Split
 from ..training.data.statistics import described
 from ..training.environment import environment
 from ..training.experiment import Experiment, device_of, fitted
+from ..training.schedule import Schedule
 from .timing import milliseconds, taking_turns
 
 _ROUNDS, _ENOUGH = 21, 60.0  # rounds at most, and seconds after which they are enough
@@ -115,7 +117,8 @@ def _experiment(case: Case, device: str) -> Experiment:
         model, F.cross_entropy, workers=case.workers, lr=0.1, momentum=0.9, weight_decay=1e-4
     )
     transforms = fitted(attribute(module, model, "input_transform"), dataset)
-    return Experiment(config, dataset, model, F.cross_entropy, transforms, simulator)
+    schedule = Schedule(Regime(), epochs=1, name="model", scale_lr="none", scale_epochs=False)
+    return Experiment(config, dataset, model, F.cross_entropy, transforms, simulator, schedule)
 
 
 def _images(case: Case) -> Dataset:

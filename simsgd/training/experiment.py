@@ -33,7 +33,7 @@ from .data import (
     worker_batches,
 )
 from .data import load as load_data
-from .schedule import schedule_of
+from .schedule import Schedule, schedule_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -48,6 +48,7 @@ class Experiment:
     criterion: Criterion
     transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
     simulator: Simulator
+    schedule: Schedule
     parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
 
     @classmethod
@@ -88,6 +89,7 @@ class Experiment:
             criterion=criterion,
             transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
             simulator=simulator,
+            schedule=schedule,
             parts=parts,
         )
         experiment._check_evaluation()

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..catalog import attribute, load
 from ..config import Config, default
-from ..settings import require
+from ..settings import SettingError, require
 from ..simulator.regime import Regime
 
 _BATCH = 128  # the global batch of a regime that names none
@@ -28,6 +28,9 @@ class Schedule:
 
     regime: Regime
     epochs: int
+    name: str  # of the regime, or the word model for the model's own
+    scale_lr: str  # sqrt, linear or none
+    scale_epochs: bool
 
 
 def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: int) -> Schedule:
@@ -48,8 +51,15 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     whole = Regime()
     for part in parts:
         whole = whole.then(_regime(part, epochs, batches, times))
-    rate = _rate(config, told["scale_lr"], float(ratio), batches)
-    return Schedule(whole if rate is None else whole.scaled(rate), epochs)
+    scale_lr = config.scale_lr or told["scale_lr"] or "none"
+    rate = _rate(config, scale_lr, float(ratio), batches)
+    return Schedule(
+        whole if rate is None else whole.scaled(rate),
+        epochs,
+        "+".join(names),
+        scale_lr,
+        bool(stretch),
+    )
 
 
 def _of_model(module: ModuleType, model: nn.Module) -> _Told:
@@ -88,19 +98,16 @@ def _regime(part: _Told, epochs: int, batches: int, times: Fraction) -> Regime:
     return (form if isinstance(form, Regime) else Regime(form)).stretched(times)
 
 
-def _rate(
-    config: Config, told: str | None, ratio: float, batches: int
-) -> Callable[[int], float] | None:
+def _rate(config: Config, rule: str, ratio: float, batches: int) -> Callable[[int], float] | None:
     """Return what lr is multiplied by, a function of the step, or None for nothing.
 
     A rate above 1 is reached evenly over the warm-up, from 1, as Goyal et al. do, "Accurate, Large
     Minibatch SGD: Training ImageNet in 1 Hour", 2017, https://arxiv.org/abs/1706.02677.
     """
-    rule = config.scale_lr or told or "none"
     if rule == "none":
-        same = config.scale_warmup_epochs == default("scale_warmup_epochs")
-        told_rule = "has no effect without scale_lr"
-        require(same, "scale_warmup_epochs", config.scale_warmup_epochs, told_rule)
+        warmup = config.scale_warmup_epochs
+        if warmup != default("scale_warmup_epochs"):
+            raise SettingError("scale_warmup_epochs", warmup, "has no effect without scale_lr")
         return None
     rate = math.sqrt(ratio) if rule == "sqrt" else ratio
     steps = config.scale_warmup_epochs * batches

@@ -15,16 +15,18 @@ from ..settings import count, kept
 from ..simulator.step_settings import notes
 from .data import Text
 from .experiment import Experiment
+from .used_settings import optimizer_line, used_settings
 
 
 def opening(experiment: Experiment) -> str:
-    """Return the lines: what is trained on what, what is sent, by which engine, and notes."""
+    """Return the lines: what is trained on what, what is sent, optimizer, engine, and notes."""
     config, simulator = experiment.config, experiment.simulator
     lines = [_header(experiment), *_of_files(config), *_of_text(experiment)]
     if config.prune or config.compressor:
         lines.append(_compression(experiment))
     if config.algorithm != "allreduce":
         lines.append(_algorithm(experiment))
+    lines.append(optimizer_line(used_settings(experiment)))
     lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
     lines += notes(simulator.recipe, simulator.regime) + _of_short_runs(config)
     if simulator.steps:

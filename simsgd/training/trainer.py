@@ -42,6 +42,7 @@ from .signals import Interrupted, Request, requests
 from .start_message import opening
 from .step_log import Journal
 from .totals import Tally
+from .used_settings import used_settings
 
 _MAY_CHANGE = {  # settings that a resumed run may have other values of
     "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
@@ -68,7 +69,7 @@ def train(**settings: Any) -> Run:
         peak = Peak(device_of(config.device))
         heap.keep()
         experiment = Experiment.of(config, transport)
-        folder = _shared_folder(experiment.config)
+        folder = _shared_folder(experiment)
         try:
             with endings(folder, experiment.config), requests() as request:
                 Trainer(experiment, folder, request).run()
@@ -293,12 +294,12 @@ def _config(given: Mapping[str, Any]) -> Config:
     return dataclasses.replace(own, **{**changed, "resume": folder})
 
 
-def _shared_folder(config: Config) -> RunFolder:
+def _shared_folder(experiment: Experiment) -> RunFolder:
     """Return the run's folder, which the first of the processes makes and writes."""
     folder, refused = None, None
     if is_rank_zero():
         try:
-            folder = _folder(config)
+            folder = _folder(experiment)
         except SettingError as error:
             refused = (error.name, error.value, error.rule, error.fix)
     path, refused = broadcast_object((folder and folder.folder, refused))
@@ -307,8 +308,14 @@ def _shared_folder(config: Config) -> RunFolder:
     return folder or Elsewhere(path)
 
 
-def _folder(config: Config) -> RunFolder:
-    plain = {**config.plain(), "resume": None, "environment": environment(config.device)}
+def _folder(experiment: Experiment) -> RunFolder:
+    config = experiment.config
+    plain = {
+        **config.plain(),
+        "resume": None,
+        "environment": environment(config.device),
+        "used": used_settings(experiment),
+    }
     if config.resume is not None:
         folder = RunFolder.resume(config.resume)
         folder.write_config({**plain, "name": folder.name})

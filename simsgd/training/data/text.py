@@ -58,6 +58,7 @@ class Text:
     val: Tensor
     test: Tensor
     vocabulary: Vocabulary  # of the training text
+    min_count: int = 1  # times that a token must occur in the training text to be known
 
     @property
     def num_classes(self) -> int:
@@ -106,7 +107,7 @@ def load_text(name: str, data_dir: Path, tokens: str, min_count: int | None = No
         require(bool(text.strip()), "dataset", name, f"has no {part} text")
     vocabulary = Vocabulary.of(parts[0], tokens, min_count)
     train, val, test = map(vocabulary.encode, parts)
-    return Text(name, train, val, test, vocabulary)
+    return Text(name, train, val, test, vocabulary, min_count)
 
 
 def _embedded(tokens: str) -> tuple[str, str, str]:

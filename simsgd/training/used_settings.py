@@ -1,0 +1,99 @@
+"""Resolves every setting as a run really uses it.
+
+That includes what the model, the regime or an algorithm's default decided. Where the regime changes
+a setting over time, its value is a list of phases.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..config_values import OF_ONE_RUN
+from ..results.used_settings import Plain, Used, is_plain, value_in_words
+from ..simulator.components import compressor_spec
+from ..simulator.regime import optimizer_class
+from .data import Text
+from .experiment import Experiment
+from .phases import Timeline, Values
+
+_OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay")
+_NOT_OPTIMIZER = ("prune", "compressor", "regularizer")  # what else a regime may set
+
+
+def used_settings(experiment: Experiment) -> dict[str, Used]:
+    """Return each setting of a run by name, a list of phases where the regime changes it."""
+    return {
+        **{name: v for name, v in experiment.config.plain().items() if name not in OF_ONE_RUN},
+        **_of_data(experiment),
+        **_of_algorithm(experiment),
+        **_over_time(experiment),
+    }
+
+
+def optimizer_line(used: Mapping[str, Used]) -> str:
+    """Return the used settings of optimizer and schedule in a line.
+
+    >>> lr = [{"from": "start", "value": 0.1}, {"from": "epoch 30", "value": 0.01}]
+    >>> optimizer_line({"optimizer": "SGD", "lr": lr, "momentum": 0.9, "weight_decay": 0.0})
+    'optimizer SGD; lr 0.1, from epoch 30: 0.01; momentum 0.9'
+    """
+    parts = [f"optimizer {value_in_words(used['optimizer'])}"]
+    for name in _OF_OPTIMIZER:
+        value = used.get(name)
+        if value:  # else it is off
+            parts.append(f"{name.replace('_', ' ')} {value_in_words(value)}")
+    return "; ".join(parts).replace("nesterov true", "nesterov")
+
+
+def _of_data(experiment: Experiment) -> Values:
+    """Return what model, data and batch come to."""
+    config, schedule = experiment.config, experiment.schedule
+    text = experiment.dataset if isinstance(experiment.dataset, Text) else None
+    return {
+        "batch_size": config.worker_batch // config.accumulate,
+        "global_batch_size": experiment.batch,
+        "min_count": text.min_count if text else None,
+        "regime": schedule.name,
+        "scale_lr": schedule.scale_lr,
+        "scale_epochs": schedule.scale_epochs,
+        "value_dtype": config.value_dtype or config.dtype,
+        "state_dtype": config.state_dtype or config.dtype,
+        "compress_if": config.rule,
+    }
+
+
+def _of_algorithm(experiment: Experiment) -> Values:
+    algorithm: Any = experiment.simulator.exchange
+    return {f.name: _plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
+
+
+def _over_time(experiment: Experiment) -> dict[str, Used]:
+    """Return what the regime sets, with the defaults of its optimizer and momentum's owner."""
+    regime, memory = experiment.simulator.regime, experiment.simulator.memory
+    owned = {name: getattr(memory, name, None) for name in ("momentum", "nesterov")}
+    own = {name: value for name, value in owned.items() if value is not None}
+    assert experiment.config.epochs is not None
+    timeline = Timeline(
+        lambda *now: _in_force(regime.at(*now)) | own, experiment.config.epochs, experiment.batches
+    )
+    return timeline.phases()
+
+
+def _in_force(settings: dict[str, Any]) -> Values:
+    """Return what a regime's settings come to, by the names of `Config` where it has them."""
+    name = settings.get("optimizer", "SGD")
+    taken = inspect.signature(optimizer_class(name)).parameters
+    defaults = {key: taken[key].default if key in taken else None for key in _OF_OPTIMIZER}
+    given = {key: value for key, value in settings.items() if key in {*taken, *_NOT_OPTIMIZER}}
+    values = {"prune": None, **defaults, **given, "optimizer": name}
+    values["compressor"] = compressor_spec(settings)
+    return {key: _plain(value) for key, value in values.items()}
+
+
+def _plain(value: object) -> Plain:
+    if isinstance(value, torch.Tensor):
+        return float(value)
+    return value if is_plain(value) else str(value)  # type: ignore[return-value]
