@@ -1,6 +1,19 @@
 """Rows of text under each other, for a terminal."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table in words: its text is for a terminal, and a page writes the same cells as HTML."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    names: int = 1  # columns at the left that hold words; those behind them hold numbers
+
+    def __str__(self) -> str:
+        return columns([self.head, *self.rows], left=range(self.names))
 
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:

@@ -15,7 +15,8 @@ from ..config import Config
 from ..methods.compressors import composed
 from ..registry import names
 from ..results.network import Network, way_of
-from ..results.step_times import Pricing, milliseconds
+from ..results.network_prices import milliseconds
+from ..results.step_times import Pricing
 from ..settings import SettingError
 from ..simulator.model_shapes import shapes_of
 from ..simulator.step_bytes import Sizes, sizes

@@ -75,11 +75,11 @@ def network_command(
 
     Times of compute and compression are those measured in the run, for one worker, unless given.
     """
+    from ..results.network_prices import price_table, prices
     from ..results.run_folders import find_runs
-    from ..results.step_times import prices, told
 
     rows = prices(find_runs(runs, with_epochs=True), networks_of(networks), pricing_of(how))
-    click.echo(json.dumps(rows, indent=2) if as_json else told(rows))
+    click.echo(json.dumps(rows, indent=2) if as_json else price_table(rows))
 
 
 @main.command()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .group import main
-from .network import priced, pricing_of
+from .network import priced
 
 
 @main.command("plot-results")
@@ -45,37 +45,15 @@ from .network import priced, pricing_of
 @click.option("--theme", default="screen", show_default=True, help="screen, or paper: one column.")
 @click.option("--each", is_flag=True, help="Draw runs that differ in their seed one by one.")
 @priced()
-def plot_results(
-    runs: tuple[Path, ...],
-    y: tuple[str, ...],
-    output: Path,
-    each: bool,
-    networks: tuple[str, ...],
-    kind: str,
-    x: str,
-    smooth: int,
-    theme: str,
-    **how: Any,
-) -> None:
+def plot_results(runs: tuple[Path, ...], networks: tuple[str, ...], **settings: Any) -> None:
     """Draw several runs, or folders of runs, in one figure.
 
     Runs that differ in nothing but their seed are drawn as one: their mean, from least to most.
     """
     from ..results.figures.plot import plot_results as draw
 
-    draw(
-        runs,
-        x,
-        y,
-        output,
-        kind=kind,
-        network=networks,
-        pricing=pricing_of(how),
-        smooth=smooth,
-        theme=theme,
-        average=not each,
-    )
-    click.echo(output)
+    draw(runs, network=networks, **settings)
+    click.echo(settings["output"])
 
 
 def plot_results_main() -> None:

@@ -18,12 +18,13 @@ def results(runs: tuple[Path, ...], sort: str | None, reverse: bool, form: str |
 
     RUNS are run folders, or folders that hold some, such as a sweep's; default: runs.
     """
-    from ..results import results_table as of
+    from ..results.results_table import as_csv, as_json, result_rows, result_table
 
-    rows = of.results(runs or (Path("runs"),), sort)
-    rows = rows[::-1] if reverse else rows
-    text = {"csv": of.as_csv, "json": of.as_json, None: of.as_table}[form](rows)
-    click.echo(text, nl=form != "csv")
+    rows = result_rows(runs or "runs", sort=sort, reverse=reverse)
+    if form == "csv":
+        click.echo(as_csv(rows), nl=False)
+    else:
+        click.echo(as_json(rows) if form == "json" else result_table(rows))
 
 
 @main.command(short_help="Write one self-contained page about runs.")
@@ -41,7 +42,6 @@ def report(runs: tuple[Path, ...], output: Path) -> None:
 
     RUNS are run folders, or folders that hold some, such as a sweep's.
     """
-    from ..results.report import write_report
+    from ..results.report import report as write
 
-    write_report(runs, output)
-    click.echo(output)
+    click.echo(write(runs, output))

@@ -58,7 +58,7 @@ def sweep(
     Exits with 0 if all runs are done, with 1 if a combination was left out or a run failed.
     """
     from ..results.network import networks_of
-    from ..results.step_times import Pricing, prices, told
+    from ..results.network_prices import price_table, prices
     from ..training.sweep.sweep import sweep as make
 
     links = networks_of(networks)  # a wrong one is told before the first run
@@ -68,5 +68,5 @@ def sweep(
         click.echo(f"\n{left.summary()}\n\ntable  {left.folder / 'sweep.csv'}")
     ended = [run for run in left.runs if len(run.steps) > 0]
     if links and ended and not quiet:
-        click.echo(f"\n{told(prices(ended, links, Pricing()))}")
+        click.echo(f"\n{price_table(prices(ended, links))}")
     return 1 if left.failures else 0

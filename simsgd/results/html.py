@@ -1,11 +1,13 @@
-"""Pieces of a web page that needs nothing but itself: no script, no file beside it, no network.
+"""Parts of a self-contained web page: no script, no other file, no network.
 
-Every text is escaped here, so that a run may be called `<script>`.
+Every text is escaped here, so that a run may have the name `<script>`.
 """
 
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape
+
+from ..text_table import TextTable
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
@@ -49,22 +51,22 @@ pre { background: #f5f6f8; border-radius: 6px; padding: .8rem 1rem; overflow-x: 
 """
 
 
-def page(title: str, told: str, sections: Iterable[str]) -> str:
-    """Return a whole page: a title, a line below it, and sections that `section` made."""
+def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
+    """Return a whole page: a title, a line below it, and the sections."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{escape(title)}</h1><p>{escape(told)}</p></header>\n"
+        f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p></header>\n"
         + "\n".join(sections)
         + "\n</main>\n</body>\n</html>\n"
     )
 
 
 def section(heading: str, *parts: str) -> str:
-    """Return a section with a heading, of parts that functions of this room made."""
+    """Return a section: a heading, and parts made by the functions of this file."""
     return f"<section><h2>{escape(heading)}</h2>{''.join(parts)}</section>"
 
 
@@ -78,33 +80,21 @@ def note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def table(rows: Sequence[Sequence[str]], numbers: Iterable[int] = (), best: int = -1) -> str:
-    """Return a table whose first row is its head; `numbers` are columns that stand flush right.
-
-    The row `best` of the body is set off.
-    """
-    flush = set(numbers)
-
-    def line(row: Sequence[str], tag: str) -> str:
-        parts = (
-            f"<{tag}{_classed('number', place in flush)}>{escape(cell)}</{tag}>"
-            for place, cell in enumerate(row)
-        )
-        return "".join(parts)
-
-    head, *body = rows
+def table(table: TextTable, best: int = -1) -> str:
+    """Return a table, its numbers flush right; the row `best` stands out."""
     lines = (
-        f"<tr{_classed('best', place == best)}>{line(row, 'td')}</tr>"
-        for place, row in enumerate(body)
+        f"<tr{_classed('best', place == best)}>{_line(row, 'td', table.names)}</tr>"
+        for place, row in enumerate(table.rows)
     )
     return (
-        f'<div class="wide"><table><thead><tr>{line(head, "th")}</tr></thead>'
+        '<div class="wide"><table><thead>'
+        f"<tr>{_line(table.head, 'th', table.names)}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
 def facts(pairs: Iterable[tuple[str, str]], marked: Iterable[str] = ()) -> str:
-    """Return names and what they are, those that are `marked` in bold."""
+    """Return names and their values, those that are `marked` in bold."""
     bold = set(marked)
     lines = (
         f"<tr{_classed('set', name in bold)}><th>{escape(name)}</th>"
@@ -115,7 +105,7 @@ def facts(pairs: Iterable[tuple[str, str]], marked: Iterable[str] = ()) -> str:
 
 
 def groups(parts: Iterable[tuple[str, str]]) -> str:
-    """Return headings and what stands below each, in columns where there is room."""
+    """Return headings with a part below each, in columns where there is room."""
     inside = (f"<div>{heading(name)}{part}</div>" for name, part in parts)
     return f'<div class="facts">{"".join(inside)}</div>'
 
@@ -126,7 +116,7 @@ def figures(parts: Iterable[str]) -> str:
 
 
 def figure(svg: bytes, caption: str) -> str:
-    """Return a figure that stands in the page itself."""
+    """Return a figure whose image is part of the page."""
     inside = base64.b64encode(svg).decode("ascii")
     return (
         f'<figure><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{inside}">'
@@ -134,15 +124,22 @@ def figure(svg: bytes, caption: str) -> str:
     )
 
 
-def folded(name: str, told: str, *parts: str) -> str:
+def folded(name: str, summary: str, *parts: str) -> str:
     """Return parts that open when one clicks on their name."""
-    head = f"<summary>{escape(name)} <span>{escape(told)}</span></summary>"
+    head = f"<summary>{escape(name)} <span>{escape(summary)}</span></summary>"
     return f"<details>{head}{''.join(parts)}</details>"
 
 
 def verbatim(text: str) -> str:
-    """Return a text as it stands, in a typewriter's letters."""
+    """Return a text as it is, in a monospaced font."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def _line(row: Sequence[str], tag: str, names: int) -> str:
+    return "".join(
+        f"<{tag}{_classed('number', place >= names)}>{escape(cell)}</{tag}>"
+        for place, cell in enumerate(row)
+    )
 
 
 def _classed(name: str, holds: bool) -> str:

@@ -1,21 +1,24 @@
-"""One page about some runs: how they ended, their figures, their settings, their tables."""
+"""The page of `simsgd report`: results, figures, settings and tables of runs."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ..config import Config
 from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
-from ..settings import SettingError, require
+from ..settings import SettingError
+from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
 from .figures.run_groups import grouped
-from .results_table import Row, cells, results
+from .results_table import Row, result_rows, result_table
 from .run import Run
-from .run_folders import by_name, find_runs
+from .run_folders import RunPath, RunPaths, by_name, find_runs
+from .run_tables import RunTables
 from .sweep import Sweep
+from .used_settings import Used, value_in_words
 
 _FIGURES = (  # x, y, caption
     ("epoch", "val_error1", "Validation error after each epoch; a dot marks the least."),
@@ -25,57 +28,66 @@ _FIGURES = (  # x, y, caption
 )
 _OVER_SEEDS = "Lines of several seeds are their mean, in a band from the least to the most."
 _LAST_LINES = 30  # of the log
-_APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used"}
+_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used"}
 
 
-def write_report(places: Iterable[Path | str], output: Path | str) -> None:
-    """Write a page about the runs in `places`, run folders or folders that hold some.
+def report(
+    runs: RunPaths,
+    output: Path | str = "report.html",
+) -> Path:
+    """Write one self-contained page about runs: settings, figures, tables. Returns its path.
+
+    runs: run folders, or folders that hold some at any depth, such as a sweep's.
+    output: the page to write, a .html.
 
     Raises `SettingError` for a place without runs, or an output that cannot be written.
     """
     path = Path(output)
-    require(path.suffix.lower() in (".html", ".htm"), "output", str(path), "must end in .html")
-    text = report(places).encode()
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise SettingError("output", str(path), "must end in .html")
+    text = report_page(runs).encode()
     try:
         replace(path, lambda file: file.write(text))
     except OSError as wrong:
-        told = f"cannot be written ({wrong.strerror})"
-        raise SettingError("output", str(path), told) from wrong
+        rule = f"cannot be written ({wrong.strerror})"
+        raise SettingError("output", str(path), rule) from wrong
+    return path
 
 
-def report(places: Iterable[Path | str]) -> str:
+def report_page(runs: RunPaths) -> str:
     """Return the page's text; it needs no script, no other file and no network."""
-    paths = [Path(place) for place in places]
-    rows = results(paths)
-    runs = {name: Run(run.folder) for name, run in by_name(find_runs(paths)).items()}
-    title = next(iter(runs)) if len(runs) == 1 else f"{len(runs)} runs"
-    folders = ", ".join(dict.fromkeys(str(path) for path in paths[:3]))
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    today = f"{datetime.now():%d %B %Y, %H:%M}"
+    places = [runs] if isinstance(runs, RunTables | Path | str) else list(runs)
+    found = {name: Run(run.folder) for name, run in by_name(find_runs(places)).items()}
+    title = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
+    differing = _differing(list(found.values()))
     return page.page(
         f"simsgd: {title}",
-        f"{folders}{more}; {today}",
+        _subtitle(places),
         [
-            *_sweeps(paths),
-            _results(rows),
-            *_figures(runs),
-            _settings(runs),
-            page.section("Runs", *(_run(name, run) for name, run in runs.items())),
+            *_sweeps(places),
+            _results(result_rows(places)),
+            *_figures(found),
+            _settings(found),
+            page.section("Runs", *(_run(name, run, differing) for name, run in found.items())),
         ],
     )
 
 
-def _results(rows: list[Row]) -> str:
-    head, *body = cells(rows)
-    errors = [row["error"] for row in rows]
-    finite = [error for error in errors if error == error]
+def _subtitle(places: Sequence[RunPath]) -> str:
+    """Return where the runs lie, and the time."""
+    folders = [str(p.folder if isinstance(p, RunTables) else p) for p in places]
+    more = f" and {len(folders) - 3} more" if len(folders) > 3 else ""
+    return f"{', '.join(dict.fromkeys(folders[:3]))}{more}; {datetime.now():%d %B %Y, %H:%M}"
+
+
+def _results(rows: Sequence[Row]) -> str:
+    errors = [float(row["error"] or 0) for row in rows]
+    finite = [error for error in errors if not math.isnan(error)]
     best = errors.index(min(finite)) if len(finite) > 1 else -1
     words = "Errors in percent, of the last epoch; best: of all epochs. Bytes are of one worker."
-    return page.section(
-        "Results",
-        page.table([head, *body], range(len(head) - 7, len(head)), best),
-        page.note(words + (" The least error is set off." if best >= 0 else "")),
-    )
+    highlighted = " The least error is highlighted." if best >= 0 else ""
+    table = page.table(result_table(rows), best)
+    return page.section("Results", table, page.note(words + highlighted))
 
 
 def _figures(runs: Mapping[str, Run]) -> list[str]:
@@ -84,8 +96,8 @@ def _figures(runs: Mapping[str, Run]) -> list[str]:
         return []
     parts = [page.figure(_svg(drawn, x, y), caption) for x, y, caption in _FIGURES]
     several = any(len(group.runs) > 1 for group in grouped(drawn))
-    told = [page.note(_OVER_SEEDS)] if several else []
-    return [page.section("Figures", page.figures(parts), *told)]
+    notes = [page.note(_OVER_SEEDS)] if several else []
+    return [page.section("Figures", page.figures(parts), *notes)]
 
 
 def _svg(runs: list[Run], x: str, y: str) -> bytes:
@@ -102,74 +114,85 @@ def _svg(runs: list[Run], x: str, y: str) -> bytes:
 
 
 def _settings(runs: Mapping[str, Run]) -> str:
-    """Return what all runs have in common, what is not the default in bold."""
-    configs = [run.config for run in runs.values()]
-    differ = {*varying(configs), *_APART}
-    common = {name: value for name, value in configs[0].items() if name not in differ}
+    """Return the settings that all runs have in common, as they were used."""
+    differ = {*_differing(list(runs.values())), *_NOT_SHOWN}
+    used = next(iter(runs.values())).used
+    common = {name: value for name, value in used.items() if name not in differ}
     several = len(runs) > 1
-    words = "Those that vary stand with the results. " if several else ""
+    words = "Those that differ are listed with each run. " if several else ""
     return page.section(
         "Settings of all runs" if several else "Settings",
         page.groups(_by_stage(common)),
-        page.note(words + "Bold: not the default, or settled by the model."),
+        page.note(f"{words}Bold: not the default, or decided by model, regime or algorithm."),
     )
 
 
-def _by_stage(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the stages of a step, and the settings of each, what is not the default in bold."""
-    stages: dict[str, dict[str, Any]] = {}
+def _differing(runs: Sequence[Run]) -> list[str]:
+    """Return the settings in which the runs differ, as they were given or used."""
+    given, used = varying(run.config for run in runs), varying(run.used for run in runs)
+    return [name for name in dict.fromkeys([*given, *used]) if name not in _NOT_SHOWN]
+
+
+def _by_stage(settings: Mapping[str, Used]) -> Iterator[tuple[str, str]]:
+    """Yield the stages of a step, and the settings of each; those not at their default in bold."""
+    stages: dict[str, dict[str, Used]] = {}
     for name, value in settings.items():
         known = Config.__dataclass_fields__.get(name)
         stage = known.metadata["group"] if known else "other"
         stages.setdefault(stage, {})[name] = value
     for stage, own in stages.items():
-        marked = [name for name, value in own.items() if not _usual(name, value)]
+        marked = [name for name, value in own.items() if not _is_default(name, value)]
         yield stage.capitalize(), page.facts(_pairs(own), marked)
 
 
-def _sweeps(places: Iterable[Path]) -> Iterator[str]:
-    """Yield a section for each place that is a sweep's, or that holds some."""
-    for path in sorted({found for place in places for found in place.rglob("sweep.json")}):
-        sweep = Sweep(path.parent)
-        rows = sweep.cells()
-        numbers = range(len(rows[0]) - 6, len(rows[0]))
+def _sweeps(places: Iterable[RunPath]) -> Iterator[str]:
+    """Yield a section for each place that is a sweep's folder, or that holds some."""
+    folders = [Path(p) for p in places if not isinstance(p, RunTables)]
+    for path in sorted({found for folder in folders for found in folder.rglob("sweep.json")}):
         note = page.note("+- is the standard deviation over seeds, of the sample.")
-        told = f"Means over seeds: {path.parent.resolve().name}"
-        yield page.section(told, page.table(rows, numbers), note)
+        title = f"Means over seeds: {path.parent.resolve().name}"
+        yield page.section(title, page.table(Sweep(path.parent).text_table()), note)
 
 
-def _run(name: str, run: Run) -> str:
-    config = run.config
-    place = config.get("environment") or {}
+def _run(name: str, run: Run, differing: Sequence[str]) -> str:
+    own = {setting: run.used.get(setting) for setting in differing}
     parts = [page.verbatim(run.summary())]
+    if own:
+        parts += [page.heading("Settings of this run"), page.facts(_pairs(own))]
     if len(run.epochs) > 0:
-        rows = [list(run.epochs.columns), *([_short(v) for v in row] for row in _rows(run))]
-        parts += [page.heading("Epochs"), page.table(rows, range(len(rows[0])))]
-    if place:
-        parts += [page.heading("Where it ran"), page.facts(_pairs(place))]
+        parts += [page.heading("Epochs"), page.table(_epochs(run))]
+    machine = run.config.get("environment") or {}
+    if machine:
+        parts += [page.heading("Environment"), page.facts(_environment(machine))]
     log = run.log.splitlines()
-    told = "Log" if len(log) <= _LAST_LINES else f"Log, its last {_LAST_LINES} lines"
+    title = "Log" if len(log) <= _LAST_LINES else f"Log, its last {_LAST_LINES} lines"
     if log:
-        parts += [page.heading(told), page.verbatim("\n".join(log[-_LAST_LINES:]))]
-    return page.folded(name, f"{len(run.epochs)} of {config.get('epochs')} epochs", *parts)
+        parts += [page.heading(title), page.verbatim("\n".join(log[-_LAST_LINES:]))]
+    return page.folded(name, f"{len(run.epochs)} of {run.config.get('epochs')} epochs", *parts)
 
 
-def _rows(run: Run) -> list[list[Any]]:
+def _epochs(run: Run) -> TextTable:
     table = run.epochs.astype(object)  # bytes stay integers
-    return [list(row) for row in table.to_numpy()]
+    return TextTable(
+        list(run.epochs.columns), [list(map(_short, row)) for row in table.to_numpy()], names=0
+    )
 
 
 def _short(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _pairs(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _pairs(settings: Mapping[str, Used]) -> list[tuple[str, str]]:
+    return [(name, value_in_words(value)) for name, value in settings.items()]
+
+
+def _environment(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     return [
-        (name, " ".join(map(str, value)) if isinstance(value, list) else in_short(value))
-        for name, value in settings.items()
+        (name, " ".join(map(str, fact)) if isinstance(fact, list) else in_short(fact))
+        for name, fact in facts.items()
     ]
 
 
-def _usual(name: str, value: Any) -> bool:
+def _is_default(name: str, value: Used) -> bool:
     known = Config.__dataclass_fields__.get(name)
-    return known is not None and in_short(known.default) == in_short(value)
+    return known is not None and in_short(known.default) == value_in_words(value)

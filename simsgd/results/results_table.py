@@ -1,79 +1,84 @@
-"""What came of many runs, a row each: what varies among them, and how they ended."""
+"""The table of `simsgd results`: a row for each run, what varies among them and how they ended."""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
+from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, varying
 from ..settings import unknown
-from ..text_table import columns
-from ..units import in_units
-from .run_folders import by_name, find_runs, natural_key
-from .sweep import outcome
+from ..text_table import TextTable
+from .outcome import HEADINGS, in_words, outcome
+from .run_folders import RunPaths, by_name, find_runs, natural_key
+from .run_tables import RunTables
+from .used_settings import Plain, value_in_words
 
-Row = dict[str, Any]
-_ENDS = {  # columns of every table, by their names in the terminal, behind what varies
-    "done": "epochs",
-    "error": "error@1 (%)",
-    "best": "best",
-    "bytes": "sent",
-    "network": "on the network",
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Plain]
+_MEASURES = {  # columns behind what varies, and the measures that they show
+    "error": "val_error1",
+    "best": "best_val_error1",
+    "bytes": "payload_bytes",
+    "network": "network_bytes",
     "ratio": "ratio",
-    "seconds": "time (s)",
+    "seconds": "seconds",
 }
-_SOURCES = {"error": "val_error1", "best": "best_val_error1", "bytes": "payload_bytes",
-            "network": "network_bytes", "ratio": "ratio", "seconds": "seconds"}  # fmt: skip
-_APART = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used", "epochs", "format"}
+_NOT_SETTINGS = {"name", "done", "epochs", *_MEASURES}
+_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used", "epochs", "format"}
 
 
-def results(places: Iterable[Path | str] = ("runs",), sort: str | None = None) -> list[Row]:
-    """Return a row for each run in the places; unfinished runs as they are now.
+def results(
+    runs: RunPaths = "runs",
+    *,
+    sort: str | None = None,
+    reverse: bool = False,
+) -> "pd.DataFrame":
+    """Return a table of runs, a row each: what varies among them, error, bytes, ratio, time.
 
-    `done` of `epochs` epochs have ended, `error` is the last validation error@1 and `best` the
-    least, in percent; `bytes` were sent by each worker, `network` were put on the network. `sort`
-    is one of these columns, `name`, or a setting that varies. Raises `SettingError` for another.
+    Its columns are `name`, the settings that vary, `done` of `epochs` epochs, `error` (the last
+    validation error@1, in percent) and `best` (the least), `bytes` sent by each worker, those put
+    on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are
+    shown as they are now.
+
+    runs: run folders, or folders that hold some at any depth.
+    sort: a column; None: the order in which runs are found.
+    reverse: the last first.
+
+    Raises `SettingError` for a place without runs or an unknown column.
     """
-    runs = by_name(find_runs(places))
-    configs = {name: run.config for name, run in runs.items()}
-    settings = [name for name in varying(configs.values()) if name not in _APART]
-    rows = []
-    for name, run in runs.items():
-        ends = outcome(run)
-        own = {key: configs[name].get(key) for key in settings}
-        done = {"done": len(run.epochs), "epochs": configs[name].get("epochs")}
-        rows.append({"name": name, **own, **done, **{k: ends[v] for k, v in _SOURCES.items()}})
-    if sort is None:
-        return rows
-    known = ["name", *settings, *_ENDS, "epochs"]
-    if sort not in known:
-        raise unknown("sort", sort, known)
-    return sorted(rows, key=lambda row: _rank(row[sort]))
+    import pandas as pd
+
+    return pd.DataFrame(result_rows(runs, sort=sort, reverse=reverse))
 
 
-def as_table(rows: Sequence[Row]) -> str:
-    """Return the rows for a terminal."""
-    head, *body = cells(rows)
-    left = range(len(head) - len(_ENDS))
-    return columns([head, *body], left=left)
+def result_rows(
+    runs: RunPaths = "runs",
+    *,
+    sort: str | None = None,
+    reverse: bool = False,
+) -> list[Row]:
+    """Return the rows of `results`."""
+    found = by_name(find_runs(runs))
+    settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
+    rows = [_row(name, run, settings) for name, run in found.items()]
+    if sort is not None:
+        known = list(rows[0])
+        if sort not in known:
+            raise unknown("sort", sort, known)
+        rows.sort(key=lambda row: _rank(row[sort]))
+    return rows[::-1] if reverse else rows
 
 
-def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """Return the rows in words, with the columns' names first."""
-    settings = [key for key in rows[0] if key not in {"name", "epochs", *_ENDS}]
-    head = ["run", *settings, *_ENDS.values()]
-    body = [
-        [
-            row["name"],
-            *(in_short(row[key]) for key in settings),
-            *(_cell(row, key) for key in _ENDS),
-        ]
-        for row in rows
-    ]
-    return [head, *body]
+def result_table(rows: Sequence[Row]) -> TextTable:
+    """Return the rows in words."""
+    settings = [key for key in rows[0] if key not in _NOT_SETTINGS]
+    measures = (HEADINGS[measure] for measure in _MEASURES.values())
+    head = ["run", *settings, "epochs", *measures]
+    return TextTable(head, [_cells(row, settings) for row in rows], names=1 + len(settings))
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -91,18 +96,28 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps(plain, indent=2, default=_number)
 
 
-def _cell(row: Row, key: str) -> str:
-    value = row[key]
-    if key == "done":
-        return f"{value}/{row['epochs']}"
-    if math.isnan(value):
-        return "-"
-    if key in ("bytes", "network"):
-        return in_units(value)
-    return f"{value:.1f}" if key in ("ratio", "seconds") else f"{value:.2f}"
+def _row(name: str, run: RunTables, settings: Sequence[str]) -> Row:
+    used, ends = run.used, outcome(run)
+    values = ((key, used.get(key)) for key in settings)
+    return {
+        "name": name,
+        **{key: value_in_words(v) if isinstance(v, list) else v for key, v in values},
+        "done": len(run.epochs),
+        "epochs": run.config.get("epochs"),
+        **{key: ends[measure] for key, measure in _MEASURES.items()},  # type: ignore[literal-required]
+    }
 
 
-def _rank(value: Any) -> tuple[int, float, list[tuple[int, float, str]]]:
+def _cells(row: Row, settings: Sequence[str]) -> list[str]:
+    return [
+        str(row["name"]),
+        *(value_in_words(row[key]) for key in settings),
+        f"{row['done']}/{row['epochs']}",
+        *(in_words(measure, float(row[key] or 0)) for key, measure in _MEASURES.items()),
+    ]
+
+
+def _rank(value: Plain) -> tuple[int, float, list[tuple[int, float, str]]]:
     """Return a key that puts numbers before text, and nothing last."""
     if value is None or value != value:
         return 2, 0.0, []
@@ -111,11 +126,11 @@ def _rank(value: Any) -> tuple[int, float, list[tuple[int, float, str]]]:
     return 0, float(value), []
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: Plain) -> Plain:
     missing = isinstance(value, float) and not math.isfinite(value)
     return None if missing else value
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any) -> Plain:
     """Return a number of numpy's as one of Python's."""
     return value.item() if hasattr(value, "item") else str(value)

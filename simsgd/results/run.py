@@ -1,19 +1,28 @@
-"""A run's folder: read, summed up and drawn."""
+"""A run, read from its folder: its tables, its summary, its figures."""
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from ..units import in_units
+from . import html as page
 from .network import networks_of
+from .network_prices import price_in_words
 from .perplexity import told
 from .run_tables import RunTables
-from .step_times import in_words
 from .tables import ratio
+from .used_settings import value_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .figures.plot import PlotSettings
+
+_IN_SUMMARY = (  # settings of the summary, as they were used
+    "model", "workers", "batch_size", "compressor", "prune", "memory", "algorithm", "topology",
+    "local_steps", "optimizer", "lr", "momentum", "weight_decay",
+)  # fmt: skip
+_WIDEST = 50  # characters of a line of settings
 
 
 class Run(RunTables):
@@ -23,25 +32,27 @@ class Run(RunTables):
     """
 
     def plot(
-        self, x: str = "epoch", y: str | Sequence[str] = "val_error1", path: Path | None = None
+        self,
+        x: str = "epoch",
+        y: str | Sequence[str] = ("val_error1",),
+        output: Path | str | None = None,
+        **settings: "Unpack[PlotSettings]",
     ) -> "Figure":
-        """Draw columns of epochs.csv or steps.csv against epoch, step or bytes."""
+        """Draw the run; takes the settings of `plot_results`."""
         from .figures.plot import plot_results  # here: drawing lies above reading
 
-        return plot_results([self], x=x, y=y, path=path)
+        return plot_results([self], x, y, output, **settings)
 
     def summary(self, networks: Sequence[str] = ()) -> str:
-        """Return the closing table in plain text, with a line for each network, such as "10gbe"."""
+        """Return the results in plain text, with a line for each network, such as "10gbe"."""
         facts = [*self._facts(), *self._on(networks)]
         width = max(len(what) for what, _ in facts)
-        return "\n".join(f"{what:<{width}}  {value}" for what, value in facts)
+        indent = "\n" + " " * (width + 2)
+        lines = [f"{what:<{width}}  {value}" for what, value in facts]
+        return "\n".join(line.replace("\n", indent) for line in lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{html.escape(what)}</th><td>{html.escape(value)}</td></tr>"
-            for what, value in self._facts()
-        )
-        return f"<table>{rows}</table>{self.epochs.tail(5).to_html(index=False)}"
+        return page.facts(self._facts()) + self.epochs.tail(5).to_html(index=False)
 
     def _facts(self) -> list[tuple[str, str]]:
         where = ("run folder", str(self.folder))
@@ -54,12 +65,13 @@ class Run(RunTables):
             ("dense equivalent", _both(last.dense_bytes)),
             ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
             ("on the network per worker", _both(last.network_bytes)),
-            *self._wild(),
+            *self._nonfinite(),
             ("time", f"{self.epochs['seconds'].sum():.1f} s"),
+            *self._settings(),
             where,
         ]
 
-    def _wild(self) -> list[tuple[str, str]]:
+    def _nonfinite(self) -> list[tuple[str, str]]:
         rows = self.nonfinite
         each = [f"{part.step.nunique()} steps {did}" for did, part in rows.groupby("did")]
         return [("not finite", ", ".join(each))] if each else []
@@ -76,8 +88,13 @@ class Run(RunTables):
             f"{now} after {last.epoch + 1} epochs (best {least} in epoch {best.epoch})",
         )
 
+    def _settings(self) -> list[tuple[str, str]]:
+        used = {name: self.used.get(name) for name in _IN_SUMMARY}
+        listed = [f"{n} {value_in_words(v)}" for n, v in used.items() if v not in (None, "", 0)]
+        return [("settings", _lines_of(listed))] if listed else []
+
     def _on(self, networks: Sequence[str]) -> list[tuple[str, str]]:
-        return [(f"on {link.name}", in_words(self, link)) for link in networks_of(networks)]
+        return [(f"on {link.name}", price_in_words(self, link)) for link in networks_of(networks)]
 
     def _steady(self) -> float:
         epochs = self.epochs[["dense_bytes", "payload_bytes"]]
@@ -87,3 +104,14 @@ class Run(RunTables):
 
 def _both(num_bytes: int) -> str:
     return f"{in_units(num_bytes)} ({num_bytes:,} bytes)"
+
+
+def _lines_of(parts: Sequence[str]) -> str:
+    """Return parts with semicolons between, in as many lines of a narrow terminal as they need."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) > _WIDEST:
+            lines.append(part)
+        else:
+            lines[-1] += f"; {part}"
+    return "\n".join(lines)

@@ -7,17 +7,19 @@ from pathlib import Path
 from ..settings import SettingError
 from .run_tables import RunTables
 
+RunPath = RunTables | Path | str  # a run, a run folder, or a folder that holds some
+RunPaths = RunPath | Iterable[RunPath]
 
-def find_runs(
-    places: Iterable[RunTables | Path | str], with_epochs: bool = False
-) -> list[RunTables]:
+
+def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
     """Return the runs of run folders and of folders that hold some at any depth, each once.
 
+    `places` are one or several; runs that are already opened are taken as they are.
     With `with_epochs`, those found inside a folder count only if an epoch of theirs has ended,
     unless that is true of none. Raises `SettingError` for a place without runs.
     """
     found: dict[Path, RunTables] = {}
-    for place in places:
+    for place in [places] if isinstance(places, RunTables | Path | str) else places:
         for run in _runs_of(place, with_epochs):
             found.setdefault(run.folder.resolve(), run)
     return list(found.values())
@@ -40,7 +42,7 @@ def natural_key(text: str) -> list[tuple[int, float, str]]:
     return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 
-def _runs_of(place: RunTables | Path | str, with_epochs: bool) -> Sequence[RunTables]:
+def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
     if isinstance(place, RunTables):
         return [place]
     folder = Path(place)

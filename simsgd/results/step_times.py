@@ -6,12 +6,10 @@ Letters: W workers.
 """
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..settings import require
-from ..text_table import columns
 from .network import ALL_REDUCES, Network, way_of
 from .run_tables import RunTables
 
@@ -75,62 +73,6 @@ def step_times(run: RunTables, network: Network, pricing: Pricing | None = None)
     table["total"] = table["compute"] + table["compression"] + table["communication"]
     table["dense"] = compute + pricing.waited(dense, compute)
     return table
-
-
-def prices(
-    runs: Sequence[RunTables], networks: Iterable[Network], pricing: Pricing | None = None
-) -> list[dict[str, Any]]:
-    """Return a row for each run and network: milliseconds of a mean step, seconds of the run."""
-    rows = []
-    for run in runs:
-        for network in networks:
-            times = step_times(run, network, pricing)
-            mean = times.drop(columns=["step", "epoch"]).mean() * 1000
-            rows.append(
-                {
-                    "run": run.name,
-                    "network": network.name,
-                    **{
-                        f"{part}_ms": float(mean[part])
-                        for part in ("compute", "compression", "communication", "total", "dense")
-                    },
-                    "speed_up": float(mean["dense"] / mean["total"]),
-                    "seconds": float(times["total"].sum()),
-                }
-            )
-    return rows
-
-
-def told(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a text for people."""
-    head = ["run", "network", "compute", "compression", "communication", "a step", "dense"]
-    cells = [[*head, "speed-up", "the run"]]
-    for row in rows:
-        parts = ("compute", "compression", "communication", "total", "dense")
-        times = [milliseconds(row[f"{part}_ms"]) for part in parts]
-        ends = [f"{row['speed_up']:.2f}", f"{row['seconds']:,.1f} s"]
-        cells.append([row["run"], row["network"], *times, *ends])
-    return columns(cells, left=(0, 1))
-
-
-def in_words(run: RunTables, network: Network) -> str:
-    """Return what a mean step takes on a network, in a line."""
-    row = prices([run], [network])[0]
-    parts = ("compute", "compression", "communication")
-    listed = ", ".join(f"{part} {milliseconds(row[f'{part}_ms'])}" for part in parts)
-    times = f"{row['speed_up']:.2f} times as fast as dense all-reduce"
-    return f"{milliseconds(row['total_ms'])} a step ({listed}), {times}"
-
-
-def milliseconds(number: float) -> str:
-    """Return milliseconds as people read them.
-
-    >>> milliseconds(0.01234), milliseconds(12.34), milliseconds(12345)
-    ('0.0123 ms', '12.3 ms', '12,345 ms')
-    """
-    if number == 0:
-        return "0 ms"
-    return f"{number:,.0f} ms" if number >= 99.95 else f"{number:#.3g} ms"
 
 
 def _measured(

@@ -6,35 +6,30 @@ DIR/
   NAME/        the run folders
 """
 
-import html
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..config_values import OF_THE_MACHINE, in_full, in_short, varying
 from ..settings import SettingError, require
-from ..text_table import columns
-from ..units import in_units
+from ..text_table import TextTable
+from . import html as page
 from .atomic_files import replace
+from .outcome import HEADINGS, MEASURES, mean_in_words, outcome
 from .run import Run
-from .run_tables import RunTables
 from .tables import replace_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from .figures.plot import PlotSettings
+
 FORMAT = "simsgd-sweep/1"
-MEASURES = (  # of each run, from its last epoch unless it says otherwise
-    "val_error1",
-    "best_val_error1",  # the least of all epochs
-    "val_loss",
-    "payload_bytes",
-    "network_bytes",
-    "ratio",
-    "seconds",  # of all epochs
-)
+_SHOWN = ("val_error1", "best_val_error1", "payload_bytes", "ratio", "seconds")  # in words
+_WITH_DEVIATION = ("val_error1", "best_val_error1", "seconds")
 
 
 class Sweep:
@@ -88,32 +83,38 @@ class Sweep:
         return pd.DataFrame(rows)
 
     def plot(
-        self, x: str = "bytes", y: str | Sequence[str] = "val_error1", path: Path | None = None
+        self,
+        x: str = "bytes",
+        y: str | Sequence[str] = ("val_error1",),
+        output: Path | str | None = None,
+        **settings: "Unpack[PlotSettings]",
     ) -> "Figure":
-        """Draw columns of the runs' tables against epoch, step or bytes.
+        """Draw the runs that have a finished epoch; takes the settings of `plot_results`.
 
         Each combination is one line, the mean over its seeds, in a band from least to most.
         """
         from .figures.plot import plot_results  # here: drawing lies above reading
 
         started = [run for run in self.runs if len(run.epochs) > 0]
-        require(bool(started), "sweep", str(self.folder), "has no run with a finished epoch yet")
-        return plot_results(started, x=x, y=y, path=path)
+        if not started:
+            rule = "has no run with a finished epoch yet"
+            raise SettingError("sweep", str(self.folder), rule)
+        return plot_results(started, x, y, output, **settings)
 
     def summary(self) -> str:
         """Return the table in plain text, and what failed."""
-        parts = [columns(self.cells(), left=range(max(1, len(self.varying))))]
-        parts += [f"not made: {what}\n  {why}" for what, why in self.failures.items()]
-        return "\n".join(parts)
+        failed = [f"not made: {what}\n  {why}" for what, why in self.failures.items()]
+        return "\n".join([str(self.text_table()), *failed])
 
-    def cells(self) -> list[list[str]]:
-        """Return the table in words, with the columns' names first."""
+    def text_table(self) -> TextTable:
+        """Return the table in words."""
         names = self.varying or ["sweep"]
-        rows = [[*names, "seeds", "error@1 (%)", "best", "sent", "ratio", "time (s)"]]
-        for _, row in self.table.iterrows():
-            own = [in_short(row.get(name, self.folder.name)) for name in names]
-            rows.append([*own, *_numbers(row)])
-        return rows
+        rows = [
+            [*(in_short(row.get(name, self.folder.name)) for name in names), *_numbers(row)]
+            for _, row in self.table.iterrows()
+        ]
+        head = [*names, "seeds", *(HEADINGS[measure] for measure in _SHOWN)]
+        return TextTable(head, rows, names=max(1, len(self.varying)))
 
     def write_table(self) -> None:
         """Replace sweep.csv by the table as it is now."""
@@ -123,13 +124,8 @@ class Sweep:
         return f"Sweep({str(self.folder)!r})"
 
     def _repr_html_(self) -> str:
-        head, *body = (map(html.escape, row) for row in self.cells())
-        rows = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body)
-        lost = "".join(
-            f"<p>not made: {html.escape(what)}<br>{html.escape(why)}</p>"
-            for what, why in self.failures.items()
-        )
-        return f"<table><tr><th>{'</th><th>'.join(head)}</th></tr>{rows}</table>{lost}"
+        failed = (page.note(f"not made: {what}: {why}") for what, why in self.failures.items())
+        return page.table(self.text_table()) + "".join(failed)
 
     def _combinations(self) -> Iterator[tuple[dict[str, str], list[str]]]:
         """Yield what varies, as text, and the names of the runs that have it in common."""
@@ -159,8 +155,8 @@ def read_definition(folder: Path) -> dict[str, Any]:
 
 def write_definition(folder: Path, asked: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
     """Replace sweep.json by what was asked, and the settings of every run."""
-    said = {"format": FORMAT, "asked": dict(asked), "runs": dict(runs)}
-    text = json.dumps(said, indent=2, default=str) + "\n"
+    definition = {"format": FORMAT, "asked": dict(asked), "runs": dict(runs)}
+    text = json.dumps(definition, indent=2, default=str) + "\n"
     replace(folder / "sweep.json", lambda file: file.write(text.encode()))
 
 
@@ -174,24 +170,12 @@ def part_done(folder: Path) -> float:
     return min(1.0, max(0, rows) / epochs)
 
 
-def outcome(run: RunTables) -> dict[str, Any]:
-    """Return what a run has come to, by the names in `MEASURES`; nan for what it does not have."""
-    if run.epochs.empty:
-        return dict.fromkeys(MEASURES, float("nan"))
-    last, best = run.last, run.best
-    own = {name: last.get(name, float("nan")) for name in MEASURES}
-    own["best_val_error1"] = best.get("val_error1", float("nan"))
-    return {**own, "seconds": float(run.epochs["seconds"].sum())}
-
-
-def _numbers(row: Any) -> list[str]:
-    """Return the cells of a row of the table."""
+def _numbers(row: "pd.Series[Any]") -> list[str]:
+    """Return the cells of a row of the table behind its combination."""
     if not row["seeds"]:
-        return ["0", *["-"] * 5]
-    several = row["seeds"] > 1
-    error, best, seconds = (
-        f"{row[f'{name}_mean']:.2f}" + (f" +- {row[f'{name}_std']:.2f}" if several else "")
-        for name in ("val_error1", "best_val_error1", "seconds")
+        return ["0", *("-" for _ in _SHOWN)]
+    cells = (
+        mean_in_words(m, row[f"{m}_mean"], row[f"{m}_std"] if m in _WITH_DEVIATION else math.nan)
+        for m in _SHOWN
     )
-    sent, ratio = in_units(row["payload_bytes_mean"]), f"{row['ratio_mean']:.1f}"
-    return [str(row["seeds"]), error, best, sent, ratio, seconds]
+    return [str(row["seeds"]), *cells]

@@ -1,4 +1,4 @@
-"""The tables of a run: their columns, and how rows are written and read exactly.
+"""The tables of a run: the types of their rows, and how these are written and read exactly.
 
 Integers are written as integers and floats so that reading gives the same number back.
 """
@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
 
 from ..settings import SettingError, require
 from .atomic_files import append, replace
@@ -17,77 +17,115 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LARGEST = 1 << 33  # bytes of a table
-_BROKEN = "cannot be read as the table it was"
-EPOCH_COLUMNS = {
-    "epoch": "int64",  # counted from 0
-    "step": "int64",  # steps done when the epoch ended
-    "lr": "float64",
-    "kept": "float64",  # fraction of entries sent, in (0, 1]
-    "train_loss": "float64",
-    "train_error1": "float64",  # errors in percent
-    "train_error5": "float64",
-    "val_loss": "float64",
-    "val_error1": "float64",
-    "val_error5": "float64",
-    "payload_bytes": "int64",  # running totals for one worker
-    "dense_bytes": "int64",
-    "network_bytes": "int64",
-    "ratio": "float64",  # dense_bytes / payload_bytes
-    "consensus_distance": "float64",  # sqrt(mean_i ||x_i - mean||^2); 0 where a model is shared
-    "seconds": "float64",  # of this epoch
-}
-STEP_COLUMNS = {
-    "step": "int64",  # steps done, counted from 1
-    "epoch": "int64",
-    "loss": "float64",
-    "lr": "float64",
-    "kept": "float64",
-    "payload_bytes": "int64",  # of this step: mean over workers, least, most
-    "payload_bytes_min": "int64",
-    "payload_bytes_max": "int64",
-    "dense_bytes": "int64",
-    "network_bytes": "int64",
-    "sent_elements": "int64",  # numbers sent, mean over workers
-    "relative_error": "float64",  # norm of what was said and not sent over that of what was said
-    "memory_norm": "float64",  # norm of what stays behind
-    "compute_seconds": "float64",  # of one worker, as `spent` tells
-    "compression_seconds": "float64",
-    "seconds": "float64",
-}
-LAYER_COLUMNS = {
-    "step": "int64",
-    "segment": "str",
-    "elements": "int64",
-    "payload_bytes": "int64",  # mean over workers, as all here
-    "sent_elements": "int64",
-    "relative_error": "float64",
-    "memory_norm": "float64",
-}
-TRANSFER_COLUMNS = {
-    "step": "int64",
-    "collective": "str",  # all-reduce, all-gather, gather, broadcast or neighbors
-    "segments": "int64",  # of the step, whatever carries them
-    "messages": "int64",  # collectives of this kind in the step
-    "rounds": "int64",  # of one segment, the most: what is left if those of all segments are fused
-    "degree": "int64",  # neighbors of the busiest worker; 0 where the collective says who hears
-    "payload_bytes": "int64",  # of all messages together: mean over workers, and most
-    "payload_bytes_max": "int64",
-    "slowest_bytes": "int64",  # the largest buffer of each message, added up
-}
+_BROKEN = "is damaged: its rows cannot be read"
 
-WORKER_COLUMNS = {
-    "epoch": "int64",
-    "worker": "int64",
-    "val_loss": "float64",
-    "val_error1": "float64",  # errors in percent
-    "val_error5": "float64",
-}
-NONFINITE_COLUMNS = {
-    "step": "int64",
-    "worker": "int64",  # whose loss, gradient or message was not finite
-    "did": "str",  # skipped: nobody took the step; zeroed: its gradient counted as 0
-}
-PARTITION_COLUMNS = {"worker": "int64", "class": "int64", "samples": "int64"}
+
+class EpochRow(TypedDict):
+    """A row of epochs.csv."""
+
+    epoch: int  # counted from 0
+    step: int  # steps done when the epoch ended
+    lr: float
+    kept: float  # fraction of entries sent, in (0, 1]
+    train_loss: float
+    train_error1: float  # errors in percent
+    train_error5: float
+    val_loss: float
+    val_error1: float
+    val_error5: float
+    payload_bytes: int  # running totals for one worker
+    dense_bytes: int
+    network_bytes: int
+    ratio: float  # dense_bytes / payload_bytes
+    consensus_distance: float  # sqrt(mean_i ||x_i - mean||^2); 0 where a model is shared
+    seconds: float  # of this epoch
+
+
+class StepRow(TypedDict):
+    """A row of steps.csv."""
+
+    step: int  # steps done, counted from 1
+    epoch: int
+    loss: float
+    lr: float
+    kept: float
+    payload_bytes: int  # of this step: mean over workers, least, most
+    payload_bytes_min: int
+    payload_bytes_max: int
+    dense_bytes: int
+    network_bytes: int
+    sent_elements: int  # numbers sent, mean over workers
+    relative_error: float  # norm of what was not sent over that of what was compensated
+    memory_norm: float  # norm of what stays behind
+    compute_seconds: float  # of one worker
+    compression_seconds: float
+    seconds: float
+
+
+class LayerRow(TypedDict):
+    """A row of layers.csv."""
+
+    step: int
+    segment: str
+    elements: int
+    payload_bytes: int  # mean over workers, as all here
+    sent_elements: int
+    relative_error: float
+    memory_norm: float
+
+
+class TransferRow(TypedDict):
+    """A row of transfers.csv."""
+
+    step: int
+    collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
+    segments: int  # of the step, whatever carries them
+    messages: int  # collectives of this kind in the step
+    rounds: int  # of one segment, the most: what is left if those of all segments are fused
+    degree: int  # neighbors of the busiest worker; 0 where the collective says who receives
+    payload_bytes: int  # of all messages together: mean over workers, and most
+    payload_bytes_max: int
+    slowest_bytes: int  # the largest buffer of each message, added up
+
+
+class WorkerRow(TypedDict):
+    """A row of workers.csv."""
+
+    epoch: int
+    worker: int
+    val_loss: float
+    val_error1: float  # errors in percent
+    val_error5: float
+
+
+class NonfiniteRow(TypedDict):
+    """A row of nonfinite.csv."""
+
+    step: int
+    worker: int  # whose loss, gradient or message was not finite
+    did: str  # skipped: nobody took the step; zeroed: its gradient counted as 0
+
+
+PartitionRow = TypedDict("PartitionRow", {"worker": int, "class": int, "samples": int})
+
+
+def columns_of(row: type) -> dict[str, str]:
+    """Return the columns of a table whose rows are of this type, with their dtypes.
+
+    >>> columns_of(PartitionRow)
+    {'worker': 'int64', 'class': 'int64', 'samples': 'int64'}
+    """
+    return {name: _DTYPES[kind] for name, kind in get_type_hints(row).items()}
+
+
+_DTYPES = {int: "int64", float: "float64", str: "str"}
+EPOCH_COLUMNS = columns_of(EpochRow)
+STEP_COLUMNS = columns_of(StepRow)
+LAYER_COLUMNS = columns_of(LayerRow)
+TRANSFER_COLUMNS = columns_of(TransferRow)
+WORKER_COLUMNS = columns_of(WorkerRow)
+NONFINITE_COLUMNS = columns_of(NonfiniteRow)
+PARTITION_COLUMNS = columns_of(PartitionRow)
 
 
 def ratio(dense: float, payload: float) -> float:
@@ -95,7 +133,7 @@ def ratio(dense: float, payload: float) -> float:
     return float(dense / payload) if payload else math.inf
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> "pd.DataFrame":
+def table_of(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> "pd.DataFrame":
     """Return rows as a table with the columns' dtypes."""
     import pandas as pd
 
@@ -109,7 +147,7 @@ def _csv(table: "pd.DataFrame", header: bool = True) -> str:
 
 
 def read_table(path: Path, columns: Mapping[str, str]) -> "pd.DataFrame":
-    """Return the whole rows of a file; `SettingError` if it is not the table it was."""
+    """Return the whole rows of a file; `SettingError` if it is damaged."""
     import pandas as pd
 
     text = _text(path)
@@ -129,14 +167,18 @@ def read_table(path: Path, columns: Mapping[str, str]) -> "pd.DataFrame":
 def _text(path: Path) -> str:
     if not path.exists():
         return ""
-    require(path.stat().st_size <= _LARGEST, "run", str(path), "is too large to be a table of ours")
+    require(
+        path.stat().st_size <= _LARGEST, "run", str(path), "is too large to be a table of a run"
+    )
     try:
         return path.read_text("utf-8")
     except (OSError, ValueError) as wrong:
         raise SettingError("run", str(path), _BROKEN) from wrong
 
 
-def append_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+def append_rows(
+    path: Path, rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]
+) -> None:
     """Append rows, with the columns' names first if the file is new."""
     first = not path.exists() or path.stat().st_size == 0
     append(path, _csv(table_of(rows, columns), header=first))

@@ -155,8 +155,10 @@ def test_simulated_seconds_add_up_to_the_ends_of_epochs(tmp_path):
 
 
 def test_seconds_follow_the_pricing(tmp_path):
-    run, how = make(tmp_path), Pricing(compute_ms=1000, compress_ms=0)
-    axes = plot_results([run], x="seconds", network="nvlink", pricing=how).axes[0]
+    run = make(tmp_path)
+    axes = plot_results([run], x="seconds", network="nvlink", compute_ms=1000, compress_ms=0).axes[
+        0
+    ]
     assert lines(axes)[0].get_xdata()[-1] == pytest.approx(6, rel=1e-3)
 
 
@@ -227,7 +229,7 @@ def test_a_run_without_layers_is_told_how_to_have_them(tmp_path):
 def test_a_bar_is_compute_compression_and_communication(tmp_path):
     how = Pricing(compute_ms=5, compress_ms=2)
     run = make(tmp_path, sent=2**19)
-    figure = plot_results([run], kind="time", network=["1gbe", "wan"], pricing=how)
+    figure = plot_results([run], kind="time", network=["1gbe", "wan"], compute_ms=5, compress_ms=2)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["1gbe", "wan"]
     for axes, name in zip(figure.axes, ("1gbe", "wan"), strict=True):
         mean = 1000 * step_times(run, Network.of(name), how)["communication"].mean()
@@ -386,7 +388,7 @@ def test_a_figure_for_paper_is_one_column_wide_and_set_in_eight_points(tmp_path,
     network = "10gbe" if kind == "time" else ()
     path = tmp_path / "figure.pdf"
     runs = seeds(tmp_path, "sign", layers=2)
-    figure = plot_results(runs, kind=kind, network=network, theme="paper", path=path)
+    figure = plot_results(runs, kind=kind, network=network, theme="paper", output=path)
     assert figure.get_size_inches()[0] == pytest.approx(3.35)
     assert max(t.get_fontsize() for t in figure.findobj(Text) if t.get_text()) <= 8
     assert b"/Type0" in path.read_bytes()  # an embedded TrueType font, not Type 3
@@ -399,7 +401,7 @@ def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
     network = "10gbe" if kind == "time" else ()
     runs = seeds(tmp_path, "sign", layers=2)
     for name in ("a.pdf", "b.pdf"):
-        plot_results(runs, kind=kind, network=network, path=tmp_path / name)
+        plot_results(runs, kind=kind, network=network, output=tmp_path / name)
     assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
 
 
@@ -414,7 +416,7 @@ def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
         ({"smooth": 0}, "smooth must be at least 1, got 0"),
         ({"kind": "pareto", "smooth": 5}, "smooth has no effect on a figure of pareto, got 5"),
         ({"network": "10gbe"}, "network has no effect here, got 10gbe; use it with x seconds"),
-        ({"pricing": Pricing(overlap=True)}, "overlap has no effect here"),
+        ({"overlap": True}, "overlap has no effect here"),
         ({"x": "seconds"}, "network must be one for simulated seconds; such as 10gbe"),
         ({"x": "seconds", "network": ["wan", "1gbe"]}, "network must be one for simulated seconds"),
         ({"kind": "time"}, "network must be given; such as 10gbe"),

@@ -262,12 +262,12 @@ def test_the_global_style_is_neither_used_nor_touched(tmp_path):
 )
 def test_the_suffix_says_what_is_written(tmp_path, suffix, begins):
     path = tmp_path / f"figure{suffix}"
-    plot_results([make(tmp_path)], path=path)
+    plot_results([make(tmp_path)], output=path)
     assert path.read_bytes().startswith(begins)
 
 
 def test_a_png_has_200_dots_an_inch(tmp_path):
-    figure = plot_results([make(tmp_path)], path=tmp_path / "figure.png")
+    figure = plot_results([make(tmp_path)], output=tmp_path / "figure.png")
     header = (tmp_path / "figure.png").read_bytes()[16:24]
     size = np.frombuffer(header, dtype=">u4")
     assert np.abs(size - 200 * figure.get_size_inches()).max() <= 1
@@ -277,12 +277,12 @@ def test_another_suffix_is_refused_before_anything_is_read():
     with pytest.raises(
         SettingError, match=r"^output must end in \.png, \.svg or \.pdf, got a\.gif"
     ):
-        plot_results([Path("nowhere")], path="a.gif")
+        plot_results([Path("nowhere")], output="a.gif")
 
 
 def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^output cannot be written"):
-        plot_results([make(tmp_path)], path=tmp_path / "nowhere" / "figure.png")
+        plot_results([make(tmp_path)], output=tmp_path / "nowhere" / "figure.png")
 
 
 # mistakes

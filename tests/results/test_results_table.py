@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
-from simsgd.results.report import report
-from simsgd.results.results_table import as_json, results
+from simsgd.results.report import report_page
+from simsgd.results.results_table import as_json, result_rows
 from simsgd.settings import SettingError
 
 TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "batch_size": 60}
@@ -33,7 +33,7 @@ def call(*words):
 
 
 def test_a_row_has_what_varies_and_how_the_run_ended(runs):
-    rows = {row["name"]: row for row in results([runs])}
+    rows = {row["name"]: row for row in result_rows([runs])}
     run = simsgd.Run(runs / "seed2")
     assert list(rows["seed2"]) == [
         "name", "workers", "seed", "done", "epochs", "error", "best", "bytes", "network", "ratio",
@@ -49,13 +49,13 @@ def test_a_row_has_what_varies_and_how_the_run_ended(runs):
     ("column", "first"), [("seed", "dense"), ("name", "dense"), ("workers", "seed2")]
 )
 def test_rows_are_sorted_by_any_column(runs, column, first):
-    assert results([runs], sort=column)[0]["name"] == first
+    assert result_rows([runs], sort=column)[0]["name"] == first
 
 
 def test_rows_are_sorted_as_numbers(runs):
-    bytes_sent = [row["bytes"] for row in results([runs], sort="bytes")]
+    bytes_sent = [row["bytes"] for row in result_rows([runs], sort="bytes")]
     assert bytes_sent == sorted(bytes_sent)
-    assert [row["seed"] for row in results([runs], sort="seed")] == [0, 2, 10]
+    assert [row["seed"] for row in result_rows([runs], sort="seed")] == [0, 2, 10]
 
 
 def test_the_terminal_shows_every_run_under_its_columns(runs):
@@ -88,9 +88,9 @@ def test_json_has_null_where_there_is_no_number():
 
 def test_a_place_without_runs_is_told(tmp_path):
     with pytest.raises(SettingError, match="run does not exist"):
-        results([tmp_path / "none"])
+        result_rows([tmp_path / "none"])
     with pytest.raises(SettingError, match="is not a run folder and holds none"):
-        results([tmp_path])
+        result_rows([tmp_path])
 
 
 def test_an_unknown_column_is_told_with_those_near(runs):
@@ -115,7 +115,7 @@ class Tags(html.parser.HTMLParser):
 
 
 def test_a_report_needs_nothing_but_itself(runs):
-    page = Tags(report([runs]))
+    page = Tags(report_page([runs]))
     assert "script" not in {tag for tag, _ in page.tags}
     sources = [a[key] for _, a in page.tags for key in ("src", "href") if key in a]
     assert len(sources) > 4
@@ -123,7 +123,7 @@ def test_a_report_needs_nothing_but_itself(runs):
 
 
 def test_a_report_has_every_run_with_its_figures_and_settings(runs):
-    page = Tags(report([runs]))
+    page = Tags(report_page([runs]))
     assert {"seed2", "seed10", "dense", "batch_size"} <= set(page.words)
     assert len([1 for tag, _ in page.tags if tag == "img"]) == 4
     assert len([1 for tag, _ in page.tags if tag == "details"]) == 3
@@ -134,7 +134,7 @@ def test_a_report_has_every_run_with_its_figures_and_settings(runs):
 def test_a_report_escapes_whatever_a_run_is_called(tmp_path):
     name = "<script>alert('&\")<"
     simsgd.train(**TINY, workers=2, epochs=1, runs_dir=tmp_path, name=name, quiet=True)
-    page = Tags(report([tmp_path / name]))
+    page = Tags(report_page([tmp_path / name]))
     assert "script" not in {tag for tag, _ in page.tags}
     assert name in page.words
 
@@ -143,7 +143,7 @@ def test_a_report_of_a_run_that_has_just_begun_has_no_figures(runs, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "config.json").write_text((runs / "seed2/config.json").read_text())
-    page = Tags(report([begun]))
+    page = Tags(report_page([begun]))
     assert "img" not in {tag for tag, _ in page.tags}
     assert "0/2" in page.words
 
@@ -156,11 +156,11 @@ def test_a_report_of_a_sweep_has_its_means(tmp_path):
         simsgd.train(**settings, runs_dir=tmp_path, name=name, quiet=True)
     write_definition(tmp_path, {}, runs)
     mean = sum(simsgd.Run(tmp_path / name).last.val_error1 for name in runs) / 2
-    words = Tags(report([tmp_path])).words
+    words = Tags(report_page([tmp_path])).words
     assert any(f"{mean:.2f} +-" in said for said in words)
     band = "in a band from the least to the most"
     assert any(band in said for said in words)
-    assert not any(band in said for said in Tags(report([tmp_path / "seed0"])).words)
+    assert not any(band in said for said in Tags(report_page([tmp_path / "seed0"])).words)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import simsgd
 from simsgd.cli import main
 from simsgd.communication.ledger import Ledger, Transfer
 from simsgd.results.network import Network
+from simsgd.results.network_prices import price_in_words, prices
 from simsgd.results.run import Run
-from simsgd.results.step_times import Pricing, in_words, prices, step_times
+from simsgd.results.step_times import Pricing, step_times
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
 from simsgd.settings import SettingError
 from simsgd.simulator.step_timer import Spent
@@ -209,7 +210,7 @@ def test_prices_are_means_over_steps_and_sums_over_the_run(tmp_path):
 
 def test_a_run_is_told_in_words(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
-    assert in_words(run, SLOW).endswith("times as fast as dense all-reduce")
+    assert price_in_words(run, SLOW).endswith("times as fast as dense all-reduce")
 
 
 # mistakes

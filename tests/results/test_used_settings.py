@@ -3,7 +3,10 @@ import json
 import pytest
 
 from simsgd.results.figures.plot import plot_results
+from simsgd.results.report import report_page
+from simsgd.results.results_table import result_rows
 from simsgd.results.run import Run
+from simsgd.results.tables import EPOCH_COLUMNS
 from simsgd.settings import SettingError
 from simsgd.training.run_folder import RunFolder
 
@@ -46,3 +49,31 @@ def test_a_config_whose_used_settings_are_none_is_refused(tmp_path, used):
     (run.folder / "config.json").write_text(json.dumps({"workers": 4, "used": used}))
     with pytest.raises(SettingError, match="does not hold settings by name"):
         run.config  # noqa: B018
+
+
+PHASES = [{"from": "start", "value": 0.1}, {"from": "epoch 30", "value": 0.01}]
+
+
+def test_the_summary_and_the_report_have_the_settings_that_were_used(tmp_path):
+    run = made(tmp_path, lr=None, optimizer=None, used={"optimizer": "sgd", "lr": PHASES})
+    run = finished(run)
+    settings = "settings                   workers 4; optimizer sgd; lr 0.1, from epoch 30: 0.01"
+    assert settings in run.summary().splitlines()
+    page = report_page(run)
+    assert "0.1, from epoch 30: 0.01" in page
+    assert '<tr class="set"><th>optimizer</th><td class="long">sgd</td></tr>' in page
+
+
+def test_the_table_shows_what_was_used_of_settings_that_were_given_differently(tmp_path):
+    for name, lr in (("a", None), ("b", 0.5)):
+        used = {"lr": PHASES if lr is None else lr, "momentum": 0.9}
+        finished(made(tmp_path / name, lr=lr, momentum=None, used=used))
+    rows = result_rows(tmp_path)
+    assert [row["lr"] for row in rows] == ["0.1, from epoch 30: 0.01", 0.5]
+    assert "momentum" not in rows[0]
+
+
+def finished(run):
+    row = dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": 0, "step": 1}
+    RunFolder.resume(run.folder).add_epoch(row)
+    return run

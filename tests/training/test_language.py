@@ -400,7 +400,7 @@ def test_images_have_no_test_part(tmp_path):
 def test_perplexity_is_drawn(tiny, column, tmp_path):
     run = simsgd.train(**tiny, tokens="char")
     for x in ("epoch", "bytes"):
-        figure = plot_results([run], x=x, y=column, path=tmp_path / "figure.png")
+        figure = plot_results([run], x=x, y=column, output=tmp_path / "figure.png")
         drawn = figure.axes[0].lines[0].get_ydata()
         assert list(drawn) == run.epochs[column].tolist()
 

@@ -263,7 +263,7 @@ def test_a_half_written_row_is_not_read(tmp_path):
 def test_a_table_that_something_else_wrote_is_told_in_one_line(tmp_path):
     run = written(tmp_path)
     (run.folder / "epochs.csv").write_text("epoch,step,lr\nzero,1,2\n")
-    with pytest.raises(SettingError, match=r"^run cannot be read as the table it was"):
+    with pytest.raises(SettingError, match=r"^run is damaged: its rows cannot be read"):
         _ = Run(run.folder).epochs
 
 
@@ -481,6 +481,7 @@ def test_the_summary_tells_error_bytes_ratio_time_and_place(tmp_path):
         "ratio                      50.0 over the run, 200.0 in the last epoch",
         "on the network per worker  180 MiB (188,743,680 bytes)",
         "time                       4.5 s",
+        "settings                   model lenet; workers 16; prune 0.999",
         f"run folder                 {run.folder}",
     ]
 
@@ -496,7 +497,7 @@ def test_the_ratio_of_a_single_epoch_is_its_own_steady_state(tmp_path):
 
 def test_the_html_shows_the_summary_and_the_last_epochs(tmp_path):
     shown = Run(written(tmp_path, epochs=7).folder)._repr_html_()
-    assert shown.count("<tr") == 7 + 1 + 5
+    assert shown.count("<tr") == 8 + 1 + 5
 
 
 def test_the_html_escapes_what_a_name_brings_along(tmp_path):

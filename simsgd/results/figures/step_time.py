@@ -3,10 +3,11 @@
 A tick across a bar is where the step would end if it sent its whole gradient by an all-reduce.
 """
 
+import statistics
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from ..step_times import milliseconds, prices
+from ..network_prices import PriceRow, milliseconds, prices
 from .request import Request
 
 if TYPE_CHECKING:
@@ -44,9 +45,15 @@ def draw(request: Request) -> "Figure":
     return figure
 
 
-def _mean(rows: list[dict[str, Any]]) -> dict[str, float]:
-    parts = (*_PARTS, "total", "dense")
-    return {part: sum(row[f"{part}_ms"] for row in rows) / len(rows) for part in parts}
+def _mean(rows: list[PriceRow]) -> dict[str, float]:
+    """Return the means over runs of the milliseconds of a step, by part."""
+    return {
+        "compute": statistics.fmean(row["compute_ms"] for row in rows),
+        "compression": statistics.fmean(row["compression_ms"] for row in rows),
+        "communication": statistics.fmean(row["communication_ms"] for row in rows),
+        "total": statistics.fmean(row["total_ms"] for row in rows),
+        "dense": statistics.fmean(row["dense_ms"] for row in rows),
+    }
 
 
 def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:

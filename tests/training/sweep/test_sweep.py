@@ -182,7 +182,7 @@ def test_a_sweep_is_told_safely_in_html(here):
 
 def test_a_sweep_draws_a_line_in_a_band_for_each_combination(here, tmp_path):
     left = sweep(lr=[0.1, 0.2], seeds=2, runs_dir="made")
-    figure = left.plot(path=tmp_path / "figure.png")
+    figure = left.plot(output=tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
     assert len(figure.axes[0].collections) == 2  # a band for each combination, over its seeds
 

@@ -1,0 +1,37 @@
+from typing import get_type_hints
+
+import pytest
+
+from simsgd.results import tables
+from simsgd.results.tables import append_rows, columns_of, read_table
+
+ROWS = {
+    tables.EpochRow: tables.EPOCH_COLUMNS,
+    tables.StepRow: tables.STEP_COLUMNS,
+    tables.LayerRow: tables.LAYER_COLUMNS,
+    tables.TransferRow: tables.TRANSFER_COLUMNS,
+    tables.WorkerRow: tables.WORKER_COLUMNS,
+    tables.NonfiniteRow: tables.NONFINITE_COLUMNS,
+    tables.PartitionRow: tables.PARTITION_COLUMNS,
+}
+
+
+def test_every_row_has_its_columns():
+    rows = {kind for name, kind in vars(tables).items() if name.endswith("Row")}
+    assert rows == set(ROWS)
+    assert all(columns_of(row) == columns for row, columns in ROWS.items())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+def test_what_is_read_has_the_types_of_the_row(tmp_path, row):
+    kinds = get_type_hints(row)
+    values = {int: 2**53 + 1, float: 0.1, str: "a, b"}
+    written = {name: values[kind] for name, kind in kinds.items()}
+    append_rows(tmp_path / "table.csv", [written], ROWS[row])
+    table = read_table(tmp_path / "table.csv", ROWS[row])
+    assert table.astype(object).iloc[0].to_dict() == written
+
+
+def test_an_empty_table_has_the_types_too(tmp_path):
+    table = read_table(tmp_path / "none.csv", tables.LAYER_COLUMNS)
+    assert table.dtypes.map(str).to_dict() == tables.LAYER_COLUMNS
