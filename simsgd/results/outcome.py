@@ -1,46 +1,31 @@
 """What a run has come to: its measures, what tables call them, and how they are written."""
 
 import math
-from typing import Any, TypedDict, cast
 
 from ..units import in_units
 from .run_tables import RunTables
 
-
-class Outcome(TypedDict):
-    """The measures of a run, from its last epoch unless said otherwise."""
-
-    val_error1: float  # errors in percent
-    best_val_error1: float  # the least of all epochs
-    val_loss: float
-    payload_bytes: float  # bytes of one worker
-    network_bytes: float
-    ratio: float
-    seconds: float  # of all epochs
-
-
-MEASURES = tuple(Outcome.__annotations__)
-HEADINGS = {
+HEADINGS = {  # of each measure, from the last epoch unless said otherwise
     "val_error1": "error@1 (%)",
-    "best_val_error1": "best",
+    "best_val_error1": "best",  # the least of all epochs
     "val_loss": "loss",
-    "payload_bytes": "sent",
+    "payload_bytes": "sent",  # by one worker
     "network_bytes": "on the network",
     "ratio": "ratio",
-    "seconds": "time (s)",
+    "seconds": "time (s)",  # of all epochs
 }
+MEASURES = tuple(HEADINGS)
 _DECIMALS = {"ratio": 1, "seconds": 1}  # of the others: 2
 
 
-def outcome(run: RunTables) -> Outcome:
+def outcome(run: RunTables) -> dict[str, float]:
     """Return the measures of a run; nan for those that it does not have."""
-    epochs = run.epochs
-    values: dict[str, Any] = dict.fromkeys(MEASURES, math.nan)
-    if len(epochs) > 0:
-        values = {name: run.last.get(name, math.nan) for name in MEASURES}
-        values["best_val_error1"] = run.best.get("val_error1", math.nan)
-        values["seconds"] = float(epochs["seconds"].sum())
-    return cast(Outcome, values)
+    if run.epochs.empty:
+        return dict.fromkeys(MEASURES, math.nan)
+    values = {name: run.last.get(name, math.nan) for name in MEASURES}
+    values["best_val_error1"] = run.best.get("val_error1", math.nan)
+    values["seconds"] = float(run.epochs["seconds"].sum())
+    return values
 
 
 def in_words(measure: str, value: float) -> str:

@@ -13,7 +13,7 @@ from ..text_table import TextTable
 from .outcome import HEADINGS, in_words, outcome
 from .run_folders import RunPaths, by_name, find_runs, natural_key
 from .run_tables import RunTables
-from .used_settings import Plain, value_in_words
+from .used_settings import Plain, is_plain, value_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,15 +97,22 @@ def as_json(rows: Sequence[Row]) -> str:
 
 
 def _row(name: str, run: RunTables, settings: Sequence[str]) -> Row:
-    used, ends = run.used, outcome(run)
-    values = ((key, used.get(key)) for key in settings)
+    ends = outcome(run)
     return {
         "name": name,
-        **{key: value_in_words(v) if isinstance(v, list) else v for key, v in values},
+        **{setting: _value(run, setting) for setting in settings},
         "done": len(run.epochs),
         "epochs": run.config.get("epochs"),
-        **{key: ends[measure] for key, measure in _MEASURES.items()},  # type: ignore[literal-required]
+        **{key: ends[measure] for key, measure in _MEASURES.items()},
     }
+
+
+def _value(run: RunTables, setting: str) -> Plain:
+    """Return a setting as it was given, or else as it was used."""
+    given, used = run.config.get(setting), run.used.get(setting)
+    if is_plain(given) and given is not None:
+        return given
+    return value_in_words(used) if isinstance(used, list) else used
 
 
 def _cells(row: Row, settings: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ of phases. Folders of earlier versions have no such key; their settings are thos
 """
 
 from collections.abc import Mapping
-from typing import TypedDict, cast
+from typing import TypedDict, TypeGuard, cast
 
 from ..config_values import in_short
 
@@ -40,7 +40,7 @@ def value_in_words(value: Used) -> str:
     return ", ".join([in_short(first["value"]), *changes])
 
 
-def is_plain(value: object) -> bool:
+def is_plain(value: object) -> TypeGuard[Plain]:
     """Return whether config.json may hold this as the value of a setting."""
     return value is None or isinstance(value, str | int | float)
 

@@ -96,4 +96,4 @@ def _in_force(settings: dict[str, Any]) -> Values:
 def _plain(value: object) -> Plain:
     if isinstance(value, torch.Tensor):
         return float(value)
-    return value if is_plain(value) else str(value)  # type: ignore[return-value]
+    return value if is_plain(value) else str(value)
