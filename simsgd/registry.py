@@ -1,5 +1,7 @@
 """Methods by name: one registration each, one grammar to ask for them.
 
+A file in `simsgd/methods/compressors`, `memories` or `algorithms` is imported by itself.
+
 `SPEC = part ("+" part)*`, `part = name [":" arg ("," arg)*]`, `arg = value | key=value`.
 Positional values fill the fields of the method's dataclass in order: `topk:0.01`.
 A method of a user's own is a file and a class, `./mine.py:Mine`, or an entry point of an installed
@@ -10,6 +12,7 @@ import ast
 import dataclasses
 import importlib.metadata
 import importlib.util
+import pkgutil
 import re
 import traceback
 from collections.abc import Callable
@@ -18,6 +21,8 @@ from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from .settings import SettingError, fits, one_line, require, told_kinds, unknown
+
+NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
 _methods: dict[str, dict[str, type]] = {}
 _Method = TypeVar("_Method", bound=type)
@@ -36,6 +41,7 @@ def register(kind: str, name: str) -> Callable[[_Method], _Method]:
 
 def names(kind: str) -> list[str]:
     """Return the names of all methods of a kind, those of installed packages included."""
+    _import_folder(kind)
     return sorted({*_methods.get(kind, {}), *(point.name for point in _entry_points(kind))})
 
 
@@ -44,6 +50,8 @@ def find(kind: str, name: str) -> type:
 
     Raises `SettingError` for an unknown name, the nearest ones first.
     """
+    if name not in _methods.get(kind, {}):
+        _import_folder(kind)
     if name in _methods.get(kind, {}):
         return _methods[kind][name]
     for point in _entry_points(kind):
@@ -89,6 +97,11 @@ def literal(text: str) -> Any:
         return text
 
 
+def settings_of(method: Any) -> "list[dataclasses.Field[Any]]":
+    """Return the fields of a method that a spec may set, in order."""
+    return [f for f in dataclasses.fields(method) if f.init and f.metadata.get("setting", True)]
+
+
 def _part(kind: str, part: str, spec: str) -> Any:
     own = re.fullmatch(r"(.+\.py):(\w+)(?::(.*))?", part)
     if own and part.partition(":")[0] not in _methods.get(kind, {}):
@@ -102,7 +115,7 @@ def _part(kind: str, part: str, spec: str) -> Any:
 
 
 def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
-    fields = [f.name for f in dataclasses.fields(method) if f.init]
+    fields = [f.name for f in settings_of(method)]
     given: dict[str, Any] = {}
     for place, argument in enumerate(filter(None, arguments.split(","))):
         key, equals, value = argument.partition("=")
@@ -114,7 +127,7 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
         given[key] = literal(value.strip())
     missing = [
         f.name
-        for f in dataclasses.fields(method)
+        for f in settings_of(method)
         if f.name not in given
         and f.default is dataclasses.MISSING
         and f.default_factory is dataclasses.MISSING
@@ -146,6 +159,22 @@ def _with_place(wrong: Exception) -> str:
     return f"{type(wrong).__name__} at line {line}: {one_line(wrong)}"
 
 
+def _import_folder(kind: str) -> None:
+    """Import the files of the folder that holds a kind's methods, which registers them.
+
+    Names that begin with an underscore and kernels, which load a compiler, wait for their users.
+    """
+    folder = f"{__package__}.methods.{_plural(kind)}"
+    if importlib.util.find_spec(folder) is None:
+        return
+    for module in pkgutil.iter_modules(importlib.import_module(folder).__path__):
+        if not module.ispkg and not re.match(r"_|\w*kernels$", module.name):
+            importlib.import_module(f"{folder}.{module.name}")
+
+
 def _entry_points(kind: str) -> importlib.metadata.EntryPoints:
-    plural = {"memory": "memories"}.get(kind, kind + "s")
-    return importlib.metadata.entry_points(group=f"simsgd.{plural}")
+    return importlib.metadata.entry_points(group=f"simsgd.{_plural(kind)}")
+
+
+def _plural(kind: str) -> str:
+    return {"memory": "memories"}.get(kind, kind + "s")

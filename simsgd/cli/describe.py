@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 from torch import Tensor
 
 from ..methods.compressors import Compressor, MultiRound
+from ..registry import settings_of
 
 
 def details(method: type) -> str:
@@ -45,8 +46,7 @@ _EXAMPLES: dict[Any, Any] = {float: 0.5, int: 1, Any: _Echo}  # of settings with
 def _settings(method: Any) -> str:
     shown = [
         f.name if f.default is dataclasses.MISSING else f"{f.name}={_shown(f.default)}"
-        for f in dataclasses.fields(method)
-        if f.init
+        for f in settings_of(method)
     ]
     return ", ".join(shown) or "none"
 
@@ -68,7 +68,7 @@ def _when(method: Any, holds: Callable[[Compressor], bool], yes: str, no: str) -
 
 def _example(method: Any) -> Compressor | None:
     hints = get_type_hints(method)
-    needed = [f for f in dataclasses.fields(method) if f.init and _required(f)]
+    needed = [f for f in settings_of(method) if _required(f)]
     if any(hints[f.name] not in _EXAMPLES for f in needed):
         return None
     made: Compressor = method(**{f.name: _EXAMPLES[hints[f.name]] for f in needed})
@@ -82,14 +82,14 @@ def _required(f: "dataclasses.Field[Any]") -> bool:
 def _changed(example: Any) -> Iterator[tuple[str, Compressor]]:
     """Return the example with one setting turned round, and how that is written."""
     hints = get_type_hints(type(example))
-    for f in dataclasses.fields(example):
+    for f in settings_of(example):
         value = getattr(example, f.name)
-        if f.init and isinstance(value, bool):
+        if isinstance(value, bool):
             yield (
                 f"{f.name}={_shown(not value)}",
                 dataclasses.replace(example, **{f.name: not value}),
             )
-        elif f.init and value is not None and type(None) in get_args(hints[f.name]):
+        elif value is not None and type(None) in get_args(hints[f.name]):
             yield f"{f.name}=none", dataclasses.replace(example, **{f.name: None})
 
 

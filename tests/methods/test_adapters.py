@@ -12,6 +12,7 @@ from simsgd.keyed_random import RandomKey
 from simsgd.methods.adapters import grace
 from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors import StepInfo
+from simsgd.methods.compressors.none import NoCompression
 from simsgd.registry import build
 from simsgd.settings import SettingError
 
@@ -194,7 +195,7 @@ def test_each_worker_has_an_instance_that_remembers():
     fed = [normal(seed) for seed in range(3)]
     sent = [compressor.compress(g, state, step_of(t)).to_dense() for t, g in enumerate(fed)]
     assert torch.allclose(sum(sent), fed[-1], atol=1e-6)
-    assert len({id(member.compressor) for member in compressor.members}) == 3
+    assert len({id(member.compressor) for member in compressor.objects.members}) == 3
 
 
 def test_the_object_given_is_only_copied():
@@ -210,14 +211,16 @@ def test_an_instance_sees_every_segment_by_name_and_shape():
     states = [one.init(torch.empty(3, N)), other.init(torch.empty(3, N))]
     one.compress(normal(), states[0], step_of(segment="a"))
     other.compress(normal(), states[1], step_of(segment="b"))
-    assert compressor.members[0].compressor.shapes == [("a", (3, 4)), ("b", (12,))]
+    assert compressor.objects.members[0].compressor.shapes == [("a", (3, 4)), ("b", (12,))]
 
 
 def test_its_own_memory_loses_nothing():
     compressor, state = started(Strongest, Kept)
     fed = [normal(seed) for seed in range(6)]
     sent = [compressor.compress(g, state, step_of(t)).to_dense() for t, g in enumerate(fed)]
-    left = [member.memory.residual["layer.weight"].flatten() for member in compressor.members]
+    left = [
+        member.memory.residual["layer.weight"].flatten() for member in compressor.objects.members
+    ]
     assert torch.allclose(sum(sent) + torch.stack(left), sum(fed), atol=1e-5)
 
 
@@ -260,12 +263,31 @@ def test_a_message_may_be_empty():
     assert len(message.pack(0)) == 0
 
 
-def test_a_rebuilt_compressor_goes_on_with_the_same_objects():
+def test_a_compressor_fitted_again_goes_on_with_the_same_objects():
     compressor, state = started(Delta())
     compressor.compress(normal(0), state, step_of(0))
-    rebuilt = grace(Delta()).for_shape(SHAPE)
-    sent = rebuilt.compress(normal(1), state, step_of(1)).to_dense()
+    sent = compressor.for_shape(SHAPE).compress(normal(1), state, step_of(1)).to_dense()
     assert torch.allclose(sent, normal(1) - normal(0))
+
+
+def test_asking_for_the_shapes_of_a_state_makes_no_objects():
+    compressor, state = started(Delta())
+    compressor.compress(normal(0), state, step_of(0))
+    compressor.init(torch.empty(2, N, device="meta"))
+    sent = compressor.compress(normal(1), state, step_of(1)).to_dense()
+    assert torch.allclose(sent, normal(1) - normal(0))
+
+
+def test_a_server_keeps_its_objects_from_step_to_step(tmp_path):
+    (tmp_path / "counts.py").write_text(COUNTS)
+    segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
+    channel = Channel(InProcess(), Ledger(3), Wire())
+    algorithm = AllReduce(downlink=f"grace:{tmp_path}/counts.py:Counts")
+    own = algorithm.init(normal(), segment)
+    for step in range(3):
+        known = ExchangeContext(NoCompression(), {}, step_of(step).key, segment, channel)
+        _, heard = algorithm.gradients(normal(), known, own)
+        assert heard.unique().tolist() == [step + 1]
 
 
 def test_a_run_is_not_resumed():
@@ -278,6 +300,19 @@ def test_a_run_is_not_resumed():
             compressor.compress(normal(), wrong, step_of(1))
 
 
+COUNTS = """
+import torch
+
+class Counts:
+    calls = 0
+
+    def compress(self, tensor, name):
+        self.calls += 1
+        return [torch.full_like(tensor, self.calls)], None
+
+    def decompress(self, tensors, ctx):
+        return tensors[0]
+"""
 THEIRS = """
 import torch
 

@@ -3,6 +3,7 @@
 Letters: L workers hosted here, n elements of one segment, m of one message.
 """
 
+import functools
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,11 +44,12 @@ class AllReduce(GradientAlgorithm):
         both = self.aggregate == "vote" and self.downlink != ""
         require(not both, "downlink", self.downlink, "has no effect on a vote, which is one bit")
         if self.downlink:
-            talks = isinstance(self._composed(), MultiRound)
+            talks = isinstance(self._downlink_compressor, MultiRound)
             rule = "talks with all workers, which a server's answer does not"
             require(not talks, "downlink", self.downlink, rule)
 
-    def _composed(self) -> Compressor:
+    @functools.cached_property
+    def _downlink_compressor(self) -> Compressor:
         try:
             return composed(self.downlink)
         except SettingError as wrong:
@@ -70,7 +72,7 @@ class AllReduce(GradientAlgorithm):
         return {"residual": torch.zeros_like(x[:1]), **{_DOWN + k: v for k, v in answer.items()}}
 
     def _answers(self, segment: Segment) -> Compressor:
-        return composed(self.downlink).for_shape(segment.shape)
+        return self._downlink_compressor.for_shape(segment.shape)
 
     def gradients(
         self, said: Tensor, speech: ExchangeContext, own: State | None = None

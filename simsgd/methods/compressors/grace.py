@@ -3,42 +3,39 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ...communication.messages import Foreign, State
 from ...communication.messages.foreign import Decode
-from ...registry import load_file, register
-from ...settings import SettingError, require
+from ...registry import NOT_A_SETTING, register
+from ...settings import require
 from .contract import Compressor, StepInfo
-
-_crews: Any = WeakIdKeyDictionary()  # of each state's "calls": the objects that live beside it
-
-
-@dataclass
-class Member:
-    """The objects of one worker."""
-
-    compressor: Any
-    memory: Any
+from .worker_objects import ForeignCompressor, Member, WorkerObjects, new_members
 
 
-@dataclass
-class Crew:
-    """The objects of all hosted workers, and how often they were called for one segment."""
+def grace(compressor: Any, memory: Any = None) -> "Grace":
+    """Return an object with GRACE's interface as a compressor.
 
-    members: list[Member]
-    calls: int = 0
+    `compressor` has compress(tensor, name) -> (tensors, ctx) and decompress(tensors, ctx);
+    `memory`, if there is one, compensate(tensor, name) and update(tensor, name, compressor,
+    tensors, ctx). Each worker gets a copy of its own; of a class, an instance.
+
+    >>> class Half:
+    ...     def compress(self, tensor, name):
+    ...         return [tensor.half()], tensor.dtype
+    ...     def decompress(self, tensors, ctx):
+    ...         return tensors[0].to(ctx)
+    >>> grace(Half()).probe((2, 5)).payload_bytes()
+    tensor([20])
+    """
+    return Grace(compressor, memory)
 
 
 @register("compressor", "grace")
@@ -61,8 +58,10 @@ class Grace(Compressor):
 
     source: Any  # FILE.py:Name, called once a worker; in Python also an object, to be copied
     memory: Any = None  # Name in the same file; in Python also an object, to be copied
-    shape: tuple[int, ...] = field(default=(), init=False, repr=False)  # of the parameter
-    members: list[Member] = field(default_factory=list, init=False, repr=False, compare=False)
+    shape: tuple[int, ...] = field(default=(), repr=False, metadata=NOT_A_SETTING)  # of the segment
+    objects: WorkerObjects = field(
+        default_factory=WorkerObjects, repr=False, compare=False, metadata=NOT_A_SETTING
+    )
     biased = True
 
     @property
@@ -78,19 +77,16 @@ class Grace(Compressor):
 
     def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method for a parameter of this shape, with the same objects."""
-        fitted = copy.copy(self)
-        object.__setattr__(fitted, "shape", tuple(shape))
-        return fitted
+        return replace(self, shape=tuple(shape))
 
     def init(self, like: Tensor) -> State:
         """Return how often the objects were called for this segment, [L], on the CPU.
 
         Raises `SettingError` if there are no such objects.
         """
-        if len(self.members) != len(like):
-            self.members[:] = self._new_members(len(like))
         calls = torch.zeros(len(like), dtype=torch.int64)
-        _crews[calls] = Crew(self.members)
+        if not like.is_meta:  # which asks for shapes alone
+            self.objects.begin(calls, partial(new_members, self.source, self.memory))
         return {"calls": calls}
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Foreign:
@@ -98,10 +94,10 @@ class Grace(Compressor):
 
         Raises `SettingError` if the state is not the one that these objects have lived through.
         """
-        members, name = _present(state), step.segment
+        members = self.objects.of_state(state["calls"])
         rows = zip(members, x, step.key.keys().tolist(), strict=True)
-        spoken = [self._one(member, row, name, key) for member, row, key in rows]
-        tensors, decodes, values = zip(*spoken, strict=True)
+        parts = [self._one(member, row, step.segment, key) for member, row, key in rows]
+        tensors, decodes, values = zip(*parts, strict=True)
         return Foreign(list(tensors), list(decodes), torch.stack(values).to(x))
 
     def _one(
@@ -119,48 +115,6 @@ class Grace(Compressor):
             decode = partial(_decoded, compressor, type(sent), context, len(row))
             return tensors, decode, decode(tensors)
 
-    def _new_members(self, workers: int) -> list[Member]:
-        compressor, memory = self.source, self.memory
-        if isinstance(compressor, str):
-            path, _, name = compressor.rpartition(":")
-            file = load_file(Path(path), "compressor")
-            compressor = _named(file, name, path)
-            memory = None if memory is None else _named(file, str(memory), path)
-        made = [Member(_own(compressor), _own(memory)) for _ in range(workers)]
-        _check(made[0].compressor, "compress", "decompress")
-        if memory is not None:
-            _check(made[0].memory, "compensate", "update")
-        return made
-
-
-def _named(file: ModuleType, name: str, path: str) -> object:
-    make: object = getattr(file, name, None)
-    require(callable(make), "compressor", name, f"is no class or function in {path}")
-    return make
-
-
-def _own(thing: Any) -> Any:
-    """Return a worker's own object: of a class or function, what it makes; else a copy."""
-    if isinstance(thing, type | FunctionType):
-        return thing()
-    return copy.deepcopy(thing)
-
-
-def _check(thing: object, *methods: str) -> None:
-    for method in methods:
-        has = callable(getattr(thing, method, None))
-        require(has, "compressor", type(thing).__name__, f"has no method {method}")
-
-
-def _present(state: State) -> list[Member]:
-    crew: Crew | None = _crews.get(state["calls"])
-    if crew is None or crew.calls != int(state["calls"][0]):
-        told = "cannot be resumed: the objects of a grace compressor keep what they know"
-        raise SettingError("checkpoint", None, told, "start the run anew")
-    crew.calls += 1
-    state["calls"].add_(1)
-    return crew.members
-
 
 @contextmanager
 def _seeded(key: int, device: torch.device) -> Iterator[None]:
@@ -174,7 +128,9 @@ def _seeded(key: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _decoded(compressor: Any, kind: type, context: Any, n: int, tensors: list[Tensor]) -> Tensor:
+def _decoded(
+    compressor: ForeignCompressor, kind: type, context: Any, n: int, tensors: list[Tensor]
+) -> Tensor:
     """Return what an object decodes, [n], from tensors in a container such as it gave them in."""
     sent: Any = tuple(tensors) if issubclass(kind, tuple) else tensors
     value: Tensor = compressor.decompress(tensors[0] if issubclass(kind, Tensor) else sent, context)

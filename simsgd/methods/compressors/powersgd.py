@@ -4,10 +4,9 @@ Letters: L workers hosted here, n = rows * cols elements of one segment, r rank,
 worker wants to say, P [rows, r] and Q [cols, r] its factors.
 """
 
-import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from ...communication.messages import Dense, LowRank, State
 from ...keyed_random import RandomKey, uniform
-from ...registry import register
+from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, require
 from .contract import MultiRound, Rounds, StepInfo
 
@@ -53,7 +52,7 @@ class PowerSGD(MultiRound):
     min_compression_rate: float | None = None  # send whole what shrinks less; paper 0, package 2
     start_compressing_after_num_steps: int | None = None  # send all whole; paper 0, package 100
     num_iters_per_step: int = 1  # half-iterations a step, of variant=package
-    shape: tuple[int, ...] = field(default=(), init=False, repr=False)  # of the parameter
+    shape: tuple[int, ...] = field(default=(), repr=False, metadata=NOT_A_SETTING)  # of the segment
     biased = True
 
     def __post_init__(self) -> None:
@@ -74,8 +73,7 @@ class PowerSGD(MultiRound):
 
         Raises `SettingError` if it is no matrix.
         """
-        fitted = copy.copy(self)
-        object.__setattr__(fitted, "shape", tuple(shape))
+        fitted = replace(self, shape=tuple(shape))
         fitted._check_matrix()
         return fitted
 
