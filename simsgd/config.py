@@ -32,9 +32,20 @@ class Config(Recipe):
     )
     dataset: str = setting("mnist5k", "model and data", "Name of the data set.", unit="NAME")
     data_dir: Path = setting(
-        Path("data"), "model and data", "Folder of data sets that are not embedded."
+        Path("data"),
+        "model and data",
+        "Folder of data sets that are not embedded.",
+        scope="machine",
+        on_resume=True,
+        per_rank=True,
     )
-    download: bool = setting(False, "model and data", "Fetch the data set if it is missing.")
+    download: bool = setting(
+        False,
+        "model and data",
+        "Fetch the data set if it is missing.",
+        scope="machine",
+        on_resume=True,
+    )
     dtype: str = setting(
         "float32",
         "model and data",
@@ -69,7 +80,9 @@ class Config(Recipe):
     global_batch_size: int | None = setting(
         None, "workers", "Samples of all workers and passes together, B = W * b * M.", unit="B"
     )
-    epochs: int | None = setting(None, "run", "Passes over the data; default: the model's.")
+    epochs: int | None = setting(
+        None, "run", "Passes over the data; default: the model's.", on_resume=True
+    )
     regime: str | None = setting(
         None,
         "optimizer",
@@ -110,30 +123,62 @@ class Config(Recipe):
         "BatchNorm statistics to evaluate with: the workers' mean, or worker 0's.",
         choices=("mean", "rank0"),
     )
-    device: str = setting("auto", "run", "auto, cpu, cuda or cuda:N.")
-    deterministic: bool = setting(
-        False, "run", "On a GPU, take sums in a fixed order only: slower, the same to the last bit."
+    device: str = setting(
+        "auto", "run", "auto, cpu, cuda or cuda:N.", scope="machine", on_resume=True, per_rank=True
     )
-    runs_dir: Path = setting(Path("runs"), "run", "Folder of run folders.")
-    name: str | None = setting(None, "run", "Name of the run's folder; default: date and recipe.")
-    overwrite: bool = setting(False, "run", "Replace a run of the same name.")
+    deterministic: bool = setting(
+        False,
+        "run",
+        "On a GPU, take sums in a fixed order only: slower, the same to the last bit.",
+        scope="machine",
+    )
+    runs_dir: Path = setting(Path("runs"), "run", "Folder of run folders.", scope="run")
+    name: str | None = setting(
+        None, "run", "Name of the run's folder; default: date and recipe.", scope="run"
+    )
+    overwrite: bool = setting(
+        False, "run", "Replace a run of the same name.", scope="run", on_resume=True
+    )
     resume: Path | None = setting(
-        None, "run", "Go on with the run in this folder, with the settings it has."
+        None,
+        "run",
+        "Go on with the run in this folder, with the settings it has.",
+        scope="run",
+        on_resume=True,
     )
     checkpoint_every: int = setting(
-        0, "run", "Steps between checkpoints; 0: at the end of each epoch only."
+        0,
+        "run",
+        "Steps between checkpoints; 0: at the end of each epoch only.",
+        scope="machine",
+        on_resume=True,
     )
-    log_every: int = setting(50, "run", "Steps between writes of steps.csv.")
+    log_every: int = setting(
+        50, "run", "Steps between writes of steps.csv.", scope="machine", on_resume=True
+    )
     log_layers: bool = setting(
-        False, "run", "Write layers.csv: bytes and compression error of each segment and step."
+        False,
+        "run",
+        "Write layers.csv: bytes and compression error of each segment and step.",
+        scope="machine",
     )
     tensorboard: bool = setting(
-        False, "run", "Write TensorBoard's event files into the run's folder."
+        False,
+        "run",
+        "Write TensorBoard's event files into the run's folder.",
+        scope="machine",
+        on_resume=True,
     )
     wandb: bool = setting(
-        False, "run", "Log to Weights & Biases, offline unless WANDB_MODE says otherwise."
+        False,
+        "run",
+        "Log to Weights & Biases, offline unless WANDB_MODE says otherwise.",
+        scope="machine",
+        on_resume=True,
     )
-    quiet: bool = setting(False, "run", "Print nothing but errors.")
+    quiet: bool = setting(
+        False, "run", "Print nothing but errors.", scope="machine", on_resume=True, per_rank=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

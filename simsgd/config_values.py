@@ -1,4 +1,4 @@
-"""What values of settings are called in names, tables and figures."""
+"""Tells which settings identify a run, and what their values are called in names and tables."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,14 +6,39 @@ from pathlib import Path
 from typing import Any
 
 from .config import Config, default
+from .settings import Scope
 
-OF_THE_MACHINE = {  # what a run may have other values of and be the same run
-    "checkpoint_every", "data_dir", "device", "download", "log_every", "quiet",
-    "tensorboard", "wandb",
-}  # fmt: skip
+RECORDS = frozenset({"environment", "used"})  # keys of config.json that are no settings
 
 
-OF_ONE_RUN = {"name", "overwrite", "resume", "runs_dir"}  # what a sweep decides by itself
+def with_scope(scope: Scope) -> frozenset[str]:
+    """Return the settings of a scope.
+
+    >>> sorted(with_scope("run"))
+    ['name', 'overwrite', 'resume', 'runs_dir']
+    """
+    return _where("scope", scope)
+
+
+def _where(key: str, value: object) -> frozenset[str]:
+    fields = Config.__dataclass_fields__
+    return frozenset(name for name, f in fields.items() if f.metadata[key] == value)
+
+
+OF_THE_MACHINE = with_scope("machine")  # a run may have other values of them and be the same run
+OF_ONE_RUN = with_scope("run")  # a sweep decides them by itself
+ON_RESUME = _where("on_resume", True)  # a resumed run may have other values of them
+PER_RANK = _where("per_rank", True)  # each rank may have its own values of them
+
+
+def identity(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Return what makes a run the run it is: the settings that are not the default.
+
+    Those of the machine and of the run's folder do not count, nor does what is no setting.
+    """
+    apart = OF_THE_MACHINE | OF_ONE_RUN | RECORDS
+    given = {name: plain(value) for name, value in settings.items() if name not in apart}
+    return frozenset((n, repr(value)) for n, value in given.items() if value != default_of(n))
 
 
 def varying(settings: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -42,12 +42,14 @@ class Recipe:
         "How per-worker gradients are computed: onepass, vmap, loop, threads, or the fastest that "
         "can take the model, by a rule (auto) or by measuring on the first batch (tune); compiled "
         "is vmap through torch.compile. All give the same numbers.",
+        scope="machine",
     )
     worker_chunk: str | int = setting(
         "auto",
         "workers",
         "Workers that go through the model at a time, with engine onepass or vmap.",
         unit="C|auto",
+        scope="machine",
     )
     amp: str | None = setting(
         None, "workers", "Mixed precision in forward and backward.", choices=AMPS
@@ -207,6 +209,7 @@ class Recipe:
         "Where a worker's loss, gradient or float16 message is not finite: stop the run, skip the "
         "step for all workers, or zero that worker's gradient.",
         choices=ON_NONFINITE,
+        on_resume=True,
     )
     seed: int = setting(0, "run", "Fixes initial weights, data order and every draw.")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
@@ -15,6 +15,8 @@ CLIPS = ("global-norm", "per-tensor", "value")
 AGGREGATES = ("mean", "vote")
 ON_NONFINITE = ("stop", "skip", "zero")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
+
+Scope = Literal["identity", "machine", "run"]  # what a setting is about, as `setting` explains
 
 
 class SettingError(ValueError):
@@ -36,11 +38,36 @@ class SettingError(ValueError):
 
 
 def setting(
-    default: Any, group: str, help: str, choices: Iterable[str] = (), unit: str = ""
+    default: Any,
+    group: str,
+    help: str,
+    choices: Iterable[str] = (),
+    unit: str = "",
+    *,
+    scope: Scope = "identity",
+    on_resume: bool = False,
+    per_rank: bool = False,
 ) -> Any:
-    """Return a dataclass field with what the command line's help says of it."""
-    metadata = {"group": group, "help": help, "choices": tuple(choices), "unit": unit}
-    return field(default=default, metadata=metadata)
+    """Return a dataclass field with what the command line's help says of it, and its scope.
+
+    A setting of scope "identity" decides the numbers of a run: with another value it is another
+    run. One of scope "machine" decides where and how fast they are computed, and what is written
+    beside them; the numbers stay the same but for rounding. One of scope "run" says which folder
+    is the run's. A resumed run may have another value of what may change `on_resume`, and each rank
+    its own of what is `per_rank`.
+    """
+    return field(
+        default=default,
+        metadata={
+            "group": group,
+            "help": help,
+            "choices": tuple(choices),
+            "unit": unit,
+            "scope": scope,
+            "on_resume": on_resume,
+            "per_rank": per_rank,
+        },
+    )
 
 
 def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> None:

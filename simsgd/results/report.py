@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..config import Config
-from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, in_short, varying
+from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_short, varying
 from ..settings import SettingError
 from ..text_table import TextTable
 from . import html as page
@@ -28,7 +28,7 @@ _FIGURES = (  # x, y, caption
 )
 _OVER_SEEDS = "Lines of several seeds are their mean, in a band from the least to the most."
 _LAST_LINES = 30  # of the log
-_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used"}
+_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS
 
 
 def report(

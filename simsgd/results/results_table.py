@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, varying
+from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from ..settings import unknown
 from ..text_table import TextTable
 from .outcome import HEADINGS, in_words, outcome
@@ -28,7 +28,7 @@ _MEASURES = {  # columns behind what varies, and the measures that they show
     "seconds": "seconds",
 }
 _NOT_SETTINGS = {"name", "done", "epochs", *_MEASURES}
-_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | {"environment", "used", "epochs", "format"}
+_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs"}
 
 
 def results(

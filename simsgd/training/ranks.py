@@ -18,11 +18,11 @@ from ..communication.transport import (
     restarts,
 )
 from ..config import Config
+from ..config_values import PER_RANK
 from ..settings import SettingError, require
 from .run_folder import RunFolder
 
 _PATIENCE = 30.0  # seconds that one rank waits for another
-_OWN = {"device", "data_dir", "quiet"}  # settings that may differ between ranks
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def restarted(config: Config) -> Path | None:
 
 
 def _agreed(config: Config) -> Distributed:
-    plain = {name: value for name, value in config.plain().items() if name not in _OWN}
+    plain = {name: value for name, value in config.plain().items() if name not in PER_RANK}
     everyone = all_gather_object({**plain, "torch": torch.__version__, "simsgd": __version__})
     for name in everyone[0]:
         for rank, other in enumerate(everyone):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
+from ..config_values import ON_RESUME
 from ..results.perplexity import told
 from ..results.run import Run
 from ..results.run_tables import require_run
@@ -43,11 +44,6 @@ from .start_message import opening
 from .step_log import Journal
 from .totals import Tally
 from .used_settings import used_settings
-
-_MAY_CHANGE = {  # settings that a resumed run may have other values of
-    "resume", "overwrite", "epochs", "device", "data_dir", "checkpoint_every", "log_every", "quiet",
-    "tensorboard", "wandb", "on_nonfinite",
-}  # fmt: skip
 
 
 def train(**settings: Any) -> Run:
@@ -287,10 +283,10 @@ def _config(given: Mapping[str, Any]) -> Config:
         raise SettingError("resume", str(folder), told, f"give the folder, {folder.parent}")
     require_run(folder, "resume")
     own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
-    for name in given.keys() - _MAY_CHANGE:
+    for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")
-    changed = {name: getattr(asked, name) for name in given.keys() & _MAY_CHANGE}
+    changed = {name: getattr(asked, name) for name in given.keys() & ON_RESUME}
     return dataclasses.replace(own, **{**changed, "resume": folder})
 
 

@@ -1,20 +1,13 @@
 """Which runs belong together in a figure: those that differ in nothing but their seed."""
 
 import itertools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
+from ...config_values import identity
 from ..run_tables import RunTables
-
-_NO_MATTER = {  # settings that change no number, or only how soon it is there
-    "seed", "name", "runs_dir", "resume", "overwrite", "quiet", "log_every", "log_layers",
-    "checkpoint_every", "data_dir", "download", "device", "engine", "worker_chunk", "environment",
-    "tensorboard", "wandb", "used",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,21 +23,16 @@ def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
 
     A run stands by itself without `average`, and where two of a group have the same seed.
     """
-    by_config: dict[str, list[RunTables]] = {}
+    by_config: dict[object, list[RunTables]] = {}
     for place, run in enumerate(runs):
         config = run.config
-        own = f"{place}" if not average or "seed" not in config else _shared(config)
-        by_config.setdefault(own, []).append(run)
+        alike = average and "seed" in config
+        by_config.setdefault(identity({**config, "seed": 0}) if alike else place, []).append(run)
     groups: list[list[RunTables]] = []
     for members in by_config.values():
         seeds = {run.config.get("seed") for run in members}
         groups.extend([members] if len(seeds) == len(members) else [[run] for run in members])
     return [Group(name, each) for name, each in zip(_names(groups), groups, strict=True)]
-
-
-def _shared(config: dict[str, Any]) -> str:
-    kept = {name: value for name, value in config.items() if name not in _NO_MATTER}
-    return json.dumps(kept, sort_keys=True, default=str)
 
 
 def _names(groups: Sequence[Sequence[RunTables]]) -> list[str]:

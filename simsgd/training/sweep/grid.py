@@ -64,8 +64,9 @@ class Grid:
         for name, values in self.values.items():
             if name not in known:
                 raise unknown("setting", name, known)
-            one = name not in OF_THE_MACHINE or len(values) == 1
-            require(one, name, list(values), "takes one value in a sweep")
+            if name in OF_THE_MACHINE and len(values) != 1:
+                rule, fix = "takes one value in a sweep", "it changes no number of a run"
+                raise SettingError(name, list(values), rule, fix)
             _check(name, values)
         fix = "give the number of them with seeds, or the seeds themselves with seed"
         require("seed" not in self.values, "seed", None, "is counted apart", fix)
@@ -95,12 +96,6 @@ class Grid:
         return ", ".join(named) or "the only combination"
 
 
-def identity(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """Return what makes a run the run it is: all its settings but those of the machine."""
-    given = {name: value for name, value in settings.items() if name not in OF_THE_MACHINE}
-    return frozenset((n, repr(plain(v))) for n, v in given.items() if plain(v) != default_of(n))
-
-
 def names_of(
     runs: Sequence[Settings], others: Sequence[Settings] = (), taken: Iterable[str] = ()
 ) -> list[str]:
@@ -128,7 +123,7 @@ def _check(name: str, values: Sequence[Any]) -> None:
     seen = [repr(plain(value)) for value in values]
     twice = [value for value in values if seen.count(repr(plain(value))) > 1]
     if twice:
-        raise SettingError(name, twice[0], "stands there twice", "give each value once")
+        raise SettingError(name, twice[0], "is given twice", "give each value once")
 
 
 def _word(name: str, value: object) -> str:

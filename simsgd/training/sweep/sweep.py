@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...config_values import OF_THE_MACHINE
+from ...config_values import OF_THE_MACHINE, ON_RESUME, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
 from ..signals import Interrupted, Request, requests
-from .grid import Grid, Settings, identity, names_of
+from .grid import Grid, Settings, names_of
 from .launchers import Job, Launcher, launcher_of
 from .precheck import refusals
 from .progress import SweepProgress
 
-_MAY_CHANGE = OF_THE_MACHINE - {"download", "quiet"}  # in a run that goes on
 _PAUSE = 0.2  # seconds between two looks at the runs
 
 
@@ -92,7 +91,7 @@ class Crew:
     def _start(self, name: str) -> None:
         folder, settings = self.folder / name, self.runs[name]
         if (folder / "config.json").is_file():
-            changed = {key: settings[key] for key in settings.keys() & _MAY_CHANGE}
+            changed = {key: settings[key] for key in settings.keys() & OF_THE_MACHINE & ON_RESUME}
             asked = {"resume": str(folder), **changed}
         else:
             asked = {"runs_dir": str(self.folder), "name": name, **settings}

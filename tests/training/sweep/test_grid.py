@@ -3,9 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from simsgd.cli import main
+from simsgd.config_values import identity
 from simsgd.settings import SettingError
 from simsgd.training.command_line import train_command
-from simsgd.training.sweep.grid import Grid, identity, names_of, values_of
+from simsgd.training.sweep.grid import Grid, names_of, values_of
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_every_combination_is_there_once_with_each_seed():
         ({"wrokers": [2]}, "did you mean workers"),
         ({"name": ["a"]}, "setting is not known, got name"),
         ({"workers": []}, "workers needs at least one value"),
-        ({"lr": [1, 1.0]}, "lr stands there twice"),
+        ({"lr": [1, 1.0]}, "lr is given twice"),
         ({"device": ["cpu", "cuda"]}, "device takes one value"),
         ({"seed": [1]}, "seed is counted apart"),
     ],

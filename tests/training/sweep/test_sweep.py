@@ -199,7 +199,7 @@ def test_the_folder_is_named_by_what_varies(here, tmp_path):
         ("--seeds 2 --seed 4", "--seed and --seeds were both given"),
         ("--workers many", "Invalid value for '--workers': 'many' is not a valid integer"),
         ("--aggregate mean,most", "Invalid value for '--aggregate'"),
-        ("--lr 0.1,0.1", "--lr stands there twice, got 0.1"),
+        ("--lr 0.1,0.1", "--lr is given twice, got 0.1"),
         ("--name a", "No such option"),
         ("--network fast", "network is not known, got fast"),
         ("--prune nothing", "'nothing' is not a valid float"),
