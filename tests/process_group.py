@@ -16,14 +16,19 @@ from torch import nn
 
 import simsgd.ddp
 from simsgd import Simulator
+from simsgd.communication.ledger import Ledger
 from simsgd.communication.messages import Cast, Dense, Levels, SharedSparse, Signs, Sparse
+from simsgd.communication.segments import Segment
+from simsgd.communication.topology import topology
 from simsgd.communication.transport import (
+    Channel,
     Distributed,
     InProcess,
     all_gather_object,
     broadcast_object,
     is_rank_zero,
 )
+from simsgd.communication.wire import Wire
 from simsgd.config import Config
 from simsgd.settings import SettingError
 from simsgd.training import experiment
@@ -151,6 +156,32 @@ def carried(kind):
     wanted = InProcess().all_reduce_mean(message)
     sent, padding = all_gather_object(transport.sent), all_gather_object(transport.padding)
     return mean, wanted, torch.cat(sent), message.payload_bytes(), padding
+
+
+EXCHANGES = {
+    "all_reduce_mean": ("dense",),
+    "all_reduce_max": (),
+    "vote": ("signs",),
+    "gather": ("unequal",),
+    "gather_mean": ("levels",),
+    "weighted_mean": ("sparse", torch.tensor([0.25, 0.0, 0.75, 0.0])),
+    "neighbor_mean": ("unequal", topology("star", 4).at(0)),
+}
+
+
+def counted_twice(name):
+    """Return the bytes of each rank's one worker: those in the ledger, and those handed over."""
+    transport = Distributed(len(all_gather_object(None)))
+    channel = Channel(transport, Ledger(transport.workers), Wire())
+    segment = Segment("s", ("s",), (torch.Size([20]),), dense=False)
+    if name == "all_reduce_max":
+        channel.all_reduce_max(torch.ones(1, 1), segment)
+    else:
+        kind, *more = EXCHANGES[name]
+        message = own_rows(messages(transport.workers)[kind], transport.rank)
+        getattr(channel, name)(message, segment, *more)
+    counted = channel.ledger.close(0, transport.all_gather_rows).payload
+    return counted.tolist(), transport.all_gather_rows(transport.sent).tolist()
 
 
 def voted():

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+NEIGHBORS = "neighbours"  # the collective, as network tables and run folders spell it
+
 
 @dataclass(frozen=True)
 class Transfer:
@@ -16,7 +18,7 @@ class Transfer:
 
     segment: str
     direction: str  # up: from the workers; down: to them
-    collective: str  # all-reduce, all-gather, gather, broadcast or neighbors
+    collective: str  # all-reduce, all-gather, gather, broadcast or NEIGHBORS
     payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
     degree: Tensor | None = None  # neighbors that each of all workers sends it to, [W] int64
 
@@ -34,7 +36,7 @@ class Transfer:
         other end, so that W - 1 of W equal buffers travel once. To neighbors goes a copy each.
         """
         total = self.handed_over.sum()
-        if self.collective == "neighbours":
+        if self.collective == NEIGHBORS:
             return total
         if self.collective == "all-gather":
             return total * (workers - 1)
@@ -72,7 +74,7 @@ class Ledger:
 
         `rows` returns [W, ...] for [L, ...], where other processes host the other workers.
         """
-        if not self.transfers:  # nothing was said, as between the exchanges of local SGD
+        if not self.transfers:  # nothing was sent, as between the exchanges of local SGD
             nothing = torch.zeros(self.workers, dtype=torch.int64)
             return StepBytes(nothing, nothing, nothing.sum(), dense)
         payloads = rows(torch.stack([t.payload for t in self.transfers], dim=1))  # [W, transfers]

@@ -4,7 +4,7 @@ Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b
 n elements of one segment.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Layout
-from ..communication.transport import Channel, InProcess, Transport, broadcast_object
+from ..communication.transport import Channel, InProcess, Observer, Transport, broadcast_object
 from ..communication.wire import Wire
 from ..gradients import GradientEngine, Gradients
 from ..gradients.accumulation import accumulated
@@ -77,6 +77,7 @@ class Simulator:
     global batches; records and states are those of all W. `samples` [W] are how many each worker
     holds, if not as many as the others. `wrap_engine` returns the engine to use in place of the
     one it is given, such as one that records its calls.
+    `observers` see every transfer and its message.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Simulator:
         transport: Transport | None = None,
         samples: Tensor | None = None,
         wrap_engine: Callable[[GradientEngine], GradientEngine] | None = None,
+        observers: Sequence[Observer] = (),
         **settings: Any,
     ) -> None:
         recipe = Recipe.of(settings)
@@ -120,7 +122,7 @@ class Simulator:
         if wrap_engine is not None:
             self.engine = wrap_engine(self.engine)
         wire = Wire(recipe.value_dtype, recipe.index_dtype)
-        self.channel = Channel(self.transport, Ledger(recipe.workers), wire)
+        self.channel = Channel(self.transport, Ledger(recipe.workers), wire, observers)
         narrow = recipe.value_dtype == "float16"
         self.guard = Guard(recipe.on_nonfinite, narrow, self.transport.all_gather_rows, self.hosted)
         self.optimizer = RegimeOptimizer(self.held.trained)

@@ -1,4 +1,4 @@
-"""What a step would put on the network, from nothing but the shapes of the parameters.
+"""Counts what a step would put on the network, from nothing but the shapes of the parameters.
 
 The real exchange runs once for each segment, on one worker's gradient drawn from the normal
 distribution, and its ledger is read: what is counted are the buffers of real messages.
@@ -7,19 +7,19 @@ Letters: W workers, b samples each, n elements of one segment.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..communication.ledger import Ledger, Transfer
-from ..communication.messages import Dense, Message
+from ..communication.messages import Message
 from ..communication.messages.contract import term
 from ..communication.segments import Layout, Segment
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
-from ..config import Config
+from ..config import Config, worker_batches
 from ..keyed_random import RandomKey, derived
 from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import Compressor, MultiRound, composed
@@ -27,7 +27,6 @@ from ..methods.compressors.none import NoCompression
 from ..recipe import Recipe
 from ..results.tables import ratio
 from ..settings import kept, require
-from ..training.data import worker_batches
 from .model_shapes import shapes_of
 from .step_settings import check_use
 
@@ -189,27 +188,6 @@ def model_sizes(
     return replace(sizes(shapes, config.dtype, **settings), steps=steps)
 
 
-@dataclass(frozen=True)
-class _Telling(Channel):
-    """A channel that also keeps the arithmetic of what it weighs."""
-
-    words: list[str] = field(default_factory=list)
-
-    def all_reduce_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        sent, heard = super().all_reduce_mean(message, segment)
-        self.words.append(sent.explained(0))
-        return sent, heard
-
-    def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        sent, heard = super().vote(message, segment)
-        self.words.extend([sent.explained(0), term(len(heard), "vote", "votes", 1, "bit")])
-        return sent, heard
-
-    def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
-        self.words.append(Dense.of(numbers).explained(0))
-        return super().all_reduce_max(numbers, segment)
-
-
 def _size(
     segment: Segment, compressor: Compressor, recipe: Recipe, dtype: torch.dtype
 ) -> SegmentSize:
@@ -230,7 +208,15 @@ def _sent(
 ) -> tuple[Sent, ...]:
     """Return what is sent of one worker's `gradient` [1, n]."""
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
-    channel = _Telling(InProcess(), Ledger(recipe.workers), wire)
+    words: list[str] = []
+
+    def explain(transfer: Transfer, message: Message | None) -> None:
+        if message is None:  # the outcome of a vote
+            words.append(term(segment.n, "vote", "votes", 1, "bit"))
+        else:
+            words.append(message.explained(0))
+
+    channel = Channel(InProcess(), Ledger(recipe.workers), wire, [explain])
     own = NoCompression() if segment.dense else compressor.for_shape(segment.shape)
     state = own.init(gradient)
     if "steps" in state and isinstance(own, MultiRound):
@@ -247,8 +233,8 @@ def _sent(
         squares=torch.ones_like(gradient) if own.needs_squares else None,
     )
     AllReduce(recipe.aggregate).gradients(gradient, speech)
-    told = zip(channel.ledger.transfers, channel.words, strict=True)
-    return tuple(_priced(transfer, recipe.workers, words) for transfer, words in told)
+    explained = zip(channel.ledger.transfers, words, strict=True)
+    return tuple(_priced(transfer, recipe.workers, text) for transfer, text in explained)
 
 
 def _priced(transfer: Transfer, workers: int, words: str) -> Sent:

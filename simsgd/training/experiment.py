@@ -4,7 +4,7 @@ Letters: W workers, b samples each, B = W * b, C channels.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..catalog import attribute, build_model, load, parse_config
-from ..communication.transport import Transport
+from ..communication.transport import Observer, Transport
 from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
 from ..gradients.auto import Auto
 from ..gradients.contract import Criterion, GradientEngine, carried
@@ -57,10 +57,11 @@ class Experiment:
         config: Config,
         transport: Transport | None = None,
         wrap_engine: Callable[[GradientEngine], GradientEngine] | None = None,
+        observers: Sequence[Observer] = (),
     ) -> "Experiment":
         """Return the experiment; nothing is written.
 
-        `transport` and `wrap_engine` are those of `Simulator`.
+        `transport`, `wrap_engine` and `observers` are those of `Simulator`.
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
@@ -78,6 +79,7 @@ class Experiment:
             regime=schedule.regime,
             transport=transport,
             wrap_engine=wrap_engine,
+            observers=observers,
             samples=None if parts is None else torch.tensor([len(part) for part in parts]),
             **_recipe(config),
         )

@@ -1,20 +1,19 @@
-"""Where two runs first decided differently: what to send, or which way to round.
+"""Finds where two runs first decided differently: what to send, or which way to round.
 
 Letters: W workers, n elements of one segment, k selected.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..communication.ledger import Transfer
 from ..communication.messages import Dense, Message, SharedSparse, Signs, Sparse
 from ..communication.messages.quantized import Quantized
-from ..communication.segments import Segment
-from ..communication.topology import Mixing
-from ..communication.transport import Channel, rides_all_reduce
+from ..communication.transport import rides_all_reduce
 
 
 @dataclass(frozen=True)
@@ -36,55 +35,17 @@ class Flip:
 Decided = tuple[str, Tensor]  # the segment, and what was decided for each entry, [W, n] int64
 
 
-@dataclass(frozen=True)
-class RecordingChannel(Channel):
-    """A channel that keeps what was decided in messages, until it is taken: see `decisions`."""
+class DecisionRecorder:
+    """An observer of a channel that keeps what was decided in messages: see `decisions`."""
 
-    heard: list[Decided] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.decided: list[Decided] = []  # since it was last cleared
 
-    @classmethod
-    def to(cls, channel: Channel) -> "RecordingChannel":
-        """Return the channel with ears."""
-        return cls(channel.transport, channel.ledger, channel.wire)
-
-    def all_reduce_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().all_reduce_mean(message, segment), segment)
-
-    def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().vote(message, segment), segment)
-
-    def neighbor_mean(
-        self, message: Message, segment: Segment, mixing: Mixing
-    ) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().neighbor_mean(message, segment, mixing), segment)
-
-    def gather_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().gather_mean(message, segment), segment)
-
-    def gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().gather(message, segment), segment)
-
-    def broadcast(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().broadcast(message, segment), segment)
-
-    def weighted_mean(
-        self, message: Message, segment: Segment, weights: Tensor
-    ) -> tuple[Message, Tensor]:
-        """Send and listen; see `Channel`."""
-        return self._kept(super().weighted_mean(message, segment, weights), segment)
-
-    def _kept(self, answer: tuple[Message, Tensor], segment: Segment) -> tuple[Message, Tensor]:
-        message = answer[0]
+    def __call__(self, transfer: Transfer, message: Message | None) -> None:
+        """Keep what was decided, if anything was: values in an all-reduce are as computed."""
         message = message.inner if isinstance(message, SharedSparse) else message
-        if not rides_all_reduce(message):
-            self.heard.append((segment.name, decisions(message)))
-        return answer
+        if message is not None and not rides_all_reduce(message):
+            self.decided.append((transfer.segment, decisions(message)))
 
 
 def first_flip(step: int, simulated: Sequence[Decided], real: Sequence[Decided]) -> Flip | None:

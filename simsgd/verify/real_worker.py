@@ -23,7 +23,7 @@ from ..simulator.regime import optimizer_arguments, optimizer_class
 from ..simulator.step_settings import Method
 from ..training.experiment import Experiment
 from .gradient_kinks import RecordingEngine
-from .message_flips import Decided, RecordingChannel
+from .message_flips import Decided, DecisionRecorder
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class RealStep:
 
     losses: Tensor  # of each worker, [W]
     sent: Tensor  # bytes of the buffers that each handed to the network, [W] int64
-    weighed: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
-    heard: list[Decided]  # what was decided in the messages of all workers
+    counted: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
+    decided: list[Decided]  # what was decided in the messages of all workers
     parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
 
 
@@ -70,21 +70,20 @@ class OwnWorker(Worker):
     def __init__(self, config: Config) -> None:
         self.transport = Distributed(config.workers)
         config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
-        self.experiment = Experiment.of(config, self.transport, self._recording)
-        simulator = self.experiment.simulator
-        self.channel = simulator.channel = RecordingChannel.to(simulator.channel)
+        self.recorder = DecisionRecorder()
+        self.experiment = Experiment.of(config, self.transport, self._recording, [self.recorder])
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
         self.engine.forget()
-        self.channel.heard.clear()
+        self.recorder.decided.clear()
         record = self.experiment.simulator.step(x, y, epoch)
         rows = self.transport.all_gather_rows
         sent = rows(self.transport.sent)
         self.transport.sent.zero_()
-        heard = [(segment, rows(decided)) for segment, decided in self.channel.heard]
+        decided = [(segment, rows(codes)) for segment, codes in self.recorder.decided]
         ended = self.experiment.simulator.parameters()
-        return RealStep(record.losses, sent, record.bytes.payload, heard, ended)
+        return RealStep(record.losses, sent, record.bytes.payload, decided, ended)
 
     def gradients(self) -> list[Tensors]:
         """Return the gradients of all workers in the last step."""

@@ -25,7 +25,7 @@ from ..training.run_folder import RunFolder, default_name
 from ..training.totals import Tally
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch
-from .message_flips import Flip, RecordingChannel, first_flip
+from .message_flips import DecisionRecorder, Flip, first_flip
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
 from .verdict import LIMITS, Verdict
 
@@ -115,13 +115,15 @@ class Simulation:
     flip: Flip | None
 
     def __init__(self, config: Config) -> None:
-        self.experiment = Experiment.of(config, wrap_engine=self._recording)
-        simulator = self.simulator = self.experiment.simulator
-        self.channel = simulator.channel = RecordingChannel.to(simulator.channel)
+        self.recorder = DecisionRecorder()
+        self.experiment = Experiment.of(
+            config, wrap_engine=self._recording, observers=[self.recorder]
+        )
+        self.simulator = self.experiment.simulator
         self.tally = Tally()
         self.limit = LIMITS[config.dtype][0]
         self.apart = 0.0  # how far the parameters are from the real ones
-        self.real = copies(simulator.parameters())
+        self.real = copies(self.simulator.parameters())
 
     def parts_from(self, real: RealStep, x: Tensor, y: Tensor, epoch: int) -> bool:
         """Simulate the step that `real` was; return whether the two part in it.
@@ -136,13 +138,13 @@ class Simulation:
         seconds = time.perf_counter() - began
         missed = wrong(*(record.of_drawn(part, slice(None)) for part in (record.output, y)))
         logged = self.tally.add(record, missed, record.num_of_drawn(y.numel()), seconds)
-        judged = real.weighed is not None and not lost
-        self.flip = first_flip(record.step, self.channel.heard, real.heard) if judged else None
+        judged = real.counted is not None and not lost
+        self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None
         self.real = copies(real.parameters)
         self.apart = difference(self.simulator.parameters(), self.real)
         payload, sent = record.bytes.payload.cpu(), real.sent.cpu()
-        weighed = payload if real.weighed is None else real.weighed.cpu()
-        agree = torch.equal(sent, weighed)
+        counted = payload if real.counted is None else real.counted.cpu()
+        agree = torch.equal(sent, counted)
         if self.flip is None and not lost:  # else the two may have other things to send
             agree = agree and torch.equal(sent, payload)
         compared = {
@@ -151,7 +153,7 @@ class Simulation:
             "real_loss": record.mean_of(real.losses),
             "parameter_difference": self.apart,
             "loss_difference": _apart(record.losses, real.losses),
-            "ledger_bytes": int(weighed.sum()),
+            "ledger_bytes": int(counted.sum()),
             "sent_bytes": int(sent.sum()),
             "bytes_agree": int(agree),
             **_told(self.flip),
@@ -193,7 +195,7 @@ class Simulation:
     def _step(self, given: list[Tensors] | None = None) -> StepRecord:
         self.engine.forget()
         self.engine.given = None if given is None else iter(given)
-        self.channel.heard.clear()
+        self.recorder.decided.clear()
         return self.simulator.step(*self.last.batch)
 
 

@@ -1,10 +1,10 @@
-"""Where the other workers are, and the scales that everything said passes over.
+"""Carries messages between workers, and counts them.
 
-The workers are rows of tensors here, or some of them are rows in other processes, which talk by
-`torch.distributed`; no other room knows of it.
+The workers are rows of tensors here, or some of them are rows in other processes, which are
+reached by `torch.distributed`; no other room knows of it.
 """
 
-from .channel import Channel
+from .channel import Channel, Observer
 from .contract import Transport, rides_all_reduce
 from .distributed import Distributed
 from .in_process import InProcess
@@ -26,6 +26,7 @@ __all__ = [
     "Channel",
     "Distributed",
     "InProcess",
+    "Observer",
     "RankLost",
     "Transport",
     "all_gather_object",

@@ -1,14 +1,16 @@
-"""The scales that everything said passes over.
+"""Counts every message that leaves, carries it, and tells observers of it.
 
-Letters: L workers hosted here, n elements of one segment.
+Letters: W workers, L hosted here, n elements of one segment.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..ledger import Ledger, Transfer
+from ..ledger import NEIGHBORS, Ledger, Transfer
 from ..messages import Dense, Message
 from ..segments import Segment
 from ..topology import Mixing
@@ -16,39 +18,44 @@ from ..wire import Wire
 from .contract import Transport
 
 
+class Observer(Protocol):
+    """Is called with every transfer that a channel counts."""
+
+    def __call__(self, transfer: Transfer, message: Message | None) -> None:
+        """Look at a transfer and its message as it arrives; None: only its size is known."""
+
+
 @dataclass(frozen=True)
 class Channel:
-    """A transport with a ledger: nothing leaves without being weighed."""
+    """A transport with a ledger: what is sent is counted first, and observers see it.
+
+    Every method goes through `_count`, the one place where a transfer enters the ledger.
+    """
 
     transport: Transport
     ledger: Ledger
     wire: Wire
+    observers: Sequence[Observer] = ()
 
     @property
     def hosted(self) -> slice:
         """Which of the workers are rows here."""
         return self.transport.hosted(self.ledger.workers)
 
-    @property
-    def _own(self) -> int:
-        """How many workers are rows here, L."""
-        return len(range(*self.hosted.indices(self.ledger.workers)))
-
     def all_reduce_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send the messages; return them as they arrive, and their mean over all workers, [n].
 
         What sums rides an all-reduce, all else an all-gather.
         """
-        sent = message.on_wire(self.wire)
-        collective = "all-reduce" if sent.summable else "all-gather"
-        self.ledger.add(Transfer(segment.name, "up", collective, sent.payload_bytes()))
+        collective = "all-reduce" if message.summable else "all-gather"
+        sent = self._send(message, segment, collective)
         return sent, self.transport.all_reduce_mean(sent)
 
-    def gather_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send the messages to a server; return them, and their mean, [n], which only it knows."""
-        sent = message.on_wire(self.wire)
-        self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes()))
-        return sent, self.transport.all_reduce_mean(sent)
+    def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
+        """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""
+        message = Dense.of(numbers)
+        self._count(Transfer(segment.name, "up", "all-reduce", message.payload_bytes()), message)
+        return self.transport.all_reduce_max(numbers)
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send the messages; return them as they arrive, and what they vote for, +-1 each, [n].
@@ -56,19 +63,43 @@ class Channel:
         One worker counts the votes. They are gathered, for the sum of W signs needs more than the
         one bit that each has; the outcome comes back to every worker as one bit an entry.
         """
+        sent = self._send(message, segment, "gather")
+        outcome = self.transport.vote(sent)
+        payload = torch.full_like(sent.payload_bytes(), -(-len(outcome) // 8))
+        self._count(Transfer(segment.name, "down", "broadcast", payload))
+        return sent, outcome
+
+    def gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages to a server; return them, and what each stands for, [W, n]."""
+        sent = self._send(message, segment, "gather")
+        return sent, self.transport.all_gather(sent)
+
+    def gather_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages to a server; return them, and their mean, [n], which only it knows."""
+        sent = self._send(message, segment, "gather")
+        return sent, self.transport.all_reduce_mean(sent)
+
+    def broadcast(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
+        sent = self.transport.broadcast(message.on_wire(self.wire))
+        payload = sent.payload_bytes().expand(self._num_hosted)
+        self._count(Transfer(segment.name, "down", "broadcast", payload), sent)
+        return sent, sent.to_dense()[0]
+
+    def weighted_mean(
+        self, message: Message, segment: Segment, weights: Tensor
+    ) -> tuple[Message, Tensor]:
+        """Send the messages of weight above 0 to a server; return them, and the weighted sum, [n].
+
+        `weights` [W]. The sum comes back whole to those who sent.
+        """
         sent = message.on_wire(self.wire)
         payload = sent.payload_bytes()
-        self.ledger.add(Transfer(segment.name, "up", "gather", payload))
-        heard = self.transport.vote(sent)
-        outcome = torch.full_like(payload, -(-len(heard) // 8))
-        self.ledger.add(Transfer(segment.name, "down", "broadcast", outcome))
-        return sent, heard
-
-    def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
-        """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""
-        payload = Dense.of(numbers).payload_bytes()
-        self.ledger.add(Transfer(segment.name, "up", "all-reduce", payload))
-        return self.transport.all_reduce_max(numbers)
+        takes_part = (weights[self.hosted] > 0).to(payload.device)  # [L]
+        self._count(Transfer(segment.name, "up", "gather", payload * takes_part), sent)
+        mean = self.transport.weighted_mean(sent, weights)
+        self.count_broadcast(mean, segment, takes_part)
+        return sent, mean
 
     def neighbor_mean(
         self, message: Message, segment: Segment, mixing: Mixing
@@ -80,46 +111,43 @@ class Channel:
         sent = message.on_wire(self.wire)
         payload = sent.payload_bytes()
         degree = mixing.degree.to(payload.device)
-        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload, degree))
+        self._count(Transfer(segment.name, "up", NEIGHBORS, payload, degree), sent)
         return sent, self.transport.neighbor_mean(sent, mixing)
 
-    def gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send the messages to a server; return them, and what each says, [W, n]."""
-        sent = message.on_wire(self.wire)
-        self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes()))
-        return sent, self.transport.all_gather(sent)
+    def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
+        """Send each worker's message to one other; return it as it arrives.
 
-    def relay(self, payload: Tensor, segment: Segment) -> None:
-        """Weigh what each worker passes on to one other, [L] bytes."""
-        degree = torch.ones_like(payload)
-        self.ledger.add(Transfer(segment.name, "up", "neighbours", payload, degree))
-
-    def broadcast(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
-        """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
-        sent = self.transport.broadcast(message.on_wire(self.wire))
-        told = sent.payload_bytes().expand(self._own)
-        self.ledger.add(Transfer(segment.name, "down", "broadcast", told))
-        return sent, sent.to_dense()[0]
-
-    def weighted_mean(
-        self, message: Message, segment: Segment, weights: Tensor
-    ) -> tuple[Message, Tensor]:
-        """Send the messages of weight above 0 to a server; return them, and the weighted sum, [n].
-
-        `weights` [W]. The sum comes back whole to those who sent.
+        Who gets it is the caller's to say, who has all workers' rows. `payload` [L] are the bytes,
+        where a worker passes on more than its own message.
         """
         sent = message.on_wire(self.wire)
-        said = (weights[self.hosted] > 0).to(sent.payload_bytes().device)  # [L]
-        self.ledger.add(Transfer(segment.name, "up", "gather", sent.payload_bytes() * said))
-        heard = self.transport.weighted_mean(sent, weights)
-        self.count_broadcast(heard, segment, said)
-        return sent, heard
+        payload = sent.payload_bytes() if payload is None else payload
+        degree = torch.ones_like(payload)
+        self._count(Transfer(segment.name, "up", NEIGHBORS, payload, degree), sent)
+        return sent
 
     def count_broadcast(
-        self, heard: Tensor, segment: Segment, hearers: Tensor | None = None
+        self, values: Tensor, segment: Segment, receivers: Tensor | None = None
     ) -> None:
-        """Weigh what a server tells each worker, `heard` [n]; of `hearers` [L] those that are."""
-        size = Dense.of(heard.unsqueeze(0)).on_wire(self.wire).payload_bytes()  # [1]
-        told = size.expand(self._own)
-        told = told * hearers if hearers is not None else told
-        self.ledger.add(Transfer(segment.name, "down", "broadcast", told))
+        """Count the bytes of `values` [n] sent by a server to all, or to `receivers` [L] of 1."""
+        size = Dense.of(values.unsqueeze(0)).on_wire(self.wire).payload_bytes()  # [1]
+        payload = size.expand(self._num_hosted)
+        payload = payload if receivers is None else payload * receivers
+        self._count(Transfer(segment.name, "down", "broadcast", payload))
+
+    @property
+    def _num_hosted(self) -> int:
+        """How many workers are rows here, L."""
+        return len(range(*self.hosted.indices(self.ledger.workers)))
+
+    def _send(self, message: Message, segment: Segment, collective: str) -> Message:
+        """Count the workers' messages; return them as they arrive."""
+        sent = message.on_wire(self.wire)
+        self._count(Transfer(segment.name, "up", collective, sent.payload_bytes()), sent)
+        return sent
+
+    def _count(self, transfer: Transfer, message: Message | None = None) -> None:
+        """Record a transfer, and tell the observers of it."""
+        self.ledger.add(transfer)
+        for observer in self.observers:
+            observer(transfer, message)

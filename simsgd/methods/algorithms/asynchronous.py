@@ -94,15 +94,16 @@ class Butterfly(GradientAlgorithm):
         """Return the messages, and the mean of what each worker knows, [W, n]."""
         assert own is not None
         depth = dimensions(speech.workers)
-        sent = speech.compressed(said).on_wire(speech.channel.wire)
-        for name, newest in (("gradients", sent.to_dense()), ("bytes", sent.payload_bytes())):
+        message = speech.compressed(said).on_wire(speech.channel.wire)
+        for name, newest in (("gradients", message.to_dense()), ("bytes", message.payload_bytes())):
             own[name] = own[name].roll(1, dims=1)
             own[name][:, 0] = newest
         late = lateness(speech.workers, speech.step)  # [W, W]
         known = late <= speech.step
         told = known & relayed(speech.workers, speech.step)
         size = own["bytes"].T[late.clamp(max=depth - 1), torch.arange(speech.workers)]  # [W, W]
-        speech.channel.relay((size.cpu() * told).sum(1).to(size), speech.segment)
+        payload = (size.cpu() * told).sum(1).to(size)  # [W]
+        sent = speech.channel.relay(message, speech.segment, payload)
         heard = torch.zeros_like(said)
         for age in range(depth):
             mask = (known & (late == age)).to(said)
