@@ -12,32 +12,65 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import bench as bench
+    from . import ddp as ddp
+    from . import methods as methods
+    from .bench.advise import advise as advise
+    from .bench.consensus import tune_consensus as tune_consensus
+    from .communication.transport import RankLost as RankLost
     from .config import Config as Config
+    from .methods import adapters as adapters
     from .recipe import Recipe as Recipe
+    from .results.atomic_files import NotWritten as NotWritten
+    from .results.figures.plot import plot_results as plot_results
+    from .results.report import report as report
+    from .results.results_table import results as results
     from .results.run import Run as Run
     from .results.sweep import Sweep as Sweep
     from .settings import SettingError as SettingError
     from .settings import count as count
     from .simulator.record import StepRecord as StepRecord
     from .simulator.simulator import Simulator as Simulator
+    from .simulator.step_bytes import bytes_of as bytes_of
+    from .training.choices import list_names as list_names
+    from .training.errors import Diverged as Diverged
+    from .training.errors import OutOfMemory as OutOfMemory
+    from .training.evaluate import evaluate as evaluate
+    from .training.signals import Interrupted as Interrupted
     from .training.sweep.sweep import sweep as sweep
     from .training.trainer import train as train
+    from .verify.verify import verify as verify
 
 __version__ = "0.1.0"
 
 _PLACES = {  # where each public name is defined
     "Config": "config",
+    "Diverged": "training.errors",
+    "Interrupted": "training.signals",
+    "NotWritten": "results.atomic_files",
+    "OutOfMemory": "training.errors",
+    "RankLost": "communication.transport",
     "Recipe": "recipe",
     "Run": "results.run",
     "SettingError": "settings",
     "Simulator": "simulator.simulator",
     "StepRecord": "simulator.record",
     "Sweep": "results.sweep",
+    "advise": "bench.advise",
+    "bytes_of": "simulator.step_bytes",
     "count": "settings",
+    "evaluate": "training.evaluate",
+    "list_names": "training.choices",
+    "plot_results": "results.figures.plot",
+    "report": "results.report",
+    "results": "results.results_table",
     "sweep": "training.sweep.sweep",
     "train": "training.trainer",
+    "tune_consensus": "bench.consensus",
+    "verify": "verify.verify",
 }
-__all__ = sorted([*_PLACES, "__version__"])
+_MODULES = {"adapters": "methods.adapters", "bench": "bench", "ddp": "ddp", "methods": "methods"}
+__all__ = sorted([*_PLACES, *_MODULES, "__version__"])
 
 if not (Path(__file__).parent / "models").exists():  # a checkout: models/ and regimes/ lie beside
     __path__.append(str(Path(__file__).parents[1]))
@@ -45,6 +78,8 @@ if not (Path(__file__).parent / "models").exists():  # a checkout: models/ and r
 
 def __getattr__(name: str) -> Any:
     """Import what a public name stands for at its first use, so that `simsgd --help` is instant."""
+    if name in _MODULES:
+        return importlib.import_module(f".{_MODULES[name]}", __name__)
     if name not in _PLACES:
         raise AttributeError(f"module 'simsgd' has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)

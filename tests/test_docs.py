@@ -10,10 +10,10 @@ from torch import nn
 
 import simsgd
 from simsgd.cli import main
-from simsgd.cli.list_names import listing
 from simsgd.methods.compressors import composed
 from simsgd.registry import names
 from simsgd.simulator.step_bytes import sizes
+from simsgd.training.choices import list_names
 
 TEXT = (Path(__file__).parents[1] / "docs" / "compressors.md").read_text()
 SNIPPET = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)[1]
@@ -41,7 +41,7 @@ def test_every_memory_has_its_row():
 
 
 def test_nature_in_the_table_is_that_of_the_list():
-    told = dict(listing("compressors"))
+    told = list_names("compressors")
     for row in table("Compressors"):
         for name in named([row]):
             nature = next(line for line in told[name].splitlines() if "all-reducible" in line)

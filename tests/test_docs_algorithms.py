@@ -51,7 +51,7 @@ def test_topologies_are_told_with_what_they_cost():
 
 
 def test_a_number_of_workers_is_for_topologies():
-    assert "workers has a meaning for topologies only" in run(
+    assert "workers only applies to topologies" in run(
         "list", "models", "--workers", "3", code=2
     ).replace("--workers", "workers")
 

@@ -1,1 +1,1 @@
-"""How fast things run on this machine, each beside what it could at best take."""
+"""Benches: how fast things run on this machine, each beside a lower bound."""

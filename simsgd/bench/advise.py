@@ -1,4 +1,4 @@
-"""Does compression pay on a network? Every compressor's step beside a dense all-reduce's.
+"""Advises whether compression pays on a network: every compressor's step beside dense all-reduce.
 
 Bytes are those of `simsgd bytes`; the time to compress is measured here, on one worker's gradient.
 
@@ -58,35 +58,74 @@ class Offer:
         return {**dataclasses.asdict(self), "speed_up": self.speed_up}
 
 
-def advice(
-    config: Config,
-    networks: Sequence[Network],
-    pricing: Pricing | None = None,
-    compressors: Sequence[str] = (),
+@dataclass(frozen=True)
+class Advice:
+    """An offer of each compressor on each network, the fastest first."""
+
+    offers: dict[str, list[Offer]]  # by the network's name
+    networks: tuple[Network, ...]
+    pricing: Pricing
+    title: str  # what is trained by how many
+
+    def plain(self) -> dict[str, list[dict[str, Any]]]:
+        """Return all of it as JSON takes it."""
+        return {name: [offer.plain() for offer in rows] for name, rows in self.offers.items()}
+
+    def summary(self) -> str:
+        """Return a table for each network, with the verdict last."""
+        tables = [
+            table(self.offers[network.name], network, self.pricing, self.title)
+            for network in self.networks
+        ]
+        return "\n\n".join(tables)
+
+
+def advise(
+    network: Network | str | Sequence[Network | str] = "10gbe",
+    compressor: str | Sequence[str] = (),
+    *,
+    compute_ms: float | None = None,
+    compress_ms: float | None = None,
+    all_reduce: str = "ring",
+    fusion: bool = True,
+    overlap: bool = False,
     measure: bool = True,
     device: str = "cpu",
     num_classes: int | None = None,
     input_shape: str | None = None,
-) -> dict[str, list[Offer]]:
-    """Return an offer of each compressor on each network, by its name, the fastest first.
+    **settings: Any,
+) -> Advice:
+    """Return what each compressor's step would take on each network, the fastest first.
 
-    `compressors` are specs; none: every registered one that can be tried without being told more.
-    Compression is timed once on `device`; without `measure`, and where `pricing` says nothing, it
-    takes no time. Compute takes none unless `pricing` says how much. Raises `SettingError` for
-    settings that do not go together.
+    `network` is one spec or several, such as "10gbe" or "bandwidth=10Gbit,latency=50us". So is
+    `compressor`; none: every registered one that needs no setting of the user. `settings` are those
+    of `train` that concern a message. Compression takes `compress_ms`, or is timed once on `device`;
+    without `measure` it takes no time. Compute takes none unless `compute_ms` is given. The other
+    settings are those of `network`. Raises `SettingError` for settings that do not go together.
     """
-    pricing = pricing or Pricing()
+    config = Config.of(settings)
+    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
+    links = _networks([network] if isinstance(network, Network | str) else network)
+    specs = [compressor] if isinstance(compressor, str) else list(compressor)
     shapes = shapes_of(config.model or "lenet", config.model_config, num_classes, input_shape)
-    found: dict[str, list[Offer]] = {network.name: [] for network in networks}
-    for spec in dict.fromkeys(compressors or usual_specs()):
+    offers: dict[str, list[Offer]] = {link.name: [] for link in links}
+    for spec in dict.fromkeys(specs or usual_specs()):
         recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None)
         counted = sizes(shapes, config.dtype, **vars(recipe))
         seconds = (pricing.compress_ms or 0.0) / 1000
         if measure and pricing.compress_ms is None:
             seconds = seconds_to_compress(shapes, recipe, config.dtype, device)
-        for network in networks:
-            found[network.name].append(_offer(counted, seconds, network, pricing))
-    return {name: sorted(rows, key=lambda row: row.total) for name, rows in found.items()}
+        for link in links:
+            offers[link.name].append(_offer(counted, seconds, link, pricing))
+    title = f"{config.model or 'lenet'}, {config.workers} workers"
+    ranked = {name: sorted(rows, key=lambda row: row.total) for name, rows in offers.items()}
+    return Advice(ranked, tuple(links), pricing, title)
+
+
+def _networks(specs: Sequence[Network | str]) -> list[Network]:
+    """Return the networks of specs, each once."""
+    links = [spec if isinstance(spec, Network) else Network.of(spec) for spec in specs]
+    return list(dict.fromkeys(links))
 
 
 def _offer(counted: Sizes, seconds: float, network: Network, pricing: Pricing) -> Offer:
@@ -107,7 +146,7 @@ def _offer(counted: Sizes, seconds: float, network: Network, pricing: Pricing) -
 
 
 def usual_specs() -> list[str]:
-    """Return a spec or two for every registered compressor that can be tried without being told.
+    """Return a spec or two for every registered compressor that needs no setting of the user.
 
     >>> "none" in usual_specs(), "grace" in usual_specs()
     (True, False)
@@ -121,14 +160,14 @@ def usual_specs() -> list[str]:
     return found
 
 
-def told(rows: Sequence[Offer], network: Network, pricing: Pricing, what: str) -> str:
-    """Return the offers as a text for people, with the verdict last."""
+def table(rows: Sequence[Offer], network: Network, pricing: Pricing, title: str) -> str:
+    """Return the offers on one network as text, with the verdict last."""
     if pricing.compute_ms is None:
         assumed = "compute is not counted (compute_ms): speed-ups are the most there can be"
     else:
         assumed = f"compute {pricing.compute_ms:g} ms a worker"
     extent = "all segments' messages fused" if pricing.fusion else "a message a segment"
-    head = f"{what} on {network.name}: {_link(network)}, {pricing.all_reduce} all-reduce, {extent}"
+    head = f"{title} on {network.name}: {_link(network)}, {pricing.all_reduce} all-reduce, {extent}"
     cells = [["compressor", "sends", "ratio", "compression", "communication", "a step", "speed-up"]]
     for row in rows:
         parts = (row.compression, row.communication, row.total)

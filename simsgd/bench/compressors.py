@@ -1,13 +1,12 @@
-"""How long compressors take, beside the time of one read and one write of the same memory.
+"""Times compressors beside one read and one write of the same memory.
 
-Timed is what a step does with a gradient that is there: compress it, weigh the message, bring it
-over and form the mean. All compressors take turns, round after round in one process, so that what
+Timed is what a step does with a gradient: compress it, count the message's bytes, send it and form
+the mean. All compressors take turns, round after round in one process, so that what
 else the machine does falls on all of them.
 
 Letters: W workers, n elements of one segment.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from ..methods.compressors import composed
 from ..text_table import columns
 from ..training.environment import environment
 from ..training.experiment import device_of
+from .matrix import near_square
 from .timing import Work, milliseconds, taking_turns
 
 SPECS = (
@@ -69,16 +69,14 @@ def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
     return {"machine": environment(device), "rows": rows}
 
 
-def told(measured: dict[str, Any]) -> str:
-    """Return the rows as a text."""
-    machine = measured["machine"]
-    parts = [f"{machine['machine']}, {machine['threads']} threads, torch {machine['torch']}"]
-    sizes = dict.fromkeys((row["workers"], row["n"]) for row in measured["rows"])
-    for workers, n in sizes:
+def tables(measured: dict[str, Any]) -> list[str]:
+    """Return the rows as text, a table for each W and n."""
+    found = []
+    for workers, n in dict.fromkeys((row["workers"], row["n"]) for row in measured["rows"]):
         rows = [row for row in measured["rows"] if (row["workers"], row["n"]) == (workers, n)]
-        parts.append(f"W = {workers}, n = {n:,}, median of {rows[0]['rounds']} rounds")
-        parts[-1] += _chunked(rows[0]) + "\n" + _table(rows)
-    return "\n\n".join(parts)
+        title = f"W = {workers}, n = {n:,}, median of {rows[0]['rounds']} rounds{_chunked(rows[0])}"
+        found.append(f"{title}\n{_table(rows)}")
+    return found
 
 
 def _chunked(row: dict[str, Any]) -> str:
@@ -124,7 +122,7 @@ def _copying(said: Tensor, at_once: int) -> Work:
 
 def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
     workers, n = said.shape
-    segment = Segment("segment", ("segment",), (torch.Size(_matrix(n)),), dense=False)
+    segment = Segment("segment", ("segment",), (torch.Size(near_square(n)),), dense=False)
     compressor = composed(spec).for_shape(segment.shape)
     channel, exchange = Channel(InProcess(), Ledger(workers), Wire()), AllReduce()
     ids = torch.arange(workers, device=said.device)
@@ -142,9 +140,3 @@ def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
         channel.ledger.transfers.clear()
 
     return speak
-
-
-def _matrix(n: int) -> tuple[int, int]:
-    """Return the sides of the most nearly square matrix of n elements."""
-    rows = next(side for side in range(math.isqrt(n), 0, -1) if n % side == 0)
-    return rows, n // rows

@@ -1,4 +1,4 @@
-"""How fast gossip alone brings workers together, without any training.
+"""Tunes the consensus step size: how fast gossip alone brings workers together.
 
 Letters: W workers, n elements each, x their numbers [W, n].
 """
@@ -6,6 +6,7 @@ Letters: W workers, n elements each, x their numbers [W, n].
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,14 +14,16 @@ from torch import Tensor
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Segment
-from ..communication.topology import topology
+from ..communication.topology import topology as graph_of
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..keyed_random import RandomKey
 from ..methods.algorithms import ExchangeContext, Gossip
 from ..methods.compressors import composed
 from ..registry import find
+from ..results.figures.style import COLORS, THEMES, require_suffix, save
 from ..settings import require, unknown
+from .matrix import near_square
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +39,7 @@ def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int 
     """
     workers, n = x.shape
     segment = Segment("x", ("x",), (torch.Size([n]),), dense=False)
-    method = composed(compressor).for_shape(_matrix(n))
+    method = composed(compressor).for_shape(near_square(n))
     channel = Channel(InProcess(), Ledger(workers), Wire())
     key, state = RandomKey(seed, torch.arange(workers)), method.init(x)
     own, distances = exchange.init(x, segment), [distance(x)]
@@ -57,7 +60,7 @@ def distance(x: Tensor) -> float:
 class Tuning:
     """What a sweep over consensus step sizes found."""
 
-    told: str  # what was swept
+    title: str  # what was swept
     stepsizes: tuple[float, ...]
     contraction: tuple[float, ...]  # factor by which the distance falls in a round; 1 or more: none
     distances: tuple[tuple[float, ...], ...]  # by round, of each step size
@@ -69,10 +72,10 @@ class Tuning:
 
     def summary(self) -> str:
         """Return the table, and the best of it."""
-        lines = [self.told, "", "gamma   contraction per round"]
+        lines = [self.title, "", "gamma   contraction per round"]
         for gamma, factor in zip(self.stepsizes, self.contraction, strict=True):
-            told = f"{factor:.5f}" if factor < 1 else "does not contract"
-            lines.append(f"{gamma:<7g} {told}" + ("  <- best" if gamma == self.best else ""))
+            shown = f"{factor:.5f}" if factor < 1 else "does not contract"
+            lines.append(f"{gamma:<7g} {shown}" + ("  <- best" if gamma == self.best else ""))
         fastest = min(self.contraction)
         if fastest >= 1:
             lines += [
@@ -90,17 +93,17 @@ class Tuning:
 
         figure: Any = NotebookFigure(8.4, 3.4)
         left, right = figure.subplots(1, 2)
-        left.plot(self.stepsizes, self.contraction, color="#0072B2", marker="o", markersize=3)
+        left.plot(self.stepsizes, self.contraction, color=COLORS[0], marker="o", markersize=3)
         left.axhline(1, color="#999999", linewidth=0.8, linestyle=":")
         at = self.stepsizes.index(self.best)
-        left.plot(self.best, self.contraction[at], "o", color="#D55E00", markersize=8)
+        left.plot(self.best, self.contraction[at], "o", color=COLORS[1], markersize=8)
         left.set(xscale="log", xlabel="consensus step size", ylabel="contraction per round")
         low = min(self.contraction)
         left.set_ylim(low - 0.15 * (1 - low) - 1e-4, 1 + 0.6 * (1 - low) + 1e-4)
         near = sorted({max(0, at - 4), at, min(len(self.stepsizes) - 1, at + 2)})
         for place, look in zip(near, ("--", "-", "-."), strict=False):
             label = f"{self.stepsizes[place]:g}" + (" (best)" if place == at else "")
-            color = "#D55E00" if place == at else "#555555"
+            color = COLORS[1] if place == at else "#555555"
             right.plot(self.distances[place], look, color=color, label=label)
         right.set(yscale="log", xlabel="round", ylabel="consensus distance")
         right.legend(title="step size", frameon=False)
@@ -110,38 +113,43 @@ class Tuning:
         return figure  # type: ignore[no-any-return]
 
 
-def tune(
+def tune_consensus(
     workers: int = 16,
-    graph: str = "ring",
+    topology: str = "ring",
     compressor: str = "topk:0.01",
     algorithm: str = "choco",
     elements: int = 1000,
     rounds: int = 300,
     stepsizes: Sequence[float] = STEPSIZES,
     seed: int = 0,
+    output: Path | str | None = None,
 ) -> Tuning:
-    """Return how fast gossip with each consensus step size contracts.
+    """Return how fast gossip with each consensus step size contracts, without training.
 
     Workers begin at numbers drawn from the normal distribution, `elements` each. The contraction is
-    the mean factor of a round in the second half of `rounds`. Raises `SettingError` for whatever
-    does not exist or has no such step size.
+    the mean factor of a round in the second half of `rounds`. `output` is a figure to write. Raises
+    `SettingError` for whatever does not exist or has no such step size.
     """
+    require_suffix(output)
     if algorithm not in _TUNED:
         raise unknown("algorithm", algorithm, _TUNED)
     for name, value in (("elements", elements), ("rounds", rounds)):
         require(value >= 2, name, value, "must be at least 2")
     method: Any = find("algorithm", algorithm)
     start = torch.randn(workers, elements, generator=torch.Generator().manual_seed(seed)).double()
-    gap = topology(graph, workers).at(0).spectral_gap
+    gap = graph_of(topology, workers).at(0).spectral_gap
     found = []
     for gamma in stepsizes:
-        exchange = replace(method(topology=graph), consensus_stepsize=gamma)
+        exchange = replace(method(topology=topology), consensus_stepsize=gamma)
         found.append(tuple(gossip(exchange, compressor, start.clone(), rounds, seed)))
-    told = (
-        f"{algorithm} with {compressor} on {graph} of {workers} workers (spectral gap {gap:.4f}), "
-        f"{elements:,} elements, {rounds} rounds"
+    title = (
+        f"{algorithm} with {compressor} on {topology} of {workers} workers "
+        f"(spectral gap {gap:.4f}), {elements:,} elements, {rounds} rounds"
     )
-    return Tuning(told, tuple(stepsizes), tuple(map(_contraction, found)), tuple(found))
+    tuning = Tuning(title, tuple(stepsizes), tuple(map(_contraction, found)), tuple(found))
+    if output is not None:
+        save(tuning.plot(), Path(output), THEMES["screen"])
+    return tuning
 
 
 def _contraction(distances: Sequence[float]) -> float:
@@ -153,9 +161,3 @@ def _contraction(distances: Sequence[float]) -> float:
     if len(above) < 3:
         return 0.0
     return float((above[-1] / above[half]) ** (1 / (len(above) - 1 - half)))
-
-
-def _matrix(n: int) -> tuple[int, int]:
-    """Return the sides of the most nearly square matrix of n elements."""
-    rows = next(side for side in range(math.isqrt(n), 0, -1) if n % side == 0)
-    return rows, n // rows

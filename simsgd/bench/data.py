@@ -65,9 +65,8 @@ def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
     return {"machine": environment(device), "rows": rows}
 
 
-def told(measured: dict[str, Any]) -> str:
-    """Return the rows as a text."""
-    machine = measured["machine"]
+def tables(measured: dict[str, Any]) -> list[str]:
+    """Return the rows as text, in one table."""
     times = [(part, key) for part in ("data", "step") for key in ("ms", "ms_min", "ms_max")]
     head = ["data (ms)", "least", "most", "step (ms)", "least", "most", "data"]
     cells = [["model", "W", "b", "rounds", *head]]
@@ -75,8 +74,7 @@ def told(measured: dict[str, Any]) -> str:
         own = [str(row[key]) for key in ("model", "workers", "batch", "rounds")]
         shown = [f"{row[part][key]:,.2f}" for part, key in times]
         cells.append([*own, *shown, f"{100 * row['share']:.2f} %"])
-    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-    return f"{machine['machine']}, {threads}, torch {machine['torch']}\n{columns(cells)}"
+    return [columns(cells)]
 
 
 def _measured(case: Case, device: str, rounds: int) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import torch
 from ..keyed_random import RandomKey
 from ..registry import find
 from ..settings import SettingError
-from ..text_table import columns
 from ..training.environment import environment
 from ..training.experiment import device_of
 from .cases import CASES, QUICK, Task, selected, task_of
 from .floors import PARTS, PLAIN, floors
+from .tables import tables_by_case
 from .timing import Work, rows_of, taking_turns
 
 FLOORS = (PLAIN, PARTS)  # of a language model also torch.nn.LSTM
@@ -31,19 +31,19 @@ _ROUNDS, _ENOUGH = 21, 15.0  # rounds at most, and seconds after which they are 
 def measure(
     quick: bool = False,
     device: str = "cpu",
-    models: Sequence[str] = (),
+    model: Sequence[str] = (),
     workers: Sequence[int] = (),
-    batches: Sequence[int] = (),
+    batch: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return {"machine": ..., "rows": [...]}, one row a model, W, b and engine.
 
-    `models`, `workers` W and `batches` b leave out all others. A row has the median, least and
+    `model`, `workers` W and `batch` b leave out all others. A row has the median, least and
     most of its milliseconds, and the median over rounds of its ratio to the best floor. Models
     that are not in this installation, and engines that decline one, are told in "notes".
     """
     device = device_of(device)
     some = workers or ((4,) if quick else _WORKERS)
-    cases, notes = selected(QUICK if quick else CASES, some, models, batches)
+    cases, notes = selected(QUICK if quick else CASES, some, model, batch)
     rows = []
     for case in cases:
         task = task_of(case, device)
@@ -54,27 +54,9 @@ def measure(
     return {"machine": environment(device), "rows": rows} | ({"notes": notes} if notes else {})
 
 
-def told(measured: dict[str, Any]) -> str:
-    """Return the rows as a text."""
-    machine = measured["machine"]
-    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-    parts = [f"{machine['machine']}, {threads}, torch {machine['torch']}"]
-    cases: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in measured["rows"]:
-        case = row["model"], row["workers"], row["batch"], row["rounds"]
-        cases.setdefault(case, []).append(row)
-    for (model, workers, batch, rounds), rows in cases.items():
-        head = f"{model}, W = {workers}, b = {batch}, median of {rounds} rounds"
-        parts.append(f"{head}\n{_table(rows)}")
-    return "\n\n".join([*parts, *measured.get("notes", [])])
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    cells = [["engine", "ms", "least", "most", "times plain"]]
-    for row in rows:
-        times = [f"{row[key]:,.2f}" for key in ("ms", "ms_min", "ms_max", "ratio")]
-        cells.append([row["engine"], *times])
-    return columns(cells)
+def tables(measured: dict[str, Any]) -> list[str]:
+    """Return the rows as text, a table for each model, W and b."""
+    return tables_by_case(measured["rows"], "engine", "plain")
 
 
 def _engines(task: Task, notes: list[str]) -> dict[str, Work]:

@@ -1,9 +1,10 @@
-"""Figures of benches: how many times plain SGD a step takes, and how that grows."""
+"""Draws benches: a step's time over that of plain SGD, and how it grows."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..results.figures.style import SUFFIXES
 from ..settings import SettingError, require
 
 if TYPE_CHECKING:
@@ -11,17 +12,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-_SUFFIXES = (".png", ".svg", ".pdf")
 _COLORS = ["#666666", "#bbbbbb", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
 _NAMES = {"workers": "workers W, at one global batch", "parameters": "parameters P"}
 
 
 def check_suffix(path: Path | None) -> None:
     """Raise `SettingError` for a figure that could not be written, before anything is timed."""
-    known = path is None or path.suffix.lower() in _SUFFIXES
-    require(known, "plot", str(path), "must end in .png, .svg or .pdf")
-    here = path is None or path.parent.is_dir()
-    require(here, "plot", str(path), "names a folder that does not exist")
+    if path is None:
+        return
+    require(path.suffix.lower() in SUFFIXES, "plot", str(path), "must end in .png, .svg or .pdf")
+    require(path.parent.is_dir(), "plot", str(path), "names a folder that does not exist")
 
 
 def draw_steps(rows: Sequence[Row], path: Path) -> None:
@@ -65,6 +65,9 @@ def draw_scaling(rows: Sequence[Row], path: Path) -> None:
         panel.set_title(_title(shown, name), loc="left", fontsize=9)
         panel.legend(frameon=False, fontsize=8)
     _save(figure, path)
+
+
+DRAWINGS = {"step": draw_steps, "scaling": draw_scaling}  # by the name of the bench
 
 
 def _title(rows: Sequence[Row], over: str) -> str:

@@ -44,11 +44,9 @@ def measure(
     return {"machine": environment(device), "rows": rows}
 
 
-def told(measured: dict[str, Any]) -> str:
-    """Return the rows as a text."""
-    machine = measured["machine"]
-    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-    parts = [f"{machine['machine']}, {threads}, torch {machine['torch']}"]
+def tables(measured: dict[str, Any]) -> list[str]:
+    """Return the rows as text, a table over workers and one over parameters."""
+    found = []
     for over in OVER:
         rows = [row for row in measured["rows"] if row["over"] == over]
         cells = [["model", "W", "b", "P", "ms", "least", "most", "times plain", "times least"]]
@@ -57,8 +55,8 @@ def told(measured: dict[str, Any]) -> str:
             numbers = [f"{row[key]:,}" for key in ("workers", "batch", "parameters")]
             times = [f"{row[key]:,.2f}" for key in ("ms", "ms_min", "ms_max", "ratio")]
             cells.append([row["model"], *numbers, *times, f"{row['ms'] / least:.2f}"])
-        parts.append(f"over {over}, median of {rows[0]['rounds']} rounds\n{columns(cells)}")
-    return "\n\n".join(parts)
+        found.append(f"over {over}, median of {rows[0]['rounds']} rounds\n{columns(cells)}")
+    return found
 
 
 def _divided(case: Case, workers: Sequence[int], batch: int) -> list[Case]:

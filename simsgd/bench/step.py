@@ -17,7 +17,6 @@ import torch
 from ..communication.transport import Distributed
 from ..settings import kept
 from ..simulator.simulator import Simulator
-from ..text_table import columns
 from ..training.environment import environment
 from ..training.experiment import device_of
 from ..verify.launch import Put, launch
@@ -25,6 +24,7 @@ from ..verify.real_worker import with_own_buffers
 from .baseline_loop import OlderStep
 from .cases import CASES, QUICK, Case, Task, selected, task_of
 from .floors import floors
+from .tables import tables_by_case
 from .timing import Work, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
@@ -38,20 +38,20 @@ _ROUNDS, _ENOUGH = 21, 20.0  # rounds at most, and seconds after which they are 
 def measure(
     quick: bool = False,
     device: str = "cpu",
-    models: Sequence[str] = (),
+    model: Sequence[str] = (),
     workers: Sequence[int] = (),
-    batches: Sequence[int] = (),
+    batch: Sequence[int] = (),
     processes: bool = True,
 ) -> dict[str, Any]:
     """Return {"machine": ..., "rows": [...]}, one row a model, W, b and kind of step.
 
-    `models`, `workers` W and `batches` b leave out all others; `processes` are those of
+    `model`, `workers` W and `batch` b leave out all others; `processes` are those of
     DistributedDataParallel, on the CPU and for up to 16 workers. A row has the median, least and
     most of its milliseconds, and the median over rounds of its ratio to the best plain step.
     """
     device = device_of(device)
     some = workers or ((2,) if quick else _WORKERS)
-    cases, notes = selected(QUICK if quick else CASES, some, models, batches)
+    cases, notes = selected(QUICK if quick else CASES, some, model, batch)
     rounds, rows = 3 if quick else _ROUNDS, []
     for case in cases:
         lowest = floors(task_of(case, device), step=True)
@@ -64,18 +64,9 @@ def measure(
     return {"machine": environment(device), "rows": rows} | ({"notes": notes} if notes else {})
 
 
-def told(measured: dict[str, Any]) -> str:
-    """Return the rows as a text."""
-    machine = measured["machine"]
-    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-    parts = [f"{machine['machine']}, {threads}, torch {machine['torch']}"]
-    cases = dict.fromkeys((row["model"], row["workers"], row["batch"]) for row in measured["rows"])
-    for case in cases:
-        model, workers, batch = case
-        rows = [r for r in measured["rows"] if (r["model"], r["workers"], r["batch"]) == case]
-        head = f"{model}, W = {workers}, b = {batch}, median of {rows[0]['rounds']} rounds"
-        parts.append(f"{head}\n{_table(rows)}")
-    return "\n\n".join([*parts, *measured.get("notes", [])])
+def tables(measured: dict[str, Any]) -> list[str]:
+    """Return the rows as text, a table for each model, W and b."""
+    return tables_by_case(measured["rows"], "step", "plain")
 
 
 def pruned(task: Task) -> Simulator:
@@ -120,11 +111,3 @@ def _as_process(put: Put, case: Case, rounds: int) -> None:
     seconds = taking_turns({PROCESSES: step}, "cpu", rounds)[PROCESSES]
     if own == 0:
         put(seconds)
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    cells = [["step", "ms", "least", "most", "times plain"]]
-    for row in rows:
-        times = [f"{row[key]:,.2f}" for key in ("ms", "ms_min", "ms_max", "ratio")]
-        cells.append([row["step"], *times])
-    return columns(cells)

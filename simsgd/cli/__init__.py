@@ -1,23 +1,15 @@
-"""The command line: it reads options, calls one function, prints, and has no logic."""
+"""The command line: it reads options, calls one function, prints, and has no logic.
 
-from . import bench as measuring
-from . import bytes_and_list as counting
-from . import network as pricing
-from . import plot_results as seeing
-from . import results as telling
-from . import sweep as sweeping
-from . import train as training
+A command is a file here, named for it and found by itself.
+"""
+
+import importlib
+import pkgutil
+
 from .group import main
 from .plot_results import plot_results_main
 
-__all__ = [
-    "counting",
-    "main",
-    "measuring",
-    "plot_results_main",
-    "pricing",
-    "seeing",
-    "sweeping",
-    "telling",
-    "training",
-]
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f".{_file.name}", __name__)
+
+__all__ = ["main", "plot_results_main"]

@@ -1,4 +1,4 @@
-"""The program: a group of commands that tells a user's error in one line."""
+"""The program: a group of commands that prints a user's error in one line."""
 
 import os
 import sys
@@ -9,13 +9,13 @@ import click
 
 from .. import __version__
 from ..settings import SettingError
-from .options import spelled
+from .error_text import with_options
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class OneLine(click.Group):
-    """A group that tells a user's error in one line on stderr."""
+    """A group that prints a user's error in one line on stderr."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line and leave with an exit code, the `exit_code` of an exception."""
@@ -36,25 +36,25 @@ def _code(work: Callable[[], Any]) -> int:
     try:
         result = work()
     except SettingError as error:
-        return _told(spelled(error, main.commands.values()), error.exit_code)
+        return _print_error(with_options(error, main.commands.values()), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
     except click.ClickException as error:
-        return _told(" ".join(error.format_message().split()), 2)
+        return _print_error(" ".join(error.format_message().split()), 2)
     except click.exceptions.Abort:
-        return _told("stopped at once", 130)
+        return _print_error("stopped at once", 130)
     except (RuntimeError, OSError) as error:
         exit_code = getattr(error, "exit_code", None)
         if exit_code is None:
             raise
-        code = _told(str(error), exit_code)
+        code = _print_error(str(error), exit_code)
         if getattr(error, "exits_at_once", False):
             os._exit(code)
         return code
     return result if isinstance(result, int) else 0
 
 
-def _told(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     click.echo(f"simsgd: {text}", err=True)
     return code

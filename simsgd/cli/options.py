@@ -1,9 +1,8 @@
 """The settings of `Config` as options of the command line."""
 
 import dataclasses
-import re
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -11,7 +10,6 @@ import click
 
 from ..config import Config
 from ..config_values import OF_ONE_RUN
-from ..settings import SettingError
 from ..training.sweep.grid import values_of
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -36,16 +34,16 @@ class StagedCommand(click.Command):
         """Write the options under their stages' headings."""
         stages: dict[str, list[tuple[str, str]]] = {stage: [] for stage in (*_STAGES, "other")}
         for parameter in self.get_params(ctx):
-            told = parameter.get_help_record(ctx)
-            if told is not None:
-                stages[getattr(parameter, "stage", "other")].append(told)
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                stages[getattr(parameter, "stage", "other")].append(record)
         names = [name for options in stages.values() for name, _ in options]
         width = min(_WIDEST, max(map(len, names)))
         for stage, options in stages.items():
             if not options:
                 continue
             with formatter.section(stage.capitalize()):
-                aligned = [(name.ljust(width), told) for name, told in options]
+                aligned = [(name.ljust(width), text) for name, text in options]
                 formatter.write_dl(aligned, col_max=_WIDEST)
 
 
@@ -66,30 +64,25 @@ def chosen(*names: str) -> Callable[[_Command], _Command]:
     return add
 
 
+def shape_options(command: _Command) -> _Command:
+    """Add the options that say which shapes a model's parameters have."""
+    shape = click.option(
+        "--input-shape", metavar="CxHxW", help="Shape of one sample; default: the model's own."
+    )
+    classes = click.option(
+        "--num-classes", type=int, help="Classes of the model; default: the model's own."
+    )
+    return classes(shape(command))
+
+
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that stood on the command line."""
+    """Return the options that were given on the command line."""
     source = click.get_current_context().get_parameter_source
     return {
         name: value
         for name, value in options.items()
         if source(name) == click.core.ParameterSource.COMMANDLINE
     }
-
-
-def spelled(error: SettingError, commands: Iterable[click.Command]) -> str:
-    """Return a user's error with the names of settings as the commands' options have them."""
-    found = [p for command in _all(commands) for p in command.params if isinstance(p, click.Option)]
-    flags = {max(option.opts, key=len): str(option.name) for option in found}
-    options = {flag.lstrip("-").replace("-", "_"): flag for flag in flags} | {
-        name: flag for flag, name in flags.items()
-    }
-    compound = "|".join(name for name in options if "_" in name)
-    told = error.told(options.get(error.name, error.name))
-    told = re.sub(rf"\b({compound})\b", lambda word: options[word[0]], told)
-    names = "|".join(options)
-    told = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", told)
-    also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"
-    return re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", told)
 
 
 def swept_settings(command: _Command) -> _Command:
@@ -107,14 +100,6 @@ def several(options: dict[str, Any]) -> dict[str, list[Any]]:
         name: [one for part in parts for one in (part if isinstance(part, list) else [part])]
         for name, parts in options.items()
     }
-
-
-def _all(commands: Iterable[click.Command]) -> Iterator[click.Command]:
-    """Yield commands, and those of groups among them."""
-    for command in commands:
-        yield command
-        if isinstance(command, click.Group):
-            yield from _all(command.commands.values())
 
 
 def _several(one: Any, empty: bool) -> Callable[[str], list[Any]]:

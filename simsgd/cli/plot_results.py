@@ -1,4 +1,4 @@
-"""Commands that draw and tell what runs left."""
+"""`simsgd plot-results`: draw several runs in one figure."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .group import main
-from .network import priced
+from .pricing import priced
 
 
 @main.command("plot-results")
@@ -16,8 +16,8 @@ from .network import priced
     "--kind",
     default="curves",
     show_default=True,
-    help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: what "
-    "a step takes on each --network; topology: who talks to whom, and each worker's error; "
+    help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: the "
+    "time of a step on each --network; topology: the workers' graph, and each worker's error; "
     "partition: samples by worker and class.",
 )
 @click.option(
@@ -40,22 +40,23 @@ from .network import priced
     help="Figure to write: .png, .svg or .pdf.",
 )
 @click.option(
-    "--smooth", default=1, show_default=True, metavar="N", help="A running mean of N points."
+    "--smooth", default=1, show_default=True, metavar="N", help="Draw a running mean of N points."
 )
 @click.option("--theme", default="screen", show_default=True, help="screen, or paper: one column.")
-@click.option("--each", is_flag=True, help="Draw runs that differ in their seed one by one.")
+@click.option("--each", is_flag=True, help="Draw runs that differ only in their seed one by one.")
 @priced()
-def plot_results(runs: tuple[Path, ...], networks: tuple[str, ...], **settings: Any) -> None:
+def plot_results(runs: tuple[Path, ...], **options: Any) -> None:
     """Draw several runs, or folders of runs, in one figure.
 
-    Runs that differ in nothing but their seed are drawn as one: their mean, from least to most.
+    Runs that differ in nothing but their seed are drawn as one: their mean, in a band from the
+    least to the most.
     """
     from ..results.figures.plot import plot_results as draw
 
-    draw(runs, network=networks, **settings)
-    click.echo(settings["output"])
+    draw(runs, **options)
+    click.echo(options["output"])
 
 
 def plot_results_main() -> None:
-    """Run `plot-results` as a program of its own."""
+    """Run `plot-results` as a program."""
     main(["plot-results", *sys.argv[1:]], prog_name="simsgd")

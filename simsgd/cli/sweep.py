@@ -1,4 +1,4 @@
-"""Commands that make many runs, and that tell what came of them."""
+"""`simsgd sweep`: train with every combination of some values."""
 
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,18 @@ from .options import StagedCommand, given, several, swept_settings
     "--jobs",
     type=int,
     metavar="J",
-    help="Runs at a time, which share the threads; default: 1, with a launcher all.",
+    help="Runs at a time, which share the threads; default: 1, or all with a launcher.",
 )
 @click.option(
     "--launcher",
     metavar="local|slurm",
-    help="Submit runs through submitit; slurm:partition=gpu,timeout_min=60 sets what it takes.",
+    help="Submit runs through submitit; slurm:partition=gpu,timeout_min=60 sets its parameters.",
 )
 @click.option(
     "--network",
-    "networks",
     multiple=True,
     metavar="SPEC",
-    help="Also tell what a step of each run would take on it, such as 10gbe; repeatable.",
+    help="Also print the time of a step of each run on this network, such as 10gbe; repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def sweep(
@@ -41,16 +40,16 @@ def sweep(
     runs_dir: Path | None,
     jobs: int | None,
     launcher: str | None,
-    networks: tuple[str, ...],
+    network: tuple[str, ...],
     quiet: bool,
     **options: Any,
 ) -> int:
     """Train with every combination of some values, and average over seeds.
 
-    Each option takes several values, with commas between, or is given several times. A comma
-    before name=value stays in the value: none,qsgd:15,bucket=512 is none, and qsgd:15,bucket=512.
-    What is done already is not done again, and what stopped goes on. Options that are not given
-    have the defaults of train.
+    Each option takes several values, separated by commas, or may be given several times. A comma
+    before name=value belongs to the value: none,qsgd:15,bucket=512 is none, and qsgd:15,bucket=512.
+    Runs that are done are not repeated, and runs that stopped are continued. Options that are not
+    given have the defaults of train.
 
     \b
     simsgd sweep --workers 4,16 --compressor none,topk:0.01,terngrad --seeds 3
@@ -59,14 +58,20 @@ def sweep(
     """
     from ..results.network import networks_of
     from ..results.network_prices import price_table, prices
-    from ..training.sweep.sweep import sweep as make
+    from ..training.sweep.sweep import sweep as run_all
 
-    links = networks_of(networks)  # a wrong one is told before the first run
-    said = several(given(options))
-    left = make(runs_dir=runs_dir, seeds=seeds, jobs=jobs, launcher=launcher, quiet=quiet, **said)
+    links = networks_of(network)  # a wrong one is refused before the first run
+    swept = run_all(
+        runs_dir=runs_dir,
+        seeds=seeds,
+        jobs=jobs,
+        launcher=launcher,
+        quiet=quiet,
+        **several(given(options)),
+    )
     if not quiet:
-        click.echo(f"\n{left.summary()}\n\ntable  {left.folder / 'sweep.csv'}")
-    ended = [run for run in left.runs if len(run.steps) > 0]
+        click.echo(f"\n{swept.summary()}\n\ntable  {swept.folder / 'sweep.csv'}")
+    ended = [run for run in swept.runs if len(run.steps) > 0]
     if links and ended and not quiet:
         click.echo(f"\n{price_table(prices(ended, links))}")
-    return 1 if left.failures else 0
+    return 1 if swept.failures else 0

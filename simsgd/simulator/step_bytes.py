@@ -77,6 +77,7 @@ class Sizes:
     varies: str  # with the gradient, with the step, or not: ""
     segments: tuple[SegmentSize, ...]
     steps: int | None = None  # in an epoch
+    model: str = "model"
 
     @property
     def elements(self) -> int:
@@ -110,6 +111,12 @@ class Sizes:
         for sent in (sent for segment in self.segments for sent in segment.sent):
             carried[sent.collective] = carried.get(sent.collective, 0) + sent.network_bytes
         return carried
+
+    def summary(self, per_layer: bool = False, explain: bool = False) -> str:
+        """Return the totals, with a line for each segment, and its arithmetic, where asked for."""
+        from .step_bytes_report import bill
+
+        return bill(self, per_layer, explain)
 
     def plain(self) -> dict[str, Any]:
         """Return all of it as JSON takes it."""
@@ -168,24 +175,28 @@ def _check_exchange(recipe: Recipe) -> None:
     require(recipe.downlink is None, "downlink", recipe.downlink, rule, fix)
 
 
-def model_sizes(
-    config: Config,
+def bytes_of(
+    *,
     samples: int | None = None,
     num_classes: int | None = None,
     input_shape: str | None = None,
+    **settings: Any,
 ) -> Sizes:
-    """Return the bytes of a step for a model, and of an epoch of so many samples.
+    """Return the bytes of a step for a model, and of an epoch of so many samples, without training.
 
-    `input_shape` is such as "3x32x32"; what is left out is the model's default.
+    `settings` are those of `train` that concern a message. `input_shape` is such as "3x32x32"; what
+    is left out is the model's default. Raises `SettingError` as `sizes` does.
     """
-    shapes = shapes_of(config.model or "lenet", config.model_config, num_classes, input_shape)
+    config = Config.of(settings)
+    model = config.model or "lenet"
+    shapes = shapes_of(model, config.model_config, num_classes, input_shape)
     recipe = config.recipe()
-    settings = {name: getattr(recipe, name) for name in Recipe.__dataclass_fields__}
+    own = {name: getattr(recipe, name) for name in Recipe.__dataclass_fields__}
     steps = None
     if samples is not None:
         require(samples >= 1, "samples", samples, "must be at least 1")
         steps = worker_batches(samples, config.workers, config.worker_batch)
-    return replace(sizes(shapes, config.dtype, **settings), steps=steps)
+    return replace(sizes(shapes, config.dtype, **own), steps=steps, model=model)
 
 
 def _size(

@@ -1,10 +1,13 @@
 """The sizes of a step as a text for people."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..text_table import columns
 from ..units import in_units
-from .step_bytes import SegmentSize, Sizes
+
+if TYPE_CHECKING:
+    from .step_bytes import SegmentSize, Sizes
 
 _NOTES = {
     "gradient": "Sizes follow the gradient: these are of one normal draw.",
@@ -12,9 +15,9 @@ _NOTES = {
 }
 
 
-def bill(sizes: Sizes, model: str, per_layer: bool = False, explain: bool = False) -> str:
+def bill(sizes: "Sizes", per_layer: bool = False, explain: bool = False) -> str:
     """Return the totals, with a line for each segment, and its arithmetic, where asked for."""
-    parts = [_head(sizes, model), _worker(sizes), _network(sizes)]
+    parts = [_head(sizes), _worker(sizes), _network(sizes)]
     if per_layer or explain:
         parts.append(_segments(sizes.segments, explain))
     if sizes.varies:
@@ -22,17 +25,17 @@ def bill(sizes: Sizes, model: str, per_layer: bool = False, explain: bool = Fals
     return "\n\n".join(parts)
 
 
-def _head(sizes: Sizes, model: str) -> str:
+def _head(sizes: "Sizes") -> str:
     whole = sum(not segment.compressed for segment in sizes.segments)
     compressed = len(sizes.segments) - whole
     return (
-        f"{model}: {sizes.elements:,} parameters in {sizes.tensors} tensors, "
+        f"{sizes.model}: {sizes.elements:,} parameters in {sizes.tensors} tensors, "
         f"{sizes.workers} workers\n"
         f"{sizes.compressor}: {compressed} segments compressed, {whole} sent whole"
     )
 
 
-def _worker(sizes: Sizes) -> str:
+def _worker(sizes: "Sizes") -> str:
     heard = sizes.downlink_bytes
     answer = ["answer", ""] if heard else []
     rows = [["one worker", "sends", "", *answer, "uncompressed", "", "ratio"]]
@@ -43,7 +46,7 @@ def _worker(sizes: Sizes) -> str:
     return columns(rows)
 
 
-def _network(sizes: Sizes) -> str:
+def _network(sizes: "Sizes") -> str:
     spans = _spans(sizes)
     heads = [cell for span, _ in spans for cell in (span, "")]
     rows = [["all workers together", *heads]]
@@ -55,14 +58,14 @@ def _network(sizes: Sizes) -> str:
     return columns(rows)
 
 
-def _spans(sizes: Sizes) -> list[tuple[str, int]]:
+def _spans(sizes: "Sizes") -> list[tuple[str, int]]:
     spans = [("a step", 1)]
     if sizes.steps is not None:
         spans.append((f"an epoch of {sizes.steps:,} steps", sizes.steps))
     return spans
 
 
-def _segments(segments: Sequence[SegmentSize], explain: bool) -> str:
+def _segments(segments: "Sequence[SegmentSize]", explain: bool) -> str:
     last = ["arithmetic"] if explain else []
     rows = [["segment", "shape", "elements", "a worker sends", "ratio", "by", *last]]
     for segment in segments:
@@ -81,7 +84,7 @@ def _segments(segments: Sequence[SegmentSize], explain: bool) -> str:
     return columns(rows, left=(0, 1, 5, 6))
 
 
-def _arithmetic(segment: SegmentSize) -> str:
+def _arithmetic(segment: "SegmentSize") -> str:
     sent = " + ".join(sent.words for sent in segment.sent if sent.direction == "up")
     answers = [f"; answer: {sent.words}" for sent in segment.sent if sent.direction == "down"]
     return sent + "".join(answers)

@@ -4,20 +4,16 @@ Letters: B samples of a batch, T tokens of each where it is text, V classes or w
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..config import Config
 from ..gradients.contract import carried
-from ..results.perplexity import told
-from ..settings import SettingError, require
-from .checkpoint import load_checkpoint
+from ..settings import require
 from .data import Text, in_order
 from .experiment import Experiment
 
@@ -102,34 +98,3 @@ def recalibrate_(experiment: Experiment, model: nn.Module, batches: int) -> None
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.eval()
-
-
-def evaluate_checkpoint(
-    path: Path, settings: Mapping[str, Any], part: str = "val"
-) -> list[tuple[str, str]]:
-    """Return what `evaluate` says of the model in a checkpoint, each number with its name.
-
-    `settings` override its own. Raises `SettingError` for a file that is no checkpoint, or no
-    longer fits its model, and for a part that the data lack.
-    """
-    state = load_checkpoint(path, "checkpoint")
-    try:
-        config = Config.from_plain({**state["config"], **settings, "resume": None})
-        experiment = Experiment.of(config)
-        experiment.model.load_state_dict(state["model"])
-    except (KeyError, RuntimeError, TypeError, AttributeError) as cause:
-        rule = "does not fit its model any more"
-        raise SettingError("checkpoint", str(path), rule) from cause
-    measured = evaluate(experiment, experiment.model.eval(), part)
-    code = [("code that was run", file) for file in config.files_of_code]
-    facts = _facts(measured, experiment.config.tokens, {"val": "validation"}.get(part, part))
-    return facts + code
-
-
-def _facts(measured: Mapping[str, float], tokens: str | None, part: str) -> list[tuple[str, str]]:
-    facts = [(f"{part} loss", f"{measured['loss']:.4f}")]
-    if tokens is not None:
-        name, number = told(measured["loss"], tokens).split(" ", 1)
-        facts.append((f"{part} {name}", number))
-    facts += [(f"{part} error@{n}", f"{measured[f'error{n}']:.2f} %") for n in (1, 5)]
-    return facts

@@ -23,24 +23,24 @@ from ..training.evaluation import wrong
 from ..training.experiment import Experiment
 from ..training.run_folder import RunFolder, default_name
 from ..training.totals import Tally
+from .defaults import DEFAULTS, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch
 from .message_flips import DecisionRecorder, Flip, first_flip
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
 from .verdict import LIMITS, Verdict
 
-DEFAULTS: dict[str, Any] = {"workers": 4, "dtype": "float64"}  # where they differ from training's
 MakeWorker = Callable[[Config], Worker]
 
 
 def verify(
-    steps: int = 50, say: Callable[[str], None] = lambda text: None, **settings: Any
+    steps: int = STEPS, *, log: Callable[[str], None] | None = None, **settings: Any
 ) -> Verdict:
     """Run a recipe twice, simulated and as W real processes, and return how far they agree.
 
-    `settings` are those of `train`; each step of the report goes to `say` as it is known. The run
-    folder gets verify.csv, a row a step, and verify.png. Raises `SettingError` for a wrong setting
-    before any process starts, and `RankLost` if a process dies.
+    `settings` are those of `train`; `log`, such as `print`, is called with each line of the report
+    as it is known. The run folder gets verify.csv, a row a step, and verify.png. Raises
+    `SettingError` for a wrong setting before any process starts, and `RankLost` if a process dies.
     """
     require(steps >= 1, "steps", steps, "must be at least 1")
     config, real = checked(Config.of({**DEFAULTS, **settings}), steps)
@@ -49,12 +49,13 @@ def verify(
     folder = RunFolder.create(config.runs_dir, name, {**known, "name": name}, config.overwrite)
     verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder)
     try:
-        say(verdict.opening(config))
+        if log is not None:
+            log(verdict.opening(config))
         for compared, logged in launch(compare, config.workers, config, steps, real):
             folder.add_step(logged)
             verdict.add(compared)
-            if verdict.is_shown(compared):
-                say(verdict.line(compared))
+            if log is not None and verdict.is_shown(compared):
+                log(verdict.line(compared))
         folder.log(verdict.summary())
         folder.flush_steps()
         verdict.write()

@@ -3,9 +3,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from simsgd.bench.advise import Offer, advice, told, usual_specs, verdict
+from simsgd.bench.advise import Offer, advise, table, usual_specs, verdict
 from simsgd.cli import main
-from simsgd.config import Config
 from simsgd.methods.compressors import composed
 from simsgd.registry import names
 from simsgd.results.network import Network
@@ -18,10 +17,10 @@ SLOW = Network("slow", bandwidth=8000.0, latency=0.0)  # a thousand bytes a seco
 SMALL = {"model": "mlp", "model_config": "hidden=8", "workers": 4}
 
 
-def advised(network, *specs, pricing=None, **settings):
-    config = Config.of({**SMALL, **settings})
-    rows = advice(config, [network], pricing, specs, measure=False, input_shape="1x8x8")
-    return rows[network.name]
+def advised(network, *specs, **settings):
+    settings = {**SMALL, **settings}
+    found = advise(network, specs, measure=False, input_shape="1x8x8", **settings)
+    return found.offers[network.name]
 
 
 def test_every_registered_compressor_is_tried_but_one_that_is_a_users_own():
@@ -41,7 +40,7 @@ def test_the_fastest_comes_first():
 
 
 def test_a_dense_step_is_as_fast_as_itself():
-    (row,) = advised(SLOW, "none", pricing=Pricing(compute_ms=7, compress_ms=5))
+    (row,) = advised(SLOW, "none", compute_ms=7, compress_ms=5)
     assert (row.compression, row.speed_up) == (0, 1)
 
 
@@ -53,12 +52,12 @@ def test_bytes_alone_give_the_ratio_of_all_reduce_to_all_gather():
 
 def test_compute_time_dilutes_the_speed_up():
     (free,) = advised(SLOW, "topk:0.01")
-    (paid,) = advised(SLOW, "topk:0.01", pricing=Pricing(compute_ms=1000))
+    (paid,) = advised(SLOW, "topk:0.01", compute_ms=1000)
     assert 1 < paid.speed_up < free.speed_up
 
 
 def test_the_time_to_compress_is_that_given():
-    (row,) = advised(FAST, "topk:0.01", pricing=Pricing(compress_ms=5))
+    (row,) = advised(FAST, "topk:0.01", compress_ms=5)
     assert (row.compression, row.total) == (0.005, pytest.approx(0.005))
 
 
@@ -67,15 +66,14 @@ def test_advice_prices_communication_as_a_run_does(tmp_path, spec):
     settings = {**SMALL, "dataset": "digits", "batch_size": 40, "epochs": 1, "quiet": True}
     run = train(**settings, compressor=spec, runs_dir=tmp_path)
     network, pricing = Network.of("10gbe"), Pricing(compute_ms=1, compress_ms=1)
-    (row,) = advised(network, spec, pricing=pricing)
+    (row,) = advised(network, spec, compute_ms=1, compress_ms=1)
     times = step_times(run, network, pricing).iloc[-1]
     assert row.communication == pytest.approx(times["communication"])
     assert row.dense == pytest.approx(times["dense"])
 
 
 def test_compression_is_timed_if_asked():
-    config = Config.of(SMALL)
-    rows = advice(config, [FAST], None, ["topk:0.01"], input_shape="1x8x8")["fast"]
+    rows = advise(FAST, "topk:0.01", input_shape="1x8x8", **SMALL).offers["fast"]
     assert rows[0].compression > 0
 
 
@@ -102,7 +100,7 @@ def test_with_nothing_to_compare_no_one_wins():
 
 def test_what_is_assumed_is_told():
     rows = advised(SLOW, "none", "threshold:3")
-    text = told(rows, SLOW, Pricing(), "mlp")
+    text = table(rows, SLOW, Pricing(), "mlp")
     assert "compute is not counted" in text
     assert "threshold:3 *" in text
     assert "* of one normal draw" in text

@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from simsgd.bench import algorithms
+from simsgd.bench.benches import run_bench
 from simsgd.cli import main
 from simsgd.registry import names
 
@@ -29,17 +30,17 @@ def test_the_quick_bench_prints_and_writes_every_algorithm(tmp_path):
 
 
 def test_the_ratio_is_to_allreduce():
-    rows = algorithms.measure(quick=True, models=["mlp"], workers=[2])["rows"]
+    rows = algorithms.measure(quick=True, model=["mlp"], workers=[2])["rows"]
     assert [row["ratio"] for row in rows if row["algorithm"] == "allreduce"] == [1.0]
 
 
 def test_an_algorithm_that_so_many_cannot_follow_is_left_out_with_one_note():
-    measured = algorithms.measure(quick=True, workers=[3], compressor="topk:0.1")
-    assert {row["algorithm"] for row in measured["rows"]} == {*names("algorithm")} - {"butterfly"}
-    [note] = measured["notes"]
+    measured = run_bench("algorithms", quick=True, workers=3, compressor="topk:0.1")
+    assert {row["algorithm"] for row in measured.rows} == {*names("algorithm")} - {"butterfly"}
+    [note] = measured.plain()["notes"]
     assert note.startswith("butterfly is left out with 3 workers: workers must be a power of 2")
-    assert note in algorithms.told(measured)
-    assert "b = 4, compressor topk:0.1, median of 3 rounds" in algorithms.told(measured)
+    assert measured.summary().endswith(note)
+    assert "b = 4, compressor topk:0.1, median of 3 rounds" in measured.summary()
 
 
 @pytest.mark.parametrize(

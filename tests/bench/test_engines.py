@@ -27,13 +27,13 @@ def test_the_quick_bench_prints_a_table_and_writes_json(tmp_path):
 
 
 def test_one_of_the_floors_has_the_ratio_one():
-    rows = engines.measure(quick=True, models=["mlp"], workers=[2])["rows"]
+    rows = engines.measure(quick=True, model=["mlp"], workers=[2])["rows"]
     assert {row["workers"] for row in rows} == {2}
     assert min(row["ratio"] for row in rows if row["engine"] in engines.FLOORS) <= 1
 
 
 def test_auto_is_the_first_of_the_engines():
-    rows = engines.measure(quick=True, models=["mlp"], workers=[1])["rows"]
+    rows = engines.measure(quick=True, model=["mlp"], workers=[1])["rows"]
     assert [row["engine"] for row in rows][:3] == [*engines.FLOORS, "auto"]
 
 

@@ -32,7 +32,7 @@ def test_the_quick_step_bench_prints_writes_and_draws_every_kind_of_step(tmp_pat
 
 
 def test_processes_are_left_out_on_request():
-    rows = step.measure(quick=True, models=["mlp"], processes=False)["rows"]
+    rows = step.measure(quick=True, model=["mlp"], processes=False)["rows"]
     assert step.PROCESSES not in {row["step"] for row in rows}
 
 

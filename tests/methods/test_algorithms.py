@@ -11,7 +11,7 @@ from torch import nn
 
 import simsgd
 from simsgd import SettingError, Simulator
-from simsgd.bench.consensus import gossip, tune
+from simsgd.bench.consensus import gossip, tune_consensus
 from simsgd.communication.topology import topology
 from simsgd.methods.algorithms.asynchronous import lateness
 from simsgd.registry import find, names
@@ -545,14 +545,16 @@ def test_the_consensus_distance_is_that_of_its_definition():
 
 
 def test_the_best_step_size_grows_with_what_is_sent():
-    few, many = (tune(8, "ring", f"topk:{k}", elements=100, rounds=200) for k in (0.05, 0.5))
+    few, many = (
+        tune_consensus(8, "ring", f"topk:{k}", elements=100, rounds=200) for k in (0.05, 0.5)
+    )
     assert few.best < many.best
     assert min(many.contraction) < min(few.contraction) < 1
     assert f"--consensus-stepsize {few.best:g}" in few.summary()
 
 
 def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
-    found = tune(16, "torus", "none", algorithm="deepsqueeze", elements=20, rounds=100)
+    found = tune_consensus(16, "torus", "none", algorithm="deepsqueeze", elements=20, rounds=100)
     assert found.best == 1.0
     assert min(found.contraction) == pytest.approx(0.6, rel=0.02)
 

@@ -10,7 +10,6 @@ import torch
 import simsgd
 from simsgd.settings import SettingError
 from simsgd.training.errors import Diverged
-from simsgd.training.evaluation import evaluate_checkpoint
 from simsgd.training.signals import Interrupted
 
 TINY = {
@@ -315,8 +314,9 @@ def test_a_resumed_run_tells_the_files_of_its_methods(tmp_path):
     part = train(tmp_path / "runs", name="part", epochs=1, compressor=spec, memory="none")
     again = simsgd.train(resume=part.folder, epochs=2)
     assert f"files of code, which were run: {tmp_path / 'mine.py'}\n" in again.log
-    told = evaluate_checkpoint(again.folder / "last.pt", {})
-    assert told[-1] == ("code that was run", str(tmp_path / "mine.py"))
+    evaluation = simsgd.evaluate(again.folder / "last.pt")
+    assert evaluation.files_of_code == (str(tmp_path / "mine.py"),)
+    assert f"code that was run   {tmp_path / 'mine.py'}" in evaluation.summary()
 
 
 @pytest.mark.parametrize(

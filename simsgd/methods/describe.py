@@ -1,4 +1,4 @@
-"""What there is to know before one chooses a compressor, found out from its class."""
+"""Describes a compressor from its class: settings, bias, all-reducibility, paper."""
 
 import dataclasses
 import inspect
@@ -8,8 +8,8 @@ from typing import Any, get_args, get_type_hints
 
 from torch import Tensor
 
-from ..methods.compressors import Compressor, MultiRound
 from ..registry import settings_of
+from .compressors import Compressor, MultiRound
 
 
 def details(method: type) -> str:
@@ -22,11 +22,11 @@ def details(method: type) -> str:
     biased; not all-reducible
     paper: "1-Bit Stochastic Gradient Descent and its ...", Interspeech 2014
     """
-    told = " ".join((inspect.getdoc(method) or "").split())
+    text = " ".join((inspect.getdoc(method) or "").split())
     lines = [(inspect.getdoc(method) or "").partition("\n")[0], f"settings: {_settings(method)}"]
     nature = [_when(method, _biased, "biased", "unbiased")]
     nature.append(_when(method, _summable, "all-reducible", "not all-reducible"))
-    papers = [f"paper: {paper}" for paper in _papers(told)]
+    papers = [f"paper: {paper}" for paper in _papers(text)]
     return "\n".join([*lines, "; ".join(filter(None, nature)), *papers])
 
 
@@ -104,9 +104,9 @@ def _summable(compressor: Compressor) -> bool:
     return compressor.probe().summable
 
 
-def _papers(told: str) -> Iterator[str]:
+def _papers(text: str) -> Iterator[str]:
     """Return the papers that a docstring cites: title, venue, year, and a link if it has one."""
-    for title, after in re.findall(r'"([^"]+)"([^"]*)', told):
+    for title, after in re.findall(r'"([^"]+)"([^"]*)', text):
         venue = re.match(r",\s*([^.]*?\d{4}(?: workshop)?)", after)
         if venue is None:
             continue

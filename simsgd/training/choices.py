@@ -1,6 +1,6 @@
-"""What can be chosen by name, each with the first line of its documentation.
+"""Lists what can be chosen by name, each with the first line of its documentation.
 
-Of compressors also the settings, the paper, and whether they are biased and ride an all-reduce.
+Compressors also have their settings, their paper, and whether they are biased and all-reducible.
 """
 
 import inspect
@@ -13,11 +13,11 @@ from ..communication.topology import topology
 from ..gradients import GradientEngine
 from ..methods.algorithms import Algorithm
 from ..methods.compressors import Compressor
+from ..methods.describe import details
 from ..methods.memories import Memory
 from ..registry import find, names
 from ..settings import SettingError, require, unknown
-from ..training.data import about
-from .describe import details
+from .data import about
 
 _ROOMS = (Compressor, Algorithm, GradientEngine, Memory)  # importing them registers all methods
 _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
@@ -34,21 +34,20 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
 }
 
 
-def listing(kind: str, workers: int | None = None) -> list[tuple[str, str]]:
+def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     """Return the names of a kind, and what each is, in one line or more.
 
-    Topologies for a number of `workers` are measured. Raises `SettingError` for an unknown kind.
+    `kind` is models, regimes, datasets, compressors, memories, algorithms, topologies or engines.
+    Topologies are measured for a number of `workers`. Raises `SettingError` for an unknown kind.
     """
     if kind not in _KINDS:
         raise unknown("kind", kind, _KINDS)
-    rule = "has a meaning for topologies only"
-    require(workers is None or kind == "topologies", "workers", workers, rule)
-    require(workers is None or workers >= 1, "workers", workers, "must be at least 1")
-    return (
-        _KINDS[kind]()
-        if workers is None
-        else [(name, f"{meaning}\n{_measured(name, workers)}") for name, meaning in _KINDS[kind]()]
-    )
+    if workers is None:
+        return dict(_KINDS[kind]())
+    if kind != "topologies":
+        raise SettingError("workers", workers, "only applies to topologies")
+    require(workers >= 1, "workers", workers, "must be at least 1")
+    return {name: f"{meaning}\n{_measured(name, workers)}" for name, meaning in _KINDS[kind]()}
 
 
 def _measured(name: str, workers: int) -> str:
@@ -63,9 +62,9 @@ def _measured(name: str, workers: int) -> str:
     degrees = graph.at(0).degree
     least, most = int(degrees.min()), int(degrees.max())
     gap = "" if graph.varies else f", spectral gap {graph.at(0).spectral_gap:.4f}"
-    said = f"{example}: " if example != name else ""
+    shown = f"{example}: " if example != name else ""
     return (
-        f"{said}degree {least if least == most else f'{least} to {most}'}{gap}, "
+        f"{shown}degree {least if least == most else f'{least} to {most}'}{gap}, "
         f"{int(degrees.sum())} messages a step"
     )
 

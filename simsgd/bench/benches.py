@@ -1,0 +1,95 @@
+"""The benches by name, and how one is run. No torch until one is."""
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..settings import unknown
+from .figures import DRAWINGS, check_suffix
+from .tables import heading
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A bench: a module of this package with `measure(**settings)` and `tables(measured)`."""
+
+    about: str
+    settings: tuple[str, ...]  # that it takes, `plot` where it can be drawn
+
+
+BENCHES = {
+    "compressors": Bench(
+        "Time every compressor beside one read and one write of the same memory.",
+        ("quick", "device"),
+    ),
+    "engines": Bench(
+        "Time every engine beside one plain large batch.",
+        ("quick", "device", "model", "workers", "batch"),
+    ),
+    "step": Bench(
+        "Time a whole training step beside plain SGD, a loop over workers, and real processes.",
+        ("quick", "device", "model", "workers", "batch", "processes", "plot"),
+    ),
+    "algorithms": Bench(
+        "Time a training step of every algorithm beside one of allreduce.",
+        ("quick", "device", "model", "workers", "compressor"),
+    ),
+    "scaling": Bench(
+        "Time a training step over workers at a fixed global batch, and over parameters.",
+        ("quick", "device", "workers", "plot"),
+    ),
+    "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
+}
+_SEVERAL = {"model", "workers", "batch"}  # settings of which there may be several
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a bench measured."""
+
+    bench: str
+    measured: dict[str, Any]  # "machine", "rows", and "notes" where something was left out
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each thing that was timed."""
+        rows: list[dict[str, Any]] = self.measured["rows"]
+        return rows
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        return self.measured
+
+    def summary(self) -> str:
+        """Return the machine and the tables as text."""
+        tables: list[str] = _module(self.bench).tables(self.measured)
+        parts = [heading(self.measured["machine"]), *tables, *self.measured.get("notes", [])]
+        return "\n\n".join(parts)
+
+
+def run_bench(name: str, plot: Path | str | None = None, **settings: Any) -> Measurement:
+    """Measure how fast things run on this machine, and return the rows.
+
+    `name` is compressors, engines, step, algorithms, scaling or data; `settings` are those of the
+    command: `model`, `workers` and `batch` may be several. `plot` is a figure to write, of step and
+    scaling. Raises `SettingError` for whatever does not exist.
+    """
+    if name not in BENCHES:
+        raise unknown("bench", name, BENCHES)
+    given = settings if plot is None else {**settings, "plot": plot}
+    for setting in given.keys() - set(BENCHES[name].settings):
+        raise unknown("setting", setting, BENCHES[name].settings)
+    path = None if plot is None else Path(plot)
+    check_suffix(path)
+    for setting in _SEVERAL & settings.keys():
+        if isinstance(settings[setting], str | int):
+            settings[setting] = [settings[setting]]
+    measured: dict[str, Any] = _module(name).measure(**settings)
+    if path is not None:
+        DRAWINGS[name](measured["rows"], path)
+    return Measurement(name, measured)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f".{name}", __package__)

@@ -1,0 +1,45 @@
+"""The tables of benches as text.
+
+Letters: W workers, b samples each.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..text_table import columns
+
+Row = Mapping[str, Any]
+
+
+def heading(machine: Mapping[str, Any]) -> str:
+    """Return where something was timed.
+
+    >>> heading({"machine": "x86_64", "threads": 1, "torch": "2.6.0"})
+    'x86_64, 1 thread, torch 2.6.0'
+    """
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    return f"{machine['machine']}, {threads}, torch {machine['torch']}"
+
+
+def tables_by_case(rows: Sequence[Row], key: str, floor: str, extra: str = "") -> list[str]:
+    """Return a table for each model, W and b: the times of each `key`, and how many `floor` it is.
+
+    `extra` stands in each table's title.
+    """
+    cases: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        cases.setdefault((row["model"], row["workers"], row["batch"]), []).append(row)
+    tables = []
+    for (model, workers, batch), own in cases.items():
+        rounds = f"median of {own[0]['rounds']} rounds"
+        title = f"{model}, W = {workers}, b = {batch}{extra}, {rounds}"
+        tables.append(f"{title}\n{_table(own, key, floor)}")
+    return tables
+
+
+def _table(rows: Sequence[Row], key: str, floor: str) -> str:
+    cells = [[key, "ms", "least", "most", f"times {floor}"]]
+    for row in rows:
+        times = [f"{row[column]:,.2f}" for column in ("ms", "ms_min", "ms_max", "ratio")]
+        cells.append([row[key], *times])
+    return columns(cells)

@@ -1,0 +1,49 @@
+"""`simsgd bytes`: count the bytes of a step."""
+
+import json
+from typing import Any
+
+import click
+
+from .group import main
+from .options import StagedCommand, chosen, given, shape_options
+
+
+@main.command("bytes", cls=StagedCommand, short_help="Count the bytes of a step, without training.")
+@chosen(
+    "model",
+    "model_config",
+    "dtype",
+    "workers",
+    "batch_size",
+    "global_batch_size",
+    "accumulate",
+    "prune",
+    "compressor",
+    "granularity",
+    "compress_if",
+    "prune_1d",
+    "value_dtype",
+    "index_dtype",
+    "aggregate",
+    "algorithm",
+    "downlink",
+    "seed",
+)
+@shape_options
+@click.option("--samples", type=int, help="Samples of an epoch, to count its bytes too.")
+@click.option("--per-layer", is_flag=True, help="Print a line for each segment.")
+@click.option("--explain", is_flag=True, help="Also print the arithmetic of each segment.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: Any) -> None:
+    """Count the bytes of a step without training, from the shapes of a model alone.
+
+    The bytes of gossip, local and asynchronous methods and of a downlink do not follow from the
+    shapes, and are refused.
+    """
+    from ..simulator.step_bytes import bytes_of
+
+    counted = bytes_of(**given(options))
+    click.echo(
+        json.dumps(counted.plain(), indent=2) if as_json else counted.summary(per_layer, explain)
+    )

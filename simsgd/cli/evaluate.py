@@ -1,0 +1,30 @@
+"""`simsgd evaluate`: measure the model in a checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .group import main
+from .options import given
+
+
+@main.command(short_help="Print a checkpoint's loss and errors.")
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
+@click.option("--device", help="auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--part",
+    type=click.Choice(["val", "test"]),
+    default="val",
+    show_default=True,
+    help="Which part of the data; only texts have a test part.",
+)
+def evaluate(checkpoint: Path, **options: Any) -> None:
+    """Print a checkpoint's loss and errors, or perplexity on text.
+
+    CHECKPOINT is a file, or a run's folder, which means its last.pt.
+    """
+    from ..training.evaluate import evaluate as measure
+
+    click.echo(measure(checkpoint, **given(options)).summary())

@@ -1,0 +1,23 @@
+"""`simsgd list`: list what can be chosen by name."""
+
+import click
+
+from .group import main
+
+
+@main.command("list")
+@click.argument("kind")
+@click.option("--workers", type=int, help="Measure the topologies for W workers.", metavar="W")
+def list_command(kind: str, workers: int | None) -> None:
+    """List what can be chosen by name.
+
+    KIND is models, regimes, datasets, compressors, memories, algorithms, topologies or engines.
+    """
+    from ..training.choices import list_names
+
+    entries = list_names(kind, workers)
+    width = max(map(len, entries))
+    for name, meaning in entries.items():
+        for line in meaning.splitlines():
+            click.echo(f"{name:<{width}}  {line}")
+            name = ""

@@ -1,0 +1,27 @@
+"""`simsgd report`: write one self-contained page about runs."""
+
+from pathlib import Path
+
+import click
+
+from .group import main
+
+
+@main.command(short_help="Write one self-contained page about runs.")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    default=Path("report.html"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Page to write.",
+)
+def report(runs: tuple[Path, ...], output: Path) -> None:
+    """Write one self-contained page about runs: settings, figures, tables.
+
+    RUNS are run folders, or folders that hold some, such as a sweep's.
+    """
+    from ..results.report import report as write
+
+    click.echo(write(runs, output))

@@ -1,0 +1,38 @@
+"""`simsgd tune-consensus`: find the consensus step size."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .group import main
+
+
+@main.command("tune-consensus", short_help="Find the consensus step size, without training.")
+@click.option("--workers", default=16, show_default=True, metavar="W")
+@click.option("--topology", default="ring", show_default=True, metavar="NAME|FILE")
+@click.option("--compressor", default="topk:0.01", show_default=True, metavar="SPEC")
+@click.option(
+    "--algorithm", default="choco", show_default=True, help="choco or deepsqueeze.", metavar="NAME"
+)
+@click.option("--elements", default=1000, show_default=True, help="Numbers of each worker.")
+@click.option("--rounds", default=300, show_default=True, help="Rounds of gossip.")
+@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Figure to write: .png, .svg or .pdf.",
+)
+def tune_consensus(output: Path | None, **options: Any) -> None:
+    """Find the consensus step size by gossip alone, without training.
+
+    Workers start from random numbers; the table has the factor by which their consensus distance
+    falls in a round.
+    """
+    from ..bench.consensus import tune_consensus as tune
+
+    tuning = tune(output=output, **options)
+    click.echo(tuning.summary())
+    if output is not None:
+        click.echo(output)

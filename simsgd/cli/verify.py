@@ -1,0 +1,29 @@
+"""`simsgd verify`: compare a simulation with real processes."""
+
+from typing import Any
+
+import click
+
+from ..verify.defaults import DEFAULTS, STEPS
+from .group import main
+from .options import StagedCommand, given, settings
+
+
+@main.command(
+    cls=StagedCommand,
+    context_settings={"default_map": DEFAULTS},
+    short_help="Compare a simulation with real processes.",
+)
+@settings
+@click.option("--steps", default=STEPS, show_default=True, help="Steps to compare.")
+def verify(quiet: bool, **options: Any) -> int:
+    """Compare a simulation with real processes: parameters, losses, and the bytes that were sent.
+
+    Exits with 0 if parameters agree and bytes are equal, else with 1.
+    """
+    from ..verify.verify import verify as run_both
+
+    verdict = run_both(log=None if quiet else click.echo, **given(options))
+    if not quiet:
+        click.echo(verdict.summary())
+    return 0 if verdict.holds else 1

@@ -1,0 +1,68 @@
+"""Measures the model in a checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import Config
+from ..results.perplexity import told
+from ..settings import SettingError
+from .checkpoint import load_checkpoint
+from .evaluation import evaluate as measured
+from .experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well the model in a checkpoint does on a part of its data."""
+
+    loss: float
+    error1: float  # percent
+    error5: float  # percent
+    part: str  # val or test
+    tokens: str | None  # what a text is made of; None: no text
+    files_of_code: tuple[str, ...]  # that were run
+
+    def summary(self) -> str:
+        """Return the numbers, a line each."""
+        part = {"val": "validation"}.get(self.part, self.part)
+        facts = [(f"{part} loss", f"{self.loss:.4f}")]
+        if self.tokens is not None:
+            name, number = told(self.loss, self.tokens).split(" ", 1)
+            facts.append((f"{part} {name}", number))
+        errors = {1: self.error1, 5: self.error5}
+        facts += [(f"{part} error@{n}", f"{error:.2f} %") for n, error in errors.items()]
+        facts += [("code that was run", file) for file in self.files_of_code]
+        width = max(len(name) for name, _ in facts)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in facts)
+
+
+def evaluate(
+    checkpoint: Path | str,
+    *,
+    part: str = "val",
+    data_dir: Path | str | None = None,
+    device: str | None = None,
+) -> Evaluation:
+    """Return how well the model in a checkpoint, or in a run's last one, does.
+
+    `checkpoint` is a file or a run's folder; `part` is val, or test of a text; `data_dir` and
+    `device` are those of the run unless given. Raises `SettingError` for a file that is no
+    checkpoint or no longer fits its model, and for a part that the data lack.
+    """
+    path = Path(checkpoint)
+    given = {"data_dir": data_dir, "device": device}
+    changed = {name: str(value) for name, value in given.items() if value is not None}
+    state = load_checkpoint(path, "checkpoint")
+    try:
+        config = Config.from_plain({**state["config"], **changed, "resume": None})
+        experiment = Experiment.of(config)
+        experiment.model.load_state_dict(state["model"])
+    except (KeyError, RuntimeError, TypeError, AttributeError) as cause:
+        rule = "no longer fits its model"
+        raise SettingError("checkpoint", str(path), rule) from cause
+    return Evaluation(
+        **measured(experiment, experiment.model.eval(), part),
+        part=part,
+        tokens=experiment.config.tokens,
+        files_of_code=tuple(config.files_of_code),
+    )
