@@ -99,7 +99,7 @@ def advise(
 
     `network` is one spec or several, such as "10gbe" or "bandwidth=10Gbit,latency=50us". So is
     `compressor`; none: every registered one that needs no setting of the user. `settings` are those
-    of `train` that concern a message. Compression takes `compress_ms`, or is timed once on `device`;
+    of `train` that concern a message. Compression takes `compress_ms`, or is timed on `device`;
     without `measure` it takes no time. Compute takes none unless `compute_ms` is given. The other
     settings are those of `network`. Raises `SettingError` for settings that do not go together.
     """

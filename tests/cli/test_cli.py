@@ -38,7 +38,10 @@ def test_the_options_are_the_keywords_with_the_same_defaults():
     keywords = {"model": "mlp", "model_config": "hidden=16", "dataset": "digits", "workers": 4}
     called = simsgd.train(**keywords, batch_size=30, epochs=1, name="called", quiet=True)
     typed = simsgd.Run("runs/typed")
-    for left, right in ((typed.config, called.config), (typed.config["used"], called.config["used"])):
+    for left, right in (
+        (typed.config, called.config),
+        (typed.config["used"], called.config["used"]),
+    ):
         differ = {key for key in left if left[key] != right[key]}
         assert differ <= {"name", "quiet", "environment", "used"}
     assert typed.steps["loss"].tolist() == called.steps["loss"].tolist()
