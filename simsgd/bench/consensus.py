@@ -21,7 +21,16 @@ from ..keyed_random import RandomKey
 from ..methods.algorithms import ExchangeContext, Gossip
 from ..methods.compressors import composed
 from ..registry import find
-from ..results.figures.style import COLORS, THEMES, require_suffix, save
+from ..results.figures.style import (
+    BLUE,
+    DARK_GRAY,
+    GRAY,
+    THEMES,
+    VERMILION,
+    require_suffix,
+    save,
+    screen_look,
+)
 from ..settings import require, unknown
 from .matrix import near_square
 
@@ -87,29 +96,27 @@ class Tuning:
             lines += ["", f"--consensus-stepsize {self.best:g} halves it in {halved:.1f} rounds"]
         return "\n".join(lines)
 
+    @screen_look()
     def plot(self) -> "Figure":
         """Return the figure: contraction by step size, and the distance by round of some."""
         from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
 
         figure: Any = NotebookFigure(8.4, 3.4)
         left, right = figure.subplots(1, 2)
-        left.plot(self.stepsizes, self.contraction, color=COLORS[0], marker="o", markersize=3)
-        left.axhline(1, color="#999999", linewidth=0.8, linestyle=":")
+        left.plot(self.stepsizes, self.contraction, color=BLUE, marker="o", markersize=3)
+        left.axhline(1, color=GRAY, linewidth=0.8, linestyle=":")
         at = self.stepsizes.index(self.best)
-        left.plot(self.best, self.contraction[at], "o", color=COLORS[1], markersize=8)
+        left.plot(self.best, self.contraction[at], "o", color=VERMILION, markersize=8)
         left.set(xscale="log", xlabel="consensus step size", ylabel="contraction per round")
         low = min(self.contraction)
         left.set_ylim(low - 0.15 * (1 - low) - 1e-4, 1 + 0.6 * (1 - low) + 1e-4)
         near = sorted({max(0, at - 4), at, min(len(self.stepsizes) - 1, at + 2)})
         for place, look in zip(near, ("--", "-", "-."), strict=False):
             label = f"{self.stepsizes[place]:g}" + (" (best)" if place == at else "")
-            color = COLORS[1] if place == at else "#555555"
+            color = VERMILION if place == at else DARK_GRAY
             right.plot(self.distances[place], look, color=color, label=label)
         right.set(yscale="log", xlabel="round", ylabel="consensus distance")
-        right.legend(title="step size", frameon=False)
-        for axes in (left, right):
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(color="#e4e4e4", linewidth=0.7)
+        right.legend(title="step size")
         return figure  # type: ignore[no-any-return]
 
 
@@ -148,7 +155,7 @@ def tune_consensus(
     )
     tuning = Tuning(title, tuple(stepsizes), tuple(map(_contraction, found)), tuple(found))
     if output is not None:
-        save(tuning.plot(), Path(output), THEMES["screen"])
+        save(tuning.plot(), Path(output), THEMES["screen"].dpi)
     return tuning
 
 

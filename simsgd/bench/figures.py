@@ -4,26 +4,39 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..results.figures.style import SUFFIXES
-from ..settings import SettingError, require
+from ..results.figures.style import (
+    BLACK,
+    BLUE,
+    DARK_GRAY,
+    GREEN,
+    LIGHT_GRAY,
+    ORANGE,
+    SKY,
+    THEMES,
+    VERMILION,
+    require_suffix,
+    save,
+    screen_look,
+)
+from ..settings import SettingError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-_COLORS = ["#666666", "#bbbbbb", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
+_COLORS = [DARK_GRAY, LIGHT_GRAY, BLUE, SKY, VERMILION, ORANGE, GREEN]
 _NAMES = {"workers": "workers W, at one global batch", "parameters": "parameters P"}
 
 
 def check_suffix(path: Path | None) -> None:
     """Raise `SettingError` for a figure that could not be written, before anything is timed."""
-    if path is None:
-        return
-    require(path.suffix.lower() in SUFFIXES, "plot", str(path), "must end in .png, .svg or .pdf")
-    require(path.parent.is_dir(), "plot", str(path), "names a folder that does not exist")
+    require_suffix(path, "plot")
+    if path is not None and not path.parent.is_dir():
+        raise SettingError("plot", str(path), "names a folder that does not exist")
 
 
+@screen_look()
 def draw_steps(rows: Sequence[Row], path: Path) -> None:
     """Draw a panel for each case, a bar for each kind of step: times the best plain step."""
     cases = list(dict.fromkeys((row["model"], row["workers"], row["batch"]) for row in rows))
@@ -34,9 +47,10 @@ def draw_steps(rows: Sequence[Row], path: Path) -> None:
         _bars(panel, shown, kinds)
         panel.set_title("{}, W = {}, b = {}".format(*case), loc="left", fontsize=9)
     panels[-1].set_xlabel("times the best plain SGD step of the same global batch")
-    _save(figure, path)
+    save(figure, path, THEMES["screen"].dpi, "plot")
 
 
+@screen_look()
 def draw_scaling(rows: Sequence[Row], path: Path) -> None:
     """Draw the milliseconds of a step over workers and over parameters, with least and most."""
     over = list(dict.fromkeys(row["over"] for row in rows))
@@ -49,11 +63,11 @@ def draw_scaling(rows: Sequence[Row], path: Path) -> None:
             x,
             [r["ms_min"] for r in shown],
             [r["ms_max"] for r in shown],
-            color="#0072B2",
+            color=BLUE,
             alpha=0.15,
         )
-        panel.plot(x, ms, "o-", color="#0072B2", label="simsgd --prune 0.999")
-        panel.plot(x, plain, "s--", color="#666666", label="plain SGD")
+        panel.plot(x, ms, "o-", color=BLUE, label="simsgd --prune 0.999")
+        panel.plot(x, plain, "s--", color=DARK_GRAY, label="plain SGD")
         panel.set(xscale="log", xlabel=_NAMES[name], ylabel="ms a step")
         panel.set_xticks(x, [f"{value:,}" for value in x])
         panel.minorticks_off()
@@ -63,8 +77,8 @@ def draw_scaling(rows: Sequence[Row], path: Path) -> None:
         else:
             panel.set_ylim(0, 1.1 * max(row["ms_max"] for row in shown))
         panel.set_title(_title(shown, name), loc="left", fontsize=9)
-        panel.legend(frameon=False, fontsize=8)
-    _save(figure, path)
+        panel.legend(fontsize=8)
+    save(figure, path, THEMES["screen"].dpi, "plot")
 
 
 DRAWINGS = {"step": draw_steps, "scaling": draw_scaling}  # by the name of the bench
@@ -82,7 +96,6 @@ def _panels(count: int, height: float) -> "tuple[Figure, list[Axes]]":
     figure = NotebookFigure(6.4, height * count)
     panels = list(figure.subplots(count, 1, squeeze=False)[:, 0])
     for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
     return figure, panels
 
@@ -92,13 +105,8 @@ def _bars(panel: "Axes", rows: Sequence[Row], kinds: Sequence[str]) -> None:
         color = _COLORS[kinds.index(row["step"]) % len(_COLORS)]
         panel.barh(place, row["ratio"], color=color, height=0.72)
         panel.text(row["ratio"], place, f" {row['ratio']:.2f}", va="center", fontsize=8)
-    panel.axvline(1, color="#222222", linewidth=0.8)
+    panel.grid(visible=False, axis="y")
+    panel.set_axisbelow(True)
+    panel.axvline(1, color=BLACK, linewidth=0.8)
     panel.set_yticks(range(len(rows)), [row["step"] for row in reversed(rows)])
     panel.set_xlim(0, 1.12 * max(row["ratio"] for row in rows))
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as wrong:
-        raise SettingError("plot", str(path), f"cannot be written ({wrong.strerror})") from wrong

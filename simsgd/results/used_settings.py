@@ -7,7 +7,7 @@ of phases. Folders of earlier versions have no such key; their settings are thos
 from collections.abc import Mapping
 from typing import TypedDict, TypeGuard, cast
 
-from ..config_values import in_short
+from ..config_values import RECORDS, in_short
 
 Plain = str | int | float | None  # a value as JSON has it; bool is an int
 Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "epoch 30", ...}
@@ -18,7 +18,7 @@ _GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze")
 
 def used_settings(config: Mapping[str, object]) -> dict[str, Used]:
     """Return every setting as the run used it; as it was given where config.json does not say."""
-    given = {name: cast(Used, value) for name, value in config.items() if name not in _RECORDS}
+    given = {name: cast(Used, value) for name, value in config.items() if name not in RECORDS}
     if given.get("topology") is None and given.get("algorithm") in _GOSSIP:
         given["topology"] = _RING
     used = config.get("used")
@@ -55,6 +55,3 @@ def is_used(value: object) -> bool:
         and is_plain(phase.get("value"))
         for phase in value
     )
-
-
-_RECORDS = ("environment", "used")  # keys of config.json that are no settings

@@ -5,6 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Config
+from ..results.figures.style import (
+    BLUE,
+    DARK_GRAY,
+    GREEN,
+    PURPLE,
+    THEMES,
+    VERMILION,
+    save,
+    screen_look,
+)
 from ..results.tables import replace_table, table_of
 
 if TYPE_CHECKING:
@@ -130,8 +140,9 @@ class Verdict:
     def write(self) -> None:
         """Write verify.csv and verify.png into the run folder."""
         replace_table(self.folder / "verify.csv", table_of(self.rows, COLUMNS))
-        self.figure().savefig(self.folder / "verify.png", dpi=150)
+        save(self.figure(), self.folder / "verify.png", THEMES["screen"].dpi)
 
+    @screen_look()
     def figure(self) -> "Figure":
         """Return both trajectories of the loss, and what lies between them."""
         from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
@@ -139,17 +150,17 @@ class Verdict:
         steps = [row["step"] for row in self.rows]
         figure = NotebookFigure(5.6, 5.4)
         above, below = figure.subplots(2, 1, sharex=True)
-        above.plot(steps, [r["real_loss"] for r in self.rows], color="#D55E00", lw=3, label="real")
-        simulated = {"color": "#0072B2", "linestyle": "--", "label": "simulated"}
+        above.plot(steps, [r["real_loss"] for r in self.rows], color=VERMILION, lw=3, label="real")
+        simulated = {"color": BLUE, "linestyle": "--", "label": "simulated"}
         above.plot(steps, [r["loss"] for r in self.rows], **simulated)
         above.set_ylabel("training loss")
-        above.legend(frameon=False)
-        for column, color in (("parameter_difference", "#009E73"), ("loss_difference", "#CC79A7")):
+        above.legend()
+        for column, color in (("parameter_difference", GREEN), ("loss_difference", PURPLE)):
             values = [max(row[column], 1e-18) for row in self.rows]
             below.semilogy(steps, values, color=color, label=column.replace("_", " "))
-        below.axhline(LIMITS[self.dtype][0], color="#666666", lw=0.8, ls=":", label="limit")
+        below.axhline(LIMITS[self.dtype][0], color=DARK_GRAY, lw=0.8, ls=":", label="limit")
         below.set(xlabel="step", ylabel="relative difference")
-        below.legend(frameon=False)
+        below.legend()
         return figure
 
     def _flips(self) -> str:

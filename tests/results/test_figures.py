@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from simsgd.cli import main
@@ -15,7 +16,7 @@ from simsgd.results.figures.pareto import Point, frontier
 from simsgd.results.figures.plot import KINDS, plot_results
 from simsgd.results.figures.run_groups import grouped
 from simsgd.results.figures.series import running_mean
-from simsgd.results.figures.style import look_of, marker_of
+from simsgd.results.figures.style import Look, look_of, marker_of
 from simsgd.results.network import Network
 from simsgd.results.run import Run
 from simsgd.results.step_times import Pricing, step_times
@@ -182,7 +183,7 @@ def test_the_running_mean_is_that_of_a_loop(points):
 
 
 def point(x, y):
-    return Point("", x, y, [x], [y], {})
+    return Point("", x, y, [x], [y], Look("black"))
 
 
 def test_the_frontier_has_nothing_below_and_left_of_it():
@@ -202,10 +203,10 @@ def test_a_point_is_the_end_of_its_runs_with_bars_from_least_to_most(tmp_path):
 
 
 def test_up_to_49_points_and_28_lines_are_told_apart():
-    points = {(look["color"], look["marker"]) for look in map(marker_of, range(49))}
+    points = {(look.color, look.marker) for look in map(marker_of, range(49))}
     drawn = [look_of(place, marked=False) for place in range(28)]
     assert len(points) == 49
-    assert len({(look["color"], look["linestyle"]) for look in drawn}) == 28
+    assert len({(look.color, look.linestyle) for look in drawn}) == 28
 
 
 # layers
@@ -285,7 +286,7 @@ def test_workers_without_errors_are_white_and_there_is_no_scale(tmp_path):
     (run.folder / "workers.csv").unlink()
     figure = plot_results([run], kind="topology")
     assert len(figure.axes) == 1
-    assert {dot.get_markerfacecolor() for dot in dots(figure.axes[0])} == {"white"}
+    assert {to_hex(d.get_markerfacecolor()) for d in dots(figure.axes[0])} == {"#ffffff"}
 
 
 def test_a_torus_leads_out_where_its_borders_meet(tmp_path):

@@ -1,1 +1,1 @@
-"""What figures are made of, and one file for each kind. No torch; matplotlib only when drawing."""
+"""Figures of runs: one file for each kind. No torch; matplotlib is imported only to draw."""

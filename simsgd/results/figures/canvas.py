@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 
 class NotebookFigure(Figure):
-    """A matplotlib figure with a canvas of its own."""
+    """A matplotlib figure with its own canvas."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__(figsize=(width, height), layout="constrained")

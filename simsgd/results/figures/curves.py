@@ -5,7 +5,9 @@ best error or loss is a dot. An axis of bytes is logarithmic along x, and so is 
 values are positive and span more than a factor of twenty.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..tables import STEP_COLUMNS
 from .legends import Curve, name_curves
@@ -52,7 +54,7 @@ LABELS = {
 
 
 def label_of(column: str) -> str:
-    """Return what an axis says of a column; one that nobody has described goes by its name."""
+    """Return the label of a column's axis: its name where there is no better one."""
     return LABELS.get(column, column.replace("_", " "))
 
 
@@ -82,20 +84,26 @@ def _per(x: str, column: str) -> str:
 
 
 def _panel(axes: "Axes", curves: list[Curve], column: str, theme: Theme) -> None:
-    import numpy as np
-
     for curve in curves:
-        color = curve.look["color"]
-        if curve.low is not None:
+        color = curve.look.color
+        if curve.low is not None and curve.high is not None:
             axes.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
         if curve.raw is not None:
             axes.plot(curve.x, curve.raw, color=color, alpha=0.25, linewidth=0.7)
-        alone = {"marker": "o"} if len(curve.x) == 1 else {}
-        axes.plot(curve.x, curve.y, **{**curve.look, **alone})
+        axes.plot(
+            curve.x,
+            curve.y,
+            color=color,
+            linestyle=curve.look.linestyle,
+            marker="o" if len(curve.x) == 1 else curve.look.marker,
+            markevery=curve.look.markevery,
+        )
         if column.endswith(("error1", "error5", "loss", "perplexity", "bits")):
             best = int(np.argmin(curve.y))
-            dot = {"color": color, "markeredgecolor": "white", "markersize": theme.best}
-            axes.plot(curve.x[best], curve.y[best], "o", zorder=5, **dot)
+            x, y = curve.x[best], curve.y[best]
+            axes.plot(
+                x, y, "o", color=color, markeredgecolor="white", markersize=theme.best, zorder=5
+            )
     values = np.concatenate([part for curve in curves for part in curve.heights])
     if values.min() > 0 and values.max() > 20 * values.min():
         axes.set_yscale("log")
@@ -103,15 +111,13 @@ def _panel(axes: "Axes", curves: list[Curve], column: str, theme: Theme) -> None
 
 
 def _across(axes: "Axes", curves: list[Curve], request: Request) -> None:
-    import numpy as np
-
     x, log = request.x, request.x == "bytes"
     label = f"simulated seconds on {request.networks[0].name}" if x == "seconds" else LABELS[x]
     axes.set(xlabel=label, xscale="log" if log else "linear")
     values = np.concatenate([curve.x for curve in curves])
     if values.min() == values.max():  # a single point: leave room for ticks
-        low, high = (values[0] / 2, values[0] * 2) if log else values[0] + [-0.5, 0.5]
+        only = float(values[0])
+        low, high = (only / 2, only * 2) if log else (only - 0.5, only + 0.5)
         axes.set_xlim(low, high)
         values = np.array([low, high])
-    whole: Any = x in ("epoch", "step")
-    set_ticks(axes.xaxis, values, in_bytes=log, whole=whole)
+    set_ticks(axes.xaxis, values, in_bytes=log, whole=x in ("epoch", "step"))

@@ -1,14 +1,15 @@
-"""Where workers of a topology are drawn: circles, stars, grids, and networkx for all others."""
+"""The layout of a topology's workers: circles, stars, grids, and networkx for all others."""
 
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 Place = tuple[float, float]
+Floats = NDArray[np.float64]
 _ROUND = ("ring", "path", "complete", "exponential", "expander", "one-peer", "hypercube")
 _SPRINGS_TO = 128  # workers up to which springs between all pairs are fast enough
 
@@ -45,7 +46,7 @@ def places_of(name: str, graph: "nx.Graph") -> Places:
     """Return where the workers of a topology of this name are drawn.
 
     A hypercube stands on a circle in the order of a Gray code, so that neighbors on the circle
-    talk; a torus is a grid from which lines lead out where borders meet.
+    are neighbors in the graph; a torus is a grid from which lines lead out where borders meet.
     """
     workers = len(graph)
     kind = name.partition(":")[0]
@@ -84,13 +85,14 @@ def _springs(graph: "nx.Graph") -> list[Place]:
     return [(float(x), float(y)) for x, y in places]
 
 
-def _scaled(places: Any) -> Any:
+def _scaled(places: Floats) -> Floats:
     """Return places [W, 2] moved and scaled into [-1, 1] both ways."""
     low, high = places.min(0), places.max(0)
-    return (places - (low + high) / 2) / (float((high - low).max()) / 2 or 1.0)
+    scaled: Floats = (places - (low + high) / 2) / (float((high - low).max()) / 2 or 1.0)
+    return scaled
 
 
-def _apart(places: Any, least: float, rounds: int = 200) -> Any:
+def _apart(places: Floats, least: float, rounds: int = 200) -> Floats:
     """Return places [W, 2] pushed apart until none are nearer than `least`, as far as that goes."""
     for _ in range(rounds):
         away = places[:, None] - places[None]  # [W, W, 2]

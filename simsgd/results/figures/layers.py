@@ -1,14 +1,16 @@
 """The kind `layers`: bytes and compression error of each layer, in a step of the last epoch."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...settings import require
+import numpy as np
+
+from ...settings import SettingError
 from ..run_tables import RunTables
 from .legends import draw_legend
 from .request import Request
 from .run_groups import Group
-from .style import marker_of
+from .style import Look, marker_of
 from .ticks import set_ticks, thin_out
 
 if TYPE_CHECKING:
@@ -60,8 +62,9 @@ def _means(group: Group) -> "pd.DataFrame":
 
 def _last(run: RunTables) -> "pd.DataFrame":
     layers, steps = run.layers, run.steps
-    rule = "has no layers.csv"
-    require(len(layers) > 0, "run", str(run.folder), rule, "train it with log_layers")
+    if layers.empty:
+        fix = "train it with log_layers"
+        raise SettingError("run", str(run.folder), "has no layers.csv", fix)
     last = steps.loc[steps["epoch"] == steps["epoch"].max(), "step"]
     return layers[layers["step"].isin(last)]
 
@@ -69,7 +72,7 @@ def _last(run: RunTables) -> "pd.DataFrame":
 def _panel(
     axes: "Axes",
     tables: "list[pd.DataFrame]",
-    looks: list[dict[str, Any]],
+    looks: list[Look],
     rows: list[str],
     column: str,
 ) -> None:
@@ -78,13 +81,19 @@ def _panel(
     for number, (table, look) in enumerate(zip(tables, looks, strict=True)):
         aside = 0.0 if count == 1 else 0.7 * (number / (count - 1) - 0.5)  # of a row
         up = [places[name] + aside for name in table.index]
-        axes.plot(table[column], up, **look, clip_on=False, zorder=3)
+        axes.plot(
+            table[column],
+            up,
+            color=look.color,
+            linestyle=look.linestyle,
+            marker=look.marker,
+            clip_on=False,
+            zorder=3,
+        )
     axes.tick_params(axis="y", length=0)
 
 
 def _bytes_across(axes: "Axes", tables: "list[pd.DataFrame]") -> None:
-    import numpy as np
-
     sent = np.concatenate([table["payload_bytes"].to_numpy("float64") for table in tables])
     sent = sent[sent > 0]
     if not len(sent):

@@ -3,7 +3,12 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .style import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -11,20 +16,23 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 
+Floats = NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class Curve:
     """A run's line in one panel."""
 
     name: str
-    x: Any  # [points], finite, as is y
-    y: Any
-    look: dict[str, Any]
-    low: Any = None  # of the runs that y is the mean of, [points]
-    high: Any = None
-    raw: Any = None  # what y was before it was smoothed, [points]
+    x: Floats  # [points], finite, as is y
+    y: Floats
+    look: Look
+    low: Floats | None = None  # of the runs that y is the mean of, [points]
+    high: Floats | None = None
+    raw: Floats | None = None  # y before it was smoothed, [points]
 
     @property
-    def heights(self) -> list[Any]:
+    def heights(self) -> list[Floats]:
         """All that is drawn along y."""
         return [part for part in (self.y, self.low, self.high, self.raw) if part is not None]
 
@@ -49,12 +57,15 @@ def name_curves(
 
 
 def draw_legend(
-    figure: "Figure", looks: Sequence[dict[str, Any]], names: Sequence[str], below: bool = False
+    figure: "Figure", looks: Sequence[Look], names: Sequence[str], below: bool = False
 ) -> None:
     """Put names in a legend at the right or below, and make the figure as large as it needs."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **{**look, "markevery": None}) for look in looks]
+    handles = [
+        Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker)
+        for look in looks
+    ]
     for columns in range(min(3, len(names)) if below else 1, 0, -1):
         legend = figure.legend(
             handles,
@@ -102,7 +113,7 @@ def _name_at_the_lines(
         figure.set_size_inches(width + widest / figure.dpi, height)
     settle(figure)
     for (axes, curves), names in zip(panes, texts, strict=True):
-        ends = [_end(axes, curve) for curve in curves]
+        ends = [_end_of(axes, curve) for curve in curves]
         heights = [name.get_window_extent().height / axes.bbox.height for name in names]
         places = _spread([y for _, y in ends], heights)
         for curve, name, end, place in zip(curves, names, ends, places, strict=True):
@@ -115,7 +126,7 @@ def _name(axes: "Axes", curve: Curve) -> "Text":
         1.05,
         0.5,
         curve.name,
-        color=curve.look["color"],
+        color=curve.look.color,
         parse_math=False,
         transform=axes.transAxes,
         verticalalignment="center",
@@ -128,7 +139,7 @@ def settle(figure: "Figure") -> None:
     figure.set_layout_engine("none")
 
 
-def _end(axes: "Axes", curve: Curve) -> tuple[float, float]:
+def _end_of(axes: "Axes", curve: Curve) -> tuple[float, float]:
     """Return where a line ends, as fractions of the axes."""
     end = axes.transData.transform((curve.x[-1], curve.y[-1]))
     x, y = axes.transAxes.inverted().transform(end)
@@ -140,7 +151,7 @@ def _lead(axes: "Axes", curve: Curve, end: tuple[float, float], place: float) ->
     axes.plot(
         [x, 1.0, 1.04],
         [y, y, place],
-        color=curve.look["color"],
+        color=curve.look.color,
         alpha=0.45,
         linewidth=0.8,
         transform=axes.transAxes,

@@ -4,15 +4,18 @@ Runs that differ in their seed alone are one point, their mean, with bars from l
 line is the frontier: no run below and left of it.
 """
 
+import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...settings import require
+import numpy as np
+
+from ...settings import SettingError
+from ..run_tables import RunTables
 from .curves import label_of
 from .legends import draw_legend, settle
-from .point_labels import name_nearby
+from .point_labels import Point, name_nearby
 from .request import Request
 from .run_groups import Group
 from .style import GRAY, Theme, marker_of
@@ -25,23 +28,12 @@ if TYPE_CHECKING:
 _MOST_NAMED_NEARBY = 12
 
 
-@dataclass(frozen=True)
-class Point:
-    """A group of runs at their end: the mean, and all of them."""
-
-    name: str
-    x: float  # bytes sent per worker
-    y: float
-    xs: Sequence[float]
-    ys: Sequence[float]
-    look: dict[str, Any]
-
-
 def draw(request: Request) -> "Figure":
     """Draw the points of the first column asked for, and their frontier."""
     from .canvas import NotebookFigure  # here: it imports matplotlib
 
-    require(len(request.y) == 1, "y", ", ".join(request.y), "must be one column", "give one -y")
+    if len(request.y) != 1:
+        raise SettingError("y", ", ".join(request.y), "must be one column", "give one -y")
     points = [_point(g, request, place) for place, g in enumerate(request.groups)]
     figure = NotebookFigure(*request.theme.panel)
     axes = figure.subplots()
@@ -67,33 +59,35 @@ def frontier(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def _point(group: Group, request: Request, place: int) -> Point:
-    column = request.y[0]
-    lasts = []
-    for run in group.runs:
-        epochs = run.epochs
-        told = "has nothing to draw, no epoch of it has ended yet"
-        require(len(epochs) > 0, "run", str(run.folder), told)
-        require(column in epochs, "run", str(run.folder), f"has no column {column}")
-        lasts.append(epochs.iloc[-1])
-        finite = float("-inf") < lasts[-1][column] < float("inf")
-        require(finite, "run", str(run.folder), f"has no value of {column} at its end")
-    xs = [float(last["payload_bytes"]) for last in lasts]
-    ys = [float(last[column]) for last in lasts]
+    lasts = [_last(run, request.y[0]) for run in group.runs]
+    xs, ys = [x for x, _ in lasts], [y for _, y in lasts]
     name = textwrap.fill(group.name, request.theme.wrap)
     return Point(name, sum(xs) / len(xs), sum(ys) / len(ys), xs, ys, marker_of(place))
 
 
-def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
-    import numpy as np
+def _last(run: RunTables, column: str) -> tuple[float, float]:
+    """Return the bytes that a run sent, and a column, at its end."""
+    epochs, folder = run.epochs, str(run.folder)
+    if epochs.empty:
+        raise SettingError("run", folder, "has nothing to draw, no epoch of it has ended yet")
+    if column not in epochs:
+        raise SettingError("run", folder, f"has no column {column}")
+    value = float(epochs[column].iloc[-1])
+    if not math.isfinite(value):
+        raise SettingError("run", folder, f"has no value of {column} at its end")
+    return float(epochs["payload_bytes"].iloc[-1]), value
 
+
+def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
     corners = frontier(points)
     axes.plot([x for x, _ in corners], [y for _, y in corners], color=GRAY, linewidth=1, zorder=2)
     for point in points:
-        color = point.look["color"]
+        color = point.look.color
         if len(point.xs) > 1:
             axes.plot([min(point.xs), max(point.xs)], [point.y] * 2, color=color, linewidth=1)
             axes.plot([point.x] * 2, [min(point.ys), max(point.ys)], color=color, linewidth=1)
-        axes.plot(point.x, point.y, **point.look, markersize=_size(request.theme), zorder=4)
+        size, marker = _size(request.theme), point.look.marker
+        axes.plot(point.x, point.y, marker, color=color, markersize=size, zorder=4)
     across = np.array([x for point in points for x in point.xs])
     up = np.array([y for point in points for y in point.ys])
     axes.set(xscale="log", xlabel="bytes sent per worker", ylabel=label_of(request.y[0]))

@@ -5,12 +5,12 @@ Letters: W workers, C classes.
 
 from typing import TYPE_CHECKING
 
-from ...settings import require
+from ...settings import SettingError
 from ..run_tables import RunTables
 from .legends import settle
 from .panels import panels
 from .request import Request
-from .style import COLORS
+from .style import BLUE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,9 +46,10 @@ def draw(request: Request) -> "Figure":
 def _table(run: RunTables) -> "pd.DataFrame":
     """Return a run's samples by worker and class. Raises `SettingError` if it has none."""
     table = run.partition
-    rule = "has no partition.csv, as its workers may take any sample"
+    rule = "has no partition.csv: its workers may take any sample"
     fix = "train it with partition sorted, dirichlet:0.3, ..."
-    require(len(table) > 0, "run", str(run.folder), rule, fix)
+    if table.empty:
+        raise SettingError("run", str(run.folder), rule, fix)
     return table
 
 
@@ -72,4 +73,4 @@ def _dots(axes: "Axes", table: "pd.DataFrame") -> None:
     across = _FULL * min(cells)  # points
     some = table[table["samples"] > 0]
     areas = across**2 * some["samples"] / some["samples"].max()
-    axes.scatter(some["worker"], some["class"], s=areas, color=COLORS[0], linewidths=0, zorder=2)
+    axes.scatter(some["worker"], some["class"], s=areas, color=BLUE, linewidths=0, zorder=2)

@@ -107,7 +107,7 @@ def plot_results(
     with mpl.rc_context(request.theme.look):
         figure = KINDS[kind](request)
         if output is not None:
-            save(figure, Path(output), request.theme)
+            save(figure, Path(output), request.theme.dpi)
     return figure
 
 

@@ -3,23 +3,39 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .style import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 _ANGLES = (0, 180, 45, 315, 135, 225, 90, 270)  # degrees, the best first
 _DISTANCES = (9, 14, 20, 28, 38)  # points
 
 
-def name_nearby(axes: "Axes", points: Sequence[Any], line: Sequence[tuple[float, float]]) -> bool:
+@dataclass(frozen=True)
+class Point:
+    """A group of runs at their end: the mean, and all of them."""
+
+    name: str
+    x: float  # bytes sent per worker
+    y: float
+    xs: Sequence[float]
+    ys: Sequence[float]
+    look: Look
+
+
+def name_nearby(axes: "Axes", points: Sequence[Point], line: Sequence[tuple[float, float]]) -> bool:
     """Write the name of each point beside it, in its color; return whether all found room.
 
-    Points have a name, x and y, all their xs and ys, and a look; `line` is drawn through corners.
-    Where one finds no room, none is written.
+    `line` is the corners of a line to keep clear of. Where one name finds no room, none is written.
     """
     taken = _drawn(axes, points, line)
-    written: list[Any] = []
+    written: list[Annotation] = []
     for point in points:
         place = _place(axes, point, taken)
         if place is None:
@@ -32,7 +48,7 @@ def name_nearby(axes: "Axes", points: Sequence[Any], line: Sequence[tuple[float,
     return True
 
 
-def _place(axes: "Axes", point: Any, taken: Sequence[Any]) -> tuple[Any, Any] | None:
+def _place(axes: "Axes", point: Point, taken: "Sequence[Bbox]") -> "tuple[Annotation, Bbox] | None":
     for distance, angle in itertools.product(_DISTANCES, _ANGLES):
         across = distance * math.cos(math.radians(angle))
         up = distance * math.sin(math.radians(angle))
@@ -41,7 +57,7 @@ def _place(axes: "Axes", point: Any, taken: Sequence[Any]) -> tuple[Any, Any] | 
             (point.x, point.y),
             (across, up),
             textcoords="offset points",
-            color=point.look["color"],
+            color=point.look.color,
             ha="center" if abs(across) < 1 else "left" if across > 0 else "right",
             va="center" if abs(up) < 1 else "bottom" if up > 0 else "top",
             parse_math=False,
@@ -55,25 +71,27 @@ def _place(axes: "Axes", point: Any, taken: Sequence[Any]) -> tuple[Any, Any] | 
     return None
 
 
-def _lead(point: Any) -> dict[str, Any]:
-    look = {"color": point.look["color"], "alpha": 0.45, "linewidth": 0.8}
+def _lead(point: Point) -> dict[str, object]:
+    look = {"color": point.look.color, "alpha": 0.45, "linewidth": 0.8}
     return {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 4, **look}
 
 
-def _box(text: Any) -> Any:
+def _box(text: "Annotation") -> "Bbox":
     from matplotlib.text import Text
     from matplotlib.transforms import Bbox
 
-    text.update_positions(text.get_figure().canvas.get_renderer())
+    text.update_positions(text.get_figure().canvas.get_renderer())  # type: ignore[union-attr]
     box = Text.get_window_extent(text)  # of the words, without the line that leads to them
     return Bbox.from_extents(box.x0 - 2, box.y0 - 1, box.x1 + 2, box.y1 + 1)
 
 
-def _drawn(axes: "Axes", points: Sequence[Any], line: Sequence[tuple[float, float]]) -> list[Any]:
+def _drawn(
+    axes: "Axes", points: Sequence[Point], line: Sequence[tuple[float, float]]
+) -> "list[Bbox]":
     """Return boxes, in pixels, around the points, their bars and the pieces of the line."""
     from matplotlib.transforms import Bbox
 
-    def box(ends: Sequence[tuple[float, float]], around: float) -> Any:
+    def box(ends: Sequence[tuple[float, float]], around: float) -> "Bbox":
         corners = axes.transData.transform(ends)
         low, high = corners.min(0) - around, corners.max(0) + around
         return Bbox.from_extents(*low, *high)
@@ -85,6 +103,6 @@ def _drawn(axes: "Axes", points: Sequence[Any], line: Sequence[tuple[float, floa
     return found
 
 
-def _bars(point: Any) -> Iterator[list[tuple[float, float]]]:
+def _bars(point: Point) -> Iterator[list[tuple[float, float]]]:
     yield [(min(point.xs), point.y), (max(point.xs), point.y)]
     yield [(point.x, min(point.ys)), (point.x, max(point.ys))]

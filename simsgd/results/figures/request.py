@@ -1,4 +1,4 @@
-"""What a figure is asked to show."""
+"""The request for a figure: what every kind of figure is drawn from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .style import Theme
 
 @dataclass(frozen=True)
 class Request:
-    """What every kind of figure is drawn from; each takes what concerns it."""
+    """The runs, columns and settings of a figure; each kind takes those that concern it."""
 
     groups: Sequence[Group]
     x: str  # epoch, step, bytes or seconds

@@ -1,4 +1,4 @@
-"""Which runs belong together in a figure: those that differ in nothing but their seed."""
+"""Groups of runs that a figure draws as one: those that differ in nothing but their seed."""
 
 import itertools
 import re

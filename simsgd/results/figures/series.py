@@ -1,16 +1,22 @@
 """The numbers of a line: a column of a run's tables against epoch, step, bytes or seconds."""
 
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn
 
-from ...settings import require
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...settings import SettingError
 from ..run_tables import RunTables
 from ..step_times import step_times
 from ..tables import STEP_COLUMNS
-from .legends import Curve
+from .legends import Curve, Floats
 from .request import Request
 from .run_groups import Group
-from .style import look_of
+from .style import Look, look_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def curves_of(request: Request, column: str, marked: bool) -> list[Curve]:
@@ -24,9 +30,7 @@ def curves_of(request: Request, column: str, marked: bool) -> list[Curve]:
     ]
 
 
-def _curve(group: Group, request: Request, column: str, look: dict[str, Any]) -> Curve:
-    import numpy as np
-
+def _curve(group: Group, request: Request, column: str, look: Look) -> Curve:
     name = textwrap.fill(group.name, request.theme.wrap)
     points = [_points(run, request, column) for run in group.runs]
     if len(points) == 1:
@@ -40,43 +44,49 @@ def _curve(group: Group, request: Request, column: str, look: dict[str, Any]) ->
     return Curve(name, across.mean(0), values.mean(0), look, low=band[0], high=band[1])
 
 
-def running_mean(values: Any, points: int) -> Any:
+def running_mean(values: ArrayLike, points: int) -> Floats:
     """Return the mean of each value and those before it, `points` in all where there are so many.
 
     >>> running_mean([1.0, 3.0, 5.0, 7.0], 2).tolist()
     [1.0, 2.0, 4.0, 6.0]
     """
-    import numpy as np
-
-    sums = np.cumsum(np.concatenate([[0.0], values]))
+    given = np.asarray(values, "float64")
+    if points == 1:
+        return given
+    sums = np.cumsum(np.concatenate([[0.0], given]))
     ends = np.arange(1, len(sums))
     starts = np.maximum(ends - points, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts) if points > 1 else values
+    means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
+    return means
 
 
-def _points(run: RunTables, request: Request, column: str) -> tuple[Any, Any]:
-    import numpy as np
-
-    x, where = request.x, str(run.folder)
+def _points(run: RunTables, request: Request, column: str) -> tuple[Floats, Floats]:
+    x = request.x
     table = run.steps if x == "step" and column in STEP_COLUMNS else run.epochs
-    require(len(table) > 0, "run", where, "has nothing to draw, no epoch of it has ended yet")
-    if x == "seconds":
-        across, at = "step", _seconds(run, request, table)
-    else:
-        across = "payload_bytes" if x == "bytes" else x
-        at = table[across].to_numpy("float64") if across in table else None
+    if table.empty:
+        _refuse(run, "has nothing to draw, no epoch of it has ended yet")
+    across = {"bytes": "payload_bytes", "seconds": "step"}.get(x, x)
     for needed in (across, column):
-        require(needed in table, "run", where, f"has no column {needed}")
+        if needed not in table:
+            _refuse(run, f"has no column {needed}")
+    at = table[across].to_numpy("float64")
+    if x == "seconds":
+        at = _seconds(run, request, table)
     value = table[column].to_numpy("float64")
     drawn = np.isfinite(value) & ((at > 0) | (x != "bytes"))
-    require(drawn.any(), "run", where, f"has no values of {column} to draw against {x}")
+    if not drawn.any():
+        _refuse(run, f"has no values of {column} to draw against {x}")
     return at[drawn], value[drawn]
 
 
-def _seconds(run: RunTables, request: Request, table: Any) -> Any:
+def _seconds(run: RunTables, request: Request, table: "pd.DataFrame") -> Floats:
     """Return the simulated seconds since the start, at the steps of a table."""
     times = step_times(run, request.networks[0], request.pricing).set_index("step")["total"]
     since = times.cumsum().reindex(table["step"])
-    rule = "lacks steps that its epochs have"
-    require(bool(since.notna().all()), "run", str(run.folder), rule)
+    if since.isna().any():
+        _refuse(run, "lacks steps that its epochs have")
     return since.to_numpy("float64")
+
+
+def _refuse(run: RunTables, rule: str) -> NoReturn:
+    raise SettingError("run", str(run.folder), rule)

@@ -5,19 +5,20 @@ A tick across a bar is where the step would end if it sent its whole gradient by
 
 import statistics
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..network_prices import PriceRow, milliseconds, prices
 from .request import Request
+from .style import BLUE, ORANGE, SKY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _PARTS = {  # color, hatch
-    "compute": ("#56B4E9", ""),
-    "compression": ("#E69F00", "///"),
-    "communication": ("#0072B2", "..."),
+    "compute": (SKY, ""),
+    "compression": (ORANGE, "///"),
+    "communication": (BLUE, "..."),
 }
 _BAR_INCHES = 0.24
 
@@ -86,10 +87,11 @@ def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
 
 
 def _legend(figure: "Figure", narrow: bool) -> None:
+    from matplotlib.artist import Artist
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [
+    handles: list[Artist] = [
         Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=part)
         for part, (color, hatch) in _PARTS.items()
     ]

@@ -1,21 +1,30 @@
-"""How figures look: two themes, colors for the color-blind, dashes and markers for gray."""
+"""The look of figures: two themes, colors for the color-blind, dashes and markers for gray.
 
-from dataclasses import dataclass, field
+Benches and verdicts draw with the same colors, and write their figures by the same `save`.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ...settings import SettingError, require, unknown
+from ...settings import SettingError, unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
-GRAY = "#8a8a8a"
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9"]
-DASHES = ["-", "--", "-.", ":"]
+BLUE, VERMILION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
+PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"  # Okabe, Ito, "Color Universal Design", 2008
+DARK_GRAY, GRAY, LIGHT_GRAY = "#555555", "#8a8a8a", "#bbbbbb"
+COLORS = [BLUE, VERMILION, GREEN, BLACK, PURPLE, ORANGE, SKY]
+Dash = Literal["-", "--", "-.", ":", "none"]
+DASHES: list[Dash] = ["-", "--", "-.", ":"]
 MARKERS = ["s", "^", "D", "v", "P", "X", "<"]  # all but the round one, which is for the best
 
-_look: dict[Any, Any] = {
+RcParams: TypeAlias = dict[Any, Any]  # of matplotlib
+_look: RcParams = {
     "axes.edgecolor": "#666666",
     "axes.facecolor": "white",
     "axes.grid": True,
@@ -40,7 +49,7 @@ _look: dict[Any, Any] = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
 }
-_on_paper: dict[Any, Any] = {
+_on_paper: RcParams = {
     "axes.labelsize": 8,
     "axes.linewidth": 0.6,
     "axes.titlesize": 8,
@@ -67,7 +76,7 @@ class Theme:
     best: float  # size of the dot of the best, in points
     wrap: int  # characters of a name's line
     dpi: int  # of a .png
-    look: dict[Any, Any] = field(default_factory=dict)  # of matplotlib
+    look: RcParams = field(default_factory=dict)
 
 
 THEMES = {
@@ -79,6 +88,15 @@ THEMES = {
 }
 
 
+@contextlib.contextmanager
+def screen_look() -> Iterator[None]:
+    """Draw with the look of the theme `screen`: a context, and a decorator of what draws."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(THEMES["screen"].look):
+        yield
+
+
 def theme_of(name: str) -> Theme:
     """Return a theme by name. Raises `SettingError` for an unknown one."""
     if name not in THEMES:
@@ -86,41 +104,43 @@ def theme_of(name: str) -> Theme:
     return THEMES[name]
 
 
-def look_of(place: int, marked: bool) -> dict[str, Any]:
-    """Return the color and the dashes of the line at a place, and markers if asked."""
-    look: dict[str, Any] = {
-        "color": COLORS[place % len(COLORS)],
-        "linestyle": DASHES[place % len(DASHES)],
-    }
-    if marked:
-        look["marker"] = MARKERS[place % len(MARKERS)]
-        look["markevery"] = (0.03 * (place % 7), 0.21)  # of the axes' diagonal; not on one another
-    return look
+@dataclass(frozen=True)
+class Look:
+    """The look of a line or of points."""
+
+    color: str
+    linestyle: Dash = "-"
+    marker: str = ""
+    markevery: tuple[float, float] | None = None  # first and next, of the axes' diagonal
 
 
-def marker_of(place: int) -> dict[str, Any]:
-    """Return the color and the marker of the point at a place, no two alike among 49."""
-    return {
-        "color": COLORS[place % 7],
-        "marker": MARKERS[(place + place // 7) % 7],
-        "linestyle": "none",
-    }
+def look_of(place: int, marked: bool) -> Look:
+    """Return the look of the line at a place, with markers if asked; no two alike among 28."""
+    look = Look(COLORS[place % len(COLORS)], DASHES[place % len(DASHES)])
+    if not marked:
+        return look
+    every = (0.03 * (place % 7), 0.21)  # so that markers do not lie on one another
+    return replace(look, marker=MARKERS[place % len(MARKERS)], markevery=every)
 
 
-def require_suffix(path: Path | str | None) -> None:
-    """Raise `SettingError` unless a figure can be written to a path."""
-    known = path is None or Path(path).suffix.lower() in SUFFIXES
-    require(known, "output", str(path), "must end in .png, .svg or .pdf")
+def marker_of(place: int) -> Look:
+    """Return the look of the point at a place, no two alike among 49."""
+    return Look(COLORS[place % 7], "none", MARKERS[(place + place // 7) % 7])
 
 
-def save(figure: "Figure", path: Path, theme: Theme) -> None:
+def require_suffix(path: Path | str | None, setting: str = "output") -> None:
+    """Raise `SettingError` unless a figure can be written to a path, or for None."""
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+        raise SettingError(setting, str(path), "must end in .png, .svg or .pdf")
+
+
+def save(figure: "Figure", path: Path, dpi: int, setting: str = "output") -> None:
     """Write a figure in the format of the path's suffix, without the date.
 
     Raises `SettingError` if it cannot be written.
     """
-    dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    metadata: dict[str, Any] | None = dated.get(path.suffix.lower())
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     try:
-        figure.savefig(path, dpi=theme.dpi, metadata=metadata)
+        figure.savefig(path, dpi=dpi, metadata=dates.get(path.suffix.lower()))
     except OSError as wrong:
-        raise SettingError("output", str(path), f"cannot be written ({wrong.strerror})") from wrong
+        raise SettingError(setting, str(path), f"cannot be written ({wrong.strerror})") from wrong

@@ -1,6 +1,9 @@
-"""Where a figure's axes have ticks, bytes in binary units."""
+"""The ticks of a figure's axes, bytes in binary units."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...units import in_units
 
@@ -8,7 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 
-def set_ticks(axis: "Axis", values: Any, in_bytes: bool, whole: bool = False) -> None:
+def set_ticks(
+    axis: "Axis", values: NDArray[np.float64], in_bytes: bool, whole: bool = False
+) -> None:
     """Choose the ticks of an axis that shows `values`: bytes, or `whole` numbers, or any."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 

@@ -1,7 +1,7 @@
-"""The kind `topology`: who talks to whom in each run, and how well each worker's own model does.
+"""The kind `topology`: the neighbors of each worker, and the error of each worker's own model.
 
-Lines are as wide as the mixing weights, which change from step to step are drawn as their mean. A
-dot is as dark as its worker's last validation error, where workers.csv has it.
+Lines are as wide as the mixing weights; weights that change from step to step are drawn as their
+mean. A dot is as dark as its worker's last validation error, where workers.csv has it.
 
 Letters: W workers.
 """
@@ -10,11 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...settings import SettingError
 from ..run_tables import RunTables
-from .graph_layout import Places, places_of
+from .graph_layout import Place, Places, places_of
 from .legends import settle
 from .panels import panels
 from .request import Request
@@ -23,6 +25,7 @@ from .style import GRAY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 _COLUMN = "val_error1"
@@ -37,9 +40,9 @@ class _Graph:
     """What a panel shows."""
 
     title: str
-    told: str  # degree, spectral gap
+    label: str  # topology, workers, degree, spectral gap
     places: Places
-    lines: list[tuple[int, int]]  # pairs of workers that talk
+    lines: list[tuple[int, int]]  # pairs of neighbors
     weights: list[float]  # of each line
     errors: list[float] | None  # of each worker
 
@@ -49,8 +52,8 @@ def draw(request: Request) -> "Figure":
     graphs = [_graph(group) for group in request.groups]
     inches = 3.2 if len(graphs) == 1 else 2.6
     figure, axes = panels([g.title for g in graphs], request.theme, inches)
-    told = [error for graph in graphs for error in graph.errors or () if math.isfinite(error)]
-    colors = _colors(told)
+    errors = [error for graph in graphs for error in graph.errors or () if math.isfinite(error)]
+    colors = _colors(errors)
     thickest = (_WIDEST / 2 if request.theme.fixed else _WIDEST) / max(
         weight for graph in graphs for weight in graph.weights
     )
@@ -59,8 +62,8 @@ def draw(request: Request) -> "Figure":
         each.set(xlim=(-_MARGIN, _MARGIN), ylim=(-_MARGIN, _MARGIN), xticks=[], yticks=[])
         each.set_aspect("equal")
         each.spines[:].set_visible(False)
-        each.set_xlabel(graph.told, fontsize="small")
-    if told:
+        each.set_xlabel(graph.label, fontsize="small")
+    if errors:
         _scale(figure, axes, colors, below=request.theme.fixed)
     settle(figure)
     for each, graph in zip(axes, graphs, strict=True):
@@ -75,18 +78,18 @@ def _graph(group: Group) -> _Graph:
     config, name = run.config, _topology(run)
     workers = int(config["workers"])
     whole = topology(name, workers)
-    mean: Any = sum(mixing.weights for mixing in whole.rounds)
-    weights = ((mean + mean.T) / (2 * len(whole.rounds))).tolist()
+    rounds = [mixing.weights + mixing.weights.T for mixing in whole.rounds]
+    weights = (sum(rounds[1:], rounds[0]) / (2 * len(rounds))).tolist()
     lines = [(a, b) for a in range(workers) for b in range(a) if weights[a][b]]
     degree = whole.at(0).degree
     least, most = int(degree.min()), int(degree.max())
-    told = f"degree {least}" if least == most else f"degree {least} to {most}"
+    degrees = f"degree {least}" if least == most else f"degree {least} to {most}"
     shown = PurePath(name).name  # of a file
     shown = shown if len(shown) <= 24 else f"...{shown[-21:]}"
     gap = "" if whole.varies else f", gap {whole.at(0).spectral_gap:.3g}"
     return _Graph(
         group.name,
-        f"{shown}, W = {workers}\n{told}{' a step' if whole.varies else ''}{gap}",
+        f"{shown}, W = {workers}\n{degrees}{' a step' if whole.varies else ''}{gap}",
         places_of(name, whole.graph()),
         lines,
         [weights[a][b] for a, b in lines],
@@ -106,7 +109,7 @@ def _topology(run: RunTables) -> str:
 
 
 def _errors(group: Group, workers: int) -> list[float] | None:
-    """Return the last validation error of each worker, or nothing if a run has not told it."""
+    """Return the last validation error of each worker, None if a run does not have them."""
     tables = [run.workers for run in group.runs]
     if any(table.empty for table in tables):
         return None
@@ -115,18 +118,18 @@ def _errors(group: Group, workers: int) -> list[float] | None:
     return [float(error) for error in sum(found) / len(found)]
 
 
-def _colors(told: Sequence[float]) -> Any:
+def _colors(errors: Sequence[float]) -> "ScalarMappable":
     """Return colors for errors, the darker the larger."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    least, most = min(told, default=0.0), max(told, default=1.0)
+    least, most = min(errors, default=0.0), max(errors, default=1.0)
     apart = 0.5 if least == most else 0.0
     return ScalarMappable(Normalize(least - apart, most + apart), "viridis_r")
 
 
-def _scale(figure: "Figure", axes: "list[Axes]", colors: Any, below: bool) -> None:
-    """Tell what the colors of all panels mean, 0.15 inches beside or below them."""
+def _scale(figure: "Figure", axes: "list[Axes]", colors: "ScalarMappable", below: bool) -> None:
+    """Add the scale of the colors of all panels, 0.15 inches beside or below them."""
     width, height = figure.get_size_inches()
     inch = 1 / (height if below else width)
     figure.colorbar(
@@ -145,12 +148,12 @@ def _lines(axes: "Axes", graph: _Graph, points: float) -> None:
     """Draw lines of `points` for each unit of their weights, those out of a torus dashed."""
     from matplotlib.collections import LineCollection
 
-    solid: list[Any] = []
-    dashed: list[Any] = []
+    solid: list[tuple[list[Place], float]] = []
+    dashed: list[tuple[list[Place], float]] = []
     for (a, b), weight in zip(graph.lines, graph.weights, strict=True):
         width = max(_THINNEST, points * weight)
         parts = graph.places.line(a, b)
-        (solid if len(parts) == 1 else dashed).extend((part, width) for part in parts)
+        (solid if len(parts) == 1 else dashed).extend((list(part), width) for part in parts)
     crowd = min(1.0, max(0.6, 60 / len(graph.lines)))  # many lines are drawn fainter
     for some, style in ((solid, "solid"), (dashed, (0, (1.2, 0.8)))):
         if some:
@@ -166,22 +169,22 @@ def _lines(axes: "Axes", graph: _Graph, points: float) -> None:
             )
 
 
-def _dots(axes: "Axes", graph: _Graph, colors: Any) -> None:
+def _dots(axes: "Axes", graph: _Graph, colors: "ScalarMappable") -> None:
     """Draw the dots as large as their distances allow, with numbers that fit into them."""
     dots = graph.places.dots
     points = axes.bbox.width / axes.figure.dpi * 72 / (2 * _MARGIN)  # of a unit of the axes
     across = min(_LARGEST, 0.72 * points * graph.places.least_distance)
+    errors = np.array(graph.errors or [math.nan] * len(dots))
+    fills = np.where(np.isfinite(errors)[:, None], colors.to_rgba(errors), 1.0)  # [W, 4]
     for worker, (x, y) in enumerate(dots):
-        error = math.nan if graph.errors is None else graph.errors[worker]
-        known = math.isfinite(error)
-        fill: Any = colors.to_rgba(error) if known else "white"
+        red, green, blue, _ = fills[worker]
         axes.plot(
-            x, y, "o", markersize=across, markerfacecolor=fill, markeredgecolor="#333333",
-            markeredgewidth=0.7, clip_on=False, zorder=2,
+            x, y, "o", markersize=across, markerfacecolor=(red, green, blue), markeredgewidth=0.7,
+            markeredgecolor="#333333", clip_on=False, zorder=2,
         )  # fmt: skip
         size = min(8.0, across * (0.48 if len(dots) <= 100 else 0.38))
         if size >= _SMALLEST_NUMBER:
-            light = known and 0.299 * fill[0] + 0.587 * fill[1] + 0.114 * fill[2] < 0.5
+            light = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
             axes.text(
                 x, y, f"{worker}", fontsize=size, color="white" if light else "black",
                 horizontalalignment="center", verticalalignment="center_baseline", zorder=3,
