@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Segment
+from ..communication.square_sides import square_sides
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..keyed_random import RandomKey
@@ -23,7 +24,6 @@ from ..methods.compressors import composed
 from ..text_table import columns
 from ..training.environment import environment
 from ..training.experiment import device_of
-from .matrix import near_square
 from .timing import Work, milliseconds, taking_turns
 
 SPECS = (
@@ -122,7 +122,7 @@ def _copying(said: Tensor, at_once: int) -> Work:
 
 def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
     workers, n = said.shape
-    segment = Segment("segment", ("segment",), (torch.Size(near_square(n)),), dense=False)
+    segment = Segment("segment", ("segment",), (torch.Size(square_sides(n)),), dense=False)
     compressor = composed(spec).for_shape(segment.shape)
     channel, exchange = Channel(InProcess(), Ledger(workers), Wire()), AllReduce()
     ids = torch.arange(workers, device=said.device)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Segment
+from ..communication.square_sides import square_sides
 from ..communication.topology import topology as graph_of
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
@@ -32,7 +33,6 @@ from ..results.figures.style import (
     screen_look,
 )
 from ..settings import require, unknown
-from .matrix import near_square
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int 
     """
     workers, n = x.shape
     segment = Segment("x", ("x",), (torch.Size([n]),), dense=False)
-    method = composed(compressor).for_shape(near_square(n))
+    method = composed(compressor).for_shape(square_sides(n))
     channel = Channel(InProcess(), Ledger(workers), Wire())
     key, state = RandomKey(seed, torch.arange(workers)), method.init(x)
     own, distances = exchange.init(x, segment), [distance(x)]

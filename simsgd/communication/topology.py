@@ -22,6 +22,7 @@ from torch import Tensor
 from ..keyed_random import derived
 from ..registry import literal
 from ..settings import SettingError, names_file, one_line, require, unknown
+from .square_sides import square_sides
 
 _LARGEST_FILE = 1 << 26  # bytes
 _SPARSE = 64  # workers from which on few neighbors are worth a sparse matrix
@@ -57,6 +58,12 @@ class Mixing:
     def degree(self) -> Tensor:
         """To how many others each worker sends, [W] int64."""
         return (self.weights != 0).sum(0) - (self.weights.diagonal() != 0).long()
+
+    @property
+    def degree_text(self) -> str:
+        """The degree of all workers, "2", or the least and the most, "1 to 4"."""
+        least, most = int(self.degree.min()), int(self.degree.max())
+        return f"{least}" if least == most else f"{least} to {most}"
 
     @property
     def own(self) -> Tensor:
@@ -186,10 +193,11 @@ def _ring(workers: int) -> "nx.Graph":
 
 def _torus(workers: int) -> "nx.Graph":
     """A grid whose borders meet, as square as W allows; both sides must be at least 3."""
-    side = max(d for d in range(1, math.isqrt(workers) + 1) if workers % d == 0)
-    rule = f"has sides {side} x {workers // side} for {workers} workers; both must be at least 3"
-    require(side >= 3, "topology", "torus", rule, "use 9, 12, 15, 16 ... workers, or a ring")
-    return nx.grid_2d_graph(side, workers // side, periodic=True)
+    rows, columns = square_sides(workers)
+    if rows < 3:
+        rule = f"has sides {rows} x {columns} for {workers} workers; both must be at least 3"
+        raise SettingError("topology", "torus", rule, "use 9, 12, 15, 16 ... workers, or a ring")
+    return nx.grid_2d_graph(rows, columns, periodic=True)
 
 
 def _star(workers: int) -> "nx.Graph":

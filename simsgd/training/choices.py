@@ -59,14 +59,11 @@ def _measured(name: str, workers: int) -> str:
         graph = topology(example, workers)
     except SettingError as wrong:
         return f"not for {workers} workers: {wrong.rule}"
-    degrees = graph.at(0).degree
-    least, most = int(degrees.min()), int(degrees.max())
-    gap = "" if graph.varies else f", spectral gap {graph.at(0).spectral_gap:.4f}"
+    mixing = graph.at(0)
+    gap = "" if graph.varies else f", spectral gap {mixing.spectral_gap:.4f}"
     shown = f"{example}: " if example != name else ""
-    return (
-        f"{shown}degree {least if least == most else f'{least} to {most}'}{gap}, "
-        f"{int(degrees.sum())} messages a step"
-    )
+    messages = int(mixing.degree.sum())
+    return f"{shown}degree {mixing.degree_text}{gap}, {messages} messages a step"
 
 
 def _files(kind: str) -> list[tuple[str, str]]:

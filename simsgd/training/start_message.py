@@ -62,9 +62,7 @@ def _algorithm(experiment: Experiment) -> str:
     told = f"algorithm {config.algorithm}: " + ", ".join(known)
     if isinstance(exchange, Gossip):
         mixing = topology(exchange.topology, config.workers).at(0)
-        least, most = int(mixing.degree.min()), int(mixing.degree.max())
-        told += f" ({least if least == most else f'{least} to {most}'} neighbors"
-        told += f", spectral gap {mixing.spectral_gap:.4f})"
+        told += f" ({mixing.degree_text} neighbors, spectral gap {mixing.spectral_gap:.4f})"
     return told
 
 

@@ -8,6 +8,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from ...communication.square_sides import square_sides
+
 Place = tuple[float, float]
 Floats = NDArray[np.float64]
 _ROUND = ("ring", "path", "complete", "exponential", "expander", "one-peer", "hypercube")
@@ -51,8 +53,7 @@ def places_of(name: str, graph: "nx.Graph") -> Places:
     workers = len(graph)
     kind = name.partition(":")[0]
     if kind == "torus":
-        rows = max(d for d in range(1, math.isqrt(workers) + 1) if workers % d == 0)
-        return _grid(rows, workers // rows)
+        return _grid(*square_sides(workers))
     if kind == "star" and workers > 2:
         return Places([(0.0, 0.0), *_circle(workers - 1)])
     if kind in _ROUND:

@@ -81,15 +81,14 @@ def _graph(group: Group) -> _Graph:
     rounds = [mixing.weights + mixing.weights.T for mixing in whole.rounds]
     weights = (sum(rounds[1:], rounds[0]) / (2 * len(rounds))).tolist()
     lines = [(a, b) for a in range(workers) for b in range(a) if weights[a][b]]
-    degree = whole.at(0).degree
-    least, most = int(degree.min()), int(degree.max())
-    degrees = f"degree {least}" if least == most else f"degree {least} to {most}"
+    first = whole.at(0)
+    degree = f"degree {first.degree_text}" + (" a step" if whole.varies else "")
     shown = PurePath(name).name  # of a file
     shown = shown if len(shown) <= 24 else f"...{shown[-21:]}"
-    gap = "" if whole.varies else f", gap {whole.at(0).spectral_gap:.3g}"
+    gap = "" if whole.varies else f", gap {first.spectral_gap:.3g}"
     return _Graph(
         group.name,
-        f"{shown}, W = {workers}\n{degrees}{' a step' if whole.varies else ''}{gap}",
+        f"{shown}, W = {workers}\n{degree}{gap}",
         places_of(name, whole.graph()),
         lines,
         [weights[a][b] for a, b in lines],
