@@ -2,7 +2,7 @@ import pytest
 
 import simsgd.methods.memories
 from simsgd.methods.compressors.none import NoCompression
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.registry import build, literal, names
 from simsgd.settings import SettingError
 
@@ -46,7 +46,7 @@ def test_a_bad_spec_is_told_in_one_line(spec, message):
 def test_a_users_own_class_is_taken_from_their_file(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\n"
-        "from simsgd.methods.compressors.sparsify import TopK\n\n"
+        "from simsgd.methods.compressors.topk import TopK\n\n"
         "@dataclass(frozen=True)\nclass Mine(TopK):\n    pass\n"
     )
     mine = build("compressor", f"{tmp_path}/mine.py:Mine:0.5")[0]

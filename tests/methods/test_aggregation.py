@@ -11,7 +11,7 @@ from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors import MultiRound, StepInfo
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.memories import LocalMomentum
 from simsgd.registry import build
 from simsgd.settings import SettingError

@@ -8,7 +8,7 @@ from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import Quantizer, StepInfo, composed
 from simsgd.methods.compressors.compose import Composed
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.settings import SettingError
 
 SPARSIFIERS = ["topk:0.1", "randomk:0.1", "randomk:0.1,shared=true", "threshold:1.5"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo, composed
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.compressors.topk_selection import largest
 from simsgd.settings import INDEX_CODINGS, SettingError, count
 

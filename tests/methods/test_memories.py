@@ -8,7 +8,7 @@ from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.memories import DGC, EF21, LocalMomentum, NoMemory, Residual
 from simsgd.settings import SettingError
 from simsgd.simulator.regime import Regime

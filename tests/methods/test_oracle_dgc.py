@@ -20,7 +20,7 @@ from simsgd.communication.messages import Dense, Message, Sparse
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.none import NoCompression
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.memories import DGC, Residual
 from simsgd.settings import kept
 from simsgd.simulator.gradient_transforms import clip_

@@ -27,7 +27,7 @@ from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.powersgd import PowerSGD
 from simsgd.methods.compressors.sign import Sign
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.memories import Memory, NoMemory, Residual
 
 from ..reference_data import Case, assert_equals_step, assert_equals_steps, each, flat, tensor

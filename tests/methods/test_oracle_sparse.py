@@ -15,7 +15,7 @@ from torch import Tensor
 from simsgd.communication.messages import Sparse
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo
-from simsgd.methods.compressors.sparsify import TopK
+from simsgd.methods.compressors.topk import TopK
 from simsgd.settings import count, kept
 
 from ..reference_data import Case, assert_equals_step, cases, each, flat

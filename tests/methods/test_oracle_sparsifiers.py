@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import StepInfo, sparsify
+from simsgd.methods.compressors import StepInfo, randomk
 from simsgd.methods.compressors import sampled_topk as sampled
+from simsgd.methods.compressors.randomk import RandomK
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
-from simsgd.methods.compressors.sparsify import RandomK
 from simsgd.methods.compressors.threshold import AdaptiveThreshold, Threshold
 from simsgd.settings import count, kept
 
@@ -71,7 +71,7 @@ def test_a_permutation_keeps_as_many(case):
 def test_the_places_of_a_permutation_give_the_same_message(case, monkeypatch):
     x, ratio = flat(case["input"]), case["params"]["K"]
     chosen = torch.tensor(case["expected"]["permutation"]) < len(x) * ratio
-    monkeypatch.setattr(sparsify, "distinct", lambda key, n, k: chosen.nonzero().T)
+    monkeypatch.setattr(randomk, "distinct", lambda key, n, k: chosen.nonzero().T)
     assert_equals_step(sent(RandomK(ratio), x), flat(case["expected"]["dense"]))
 
 
@@ -79,7 +79,7 @@ def test_the_places_of_a_permutation_give_the_same_message(case, monkeypatch):
 @each("sparse_randomk", named("randomk_choco"))
 def test_the_same_places_give_the_same_values(case, scale, monkeypatch):
     x, index = flat(case["input"]), torch.tensor([case["expected"]["indices"]])
-    monkeypatch.setattr(sparsify, "distinct", lambda key, n, k: index)
+    monkeypatch.setattr(randomk, "distinct", lambda key, n, k: index)
     ratio = (case["expected"]["k"] - 0.5) / len(x)  # amid those that keep as many
     message = RandomK(ratio, scale=scale).compress(x.unsqueeze(0), {}, STEP)
     wanted = case["expected"]["unbiased_values" if scale else "biased_values"]

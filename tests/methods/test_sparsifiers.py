@@ -12,9 +12,11 @@ from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.adacomp import AdaComp
+from simsgd.methods.compressors.block import Block
+from simsgd.methods.compressors.randomk import RandomK, distinct
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
-from simsgd.methods.compressors.sparsify import Block, RandomK, TopK, distinct
 from simsgd.methods.compressors.threshold import AdaptiveThreshold, Threshold
+from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.compressors.variance import Variance
 from simsgd.methods.memories import Residual
 from simsgd.registry import build

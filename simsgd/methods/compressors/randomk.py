@@ -1,4 +1,4 @@
-"""Send few entries of each gradient, as many at every step.
+"""Send entries chosen at random.
 
 Letters: L workers hosted here, n elements of one segment, k kept.
 """
@@ -15,29 +15,6 @@ from ...registry import register
 from ...settings import count, require
 from .contract import Compressor, StepInfo
 from .topk_selection import largest
-
-
-@register("compressor", "topk")
-@dataclass(frozen=True)
-class TopK(Compressor):
-    """Each worker sends its k largest entries by magnitude, exactly.
-
-    k = max(1, ceil(ratio * n)), counted in decimal. Of equal magnitudes the lowest index goes.
-    Biased: use it with a memory.
-    Aji, Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017,
-    https://arxiv.org/abs/1704.05021.
-    """
-
-    ratio: float  # fraction of entries sent, in (0, 1]
-    biased = True
-
-    def __post_init__(self) -> None:
-        require(0 < self.ratio <= 1, "ratio", self.ratio, "must lie in (0, 1]")
-
-    def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
-        """Return the k largest entries of each row of `x` [L, n]."""
-        index = largest(x, count(self.ratio, x.shape[1]))  # [L, k]
-        return Sparse.of(x.gather(1, index), index, x.shape[1])
 
 
 @register("compressor", "randomk")
@@ -83,35 +60,6 @@ class RandomK(Compressor):
             return SharedSparse.of(x[:, index] * factor, index, n)
         index = distinct(key, n, k)  # [L, k]
         return Sparse.of(x.gather(1, index) * factor, index, n)
-
-
-@register("compressor", "block")
-@dataclass(frozen=True)
-class Block(Compressor):
-    """All workers send the same k consecutive entries, the next ones at every step.
-
-    k = max(1, ceil(ratio * n)), counted in decimal; at step t the entries t k, ..., t k + k - 1,
-    modulo n. Places need not be sent, and the values ride an all-reduce. Biased: use it with a
-    memory.
-    Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, https://arxiv.org/abs/1905.13727 ("random
-    block").
-
-    Differs from the paper: the block moves on by its length instead of at random, so that every
-    entry has its turn.
-    """
-
-    ratio: float  # fraction of entries sent, in (0, 1]
-    biased = True
-
-    def __post_init__(self) -> None:
-        require(0 < self.ratio <= 1, "ratio", self.ratio, "must lie in (0, 1]")
-
-    def compress(self, x: Tensor, state: State, step: StepInfo) -> SharedSparse:
-        """Return the entries of `x` [L, n] whose turn it is."""
-        n = x.shape[1]
-        k = count(self.ratio, n)
-        index = (torch.arange(k, device=x.device) + step.number * k % n) % n  # [k]
-        return SharedSparse.of(x[:, index], index, n)
 
 
 def distinct(key: RandomKey, n: int, k: int) -> Tensor:

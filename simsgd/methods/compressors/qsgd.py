@@ -1,0 +1,95 @@
+"""Send each entry as one of few levels of the norm, rounded at random.
+
+Letters: L workers hosted here, n elements of one segment, k of them given, s levels, u uniform
+in [0, 1).
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...communication.messages import Levels, State
+from ...communication.messages.levels import code_dtype
+from ...registry import register
+from ...settings import SettingError, require
+from .contract import Quantizer, StepInfo
+from .row_reductions import as_float32, entries_of, row_norm, row_peak
+
+_MOST_LEVELS = 1 << 22  # as far as float32 tells a level from the next
+
+
+@register("compressor", "qsgd")
+@dataclass(frozen=True)
+class QSGD(Quantizer):
+    """Each worker sends each entry as one of s levels of the norm, rounded at random.
+
+    C(x) = ||x|| sign(x) l / s, l = floor(r) + (u < r - floor(r)), r = s |x| / ||x||, the norm being
+    that of the entry's bucket. Unbiased, with E||C(x) - x||^2 <= w ||x||^2, w = min(n / s^2,
+    sqrt(n) / s), n being the size of the bucket; `biased` divides by 1 + w, after which it
+    contracts: use that with a memory. 1 + ceil(log2(s + 1)) bits an entry, or the bits of an Elias
+    code, which pays where most levels are 0; and a float32 a bucket.
+    Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
+    NeurIPS 2017, https://arxiv.org/abs/1610.02132; the contraction: Koloskova, Stich, Jaggi,
+    "Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication",
+    ICML 2019, https://arxiv.org/abs/1902.00340.
+    """
+
+    levels: int  # s, levels above zero, at least 1
+    bucket: int | None = None  # entries to a norm, such as 128 or 512; none: all
+    norm: str = "l2"  # l2 or max
+    biased: bool = False  # divide by 1 + w
+    code: str = "fixed"  # fixed: as many bits for each; elias: see elias.py
+
+    def __post_init__(self) -> None:
+        if not (_is_integer(self.levels) and 1 <= self.levels <= _MOST_LEVELS):
+            rule = f"must be a whole number from 1 to {_MOST_LEVELS}"
+            raise SettingError("levels", self.levels, rule)
+        if self.bucket is not None and not (_is_integer(self.bucket) and self.bucket >= 1):
+            raise SettingError("bucket", self.bucket, "must be a whole number from 1, or none")
+        require(self.norm in ("l2", "max"), "norm", self.norm, "must be l2 or max")
+        if not isinstance(self.biased, bool):
+            raise SettingError("biased", self.biased, "must be true or false")
+        require(self.code in ("fixed", "elias"), "code", self.code, "must be fixed or elias")
+
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
+    ) -> Levels:
+        """Return the level of each of `values` [L, k], and the norm of each bucket."""
+        k = values.shape[1]
+        x = _bucketed(values, self.bucket)  # [L, buckets, size]
+        norm = as_float32(row_norm(x) if self.norm == "l2" else row_peak(x))  # [L, buckets, 1]
+        divisor = norm.to(x.dtype)
+        r = x.abs().div_(torch.where(divisor > 0, divisor, 1.0)).mul_(self.levels)
+        level = r.floor()
+        u = step.key.uniform(x.shape[1] * x.shape[2], x.dtype).view_as(x)
+        level.add_(u < r.sub_(level)).clamp_(max=self.levels)
+        codes = level.mul_(x.sign()).to(code_dtype(self.levels)).flatten(1)[:, :k]
+        if self.biased:
+            norm = (norm / (1 + self._variance(values, counts, x))).float()
+        scales = norm.squeeze(2)
+        return Levels(
+            codes, scales, values.dtype, counts, self.levels, self.bucket, coding=self.code
+        )
+
+    def _variance(self, values: Tensor, counts: Tensor | None, x: Tensor) -> Tensor:
+        """Return w of each bucket, [L, buckets, 1]."""
+        _, buckets, size = x.shape
+        first = torch.arange(buckets, device=x.device) * size
+        n = (entries_of(values, counts) - first).clamp(0, size).unsqueeze(2)
+        s = torch.full_like(n, self.levels)
+        return torch.minimum(n / s**2, n.sqrt() / s)
+
+
+def _is_integer(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _bucketed(values: Tensor, bucket: int | None) -> Tensor:
+    """Return values [L, k] as [L, buckets, size], with zeros behind the last."""
+    k = values.shape[1]
+    if bucket is None or bucket >= k:
+        return values.unsqueeze(1)
+    buckets = -(-k // bucket)
+    return F.pad(values, (0, buckets * bucket - k)).view(len(values), buckets, bucket)

@@ -1,0 +1,84 @@
+"""Send the largest magnitude with each sign, or nothing, at random.
+
+Letters: L workers hosted here, n elements of one segment, k of them given, u uniform in [0, 1).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...communication.messages import State, Ternary
+from ...registry import register
+from ...settings import SettingError, require
+from .contract import Quantizer, StepInfo
+from .row_reductions import as_float32, entries_of, row_peak, row_std
+
+
+@register("compressor", "terngrad")
+@dataclass(frozen=True)
+class TernGrad(Quantizer):
+    """Each worker sends -s, 0 or +s for each entry, s being its largest magnitude.
+
+    C(x) = s sign(x) b, b = 1 with probability |x| / s, of x clipped to c standard deviations. It is
+    unbiased but for the clipping, which leaves nothing of a constant: its deviation is 0. 2 bits an
+    entry, or 1.6 with pack=base3, and a float32. With `shared_scale` s is the largest over workers;
+    workers find it in an all-reduce beforehand, and messages go without it.
+    Wen et al., "TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning",
+    NeurIPS 2017, https://arxiv.org/abs/1705.07878.
+
+    Differs from the paper: a single entry is not clipped; the last layer is quantized as well.
+    """
+
+    clip: float | None = 2.5  # c, standard deviations (population) kept, above 0; none: no clipping
+    shared_scale: bool = False  # one s for all workers
+    pack: str = "2bit"  # 2bit, or base3: five entries to a byte
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not self.clip > 0:
+            raise SettingError("clip", self.clip, "must be above 0, or none")
+        if not isinstance(self.shared_scale, bool):
+            raise SettingError("shared_scale", self.shared_scale, "must be true or false")
+        require(self.pack in ("2bit", "base3"), "pack", self.pack, "must be 2bit or base3")
+
+    @property
+    def biased(self) -> bool:
+        """Whether it clips."""
+        return self.clip is not None
+
+    @property
+    def needs_global_max(self) -> bool:  # type: ignore[override]
+        """Whether the scale is shared."""
+        return self.shared_scale
+
+    def local_max(self, x: Tensor) -> Tensor:
+        """Return the largest magnitude of each row of `x` [L, n] once clipped, [L, 1]."""
+        return self._scale(self._clipped(x, None))
+
+    def quantize(
+        self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
+    ) -> Ternary:
+        """Return -1, 0 or 1 for each of `values` [L, k], and the scale."""
+        clipped = self._clipped(values, counts)
+        scale = self._scale(clipped)  # [L, 1]
+        if self.shared_scale:
+            assert step.global_max is not None
+            scale = step.global_max  # [1, 1]
+        u = step.key.uniform(values.shape[1], values.dtype)  # [L, k]
+        chosen = u.mul_(scale.to(values.dtype)) < clipped.abs()
+        codes = clipped.sign().to(torch.int8).mul_(chosen)
+        if self.shared_scale:
+            nothing = scale.new_empty(len(values), 0)
+            return Ternary(codes, nothing, values.dtype, counts, self.pack, shared=scale)
+        return Ternary(codes, scale, values.dtype, counts, self.pack)
+
+    def _clipped(self, values: Tensor, counts: Tensor | None) -> Tensor:
+        if self.clip is None:
+            return values
+        entries = entries_of(values, counts)
+        bound = self.clip * row_std(values, entries)
+        bound = torch.where(entries < 2, torch.inf, bound)  # [L, 1]
+        return values.clamp(-bound, bound)
+
+    def _scale(self, clipped: Tensor) -> Tensor:
+        return as_float32(row_peak(clipped))
