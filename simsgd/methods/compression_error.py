@@ -1,4 +1,4 @@
-"""What compression did to each segment in a step, kept on the device until somebody reads it.
+"""Norms, errors and bytes of each segment of a step, kept on the device until they are read.
 
 Letters: L workers hosted here, n elements of one segment.
 """
@@ -20,20 +20,20 @@ class SegmentMeasures:
     segment: Segment
     payload: Tensor  # bytes, int64
     entries: Tensor  # numbers sent, int64
-    said: Tensor  # of what a worker wanted to say
-    error: Tensor  # of what it wanted to say less what was sent
+    compensated: Tensor  # of what was to be sent
+    error: Tensor  # of what was to be sent less what was sent
     memory: Tensor  # of what stays behind
 
     @classmethod
-    def silent(cls, segment: Segment, workers: int, device: torch.device) -> "SegmentMeasures":
-        """Return the measures of a segment of which L `workers` said nothing."""
+    def empty(cls, segment: Segment, workers: int, device: torch.device) -> "SegmentMeasures":
+        """Return the measures of a segment of which L `workers` sent nothing."""
         nothing = torch.zeros(workers, dtype=torch.int64, device=device)
         return cls(segment, nothing, nothing, *[nothing.double()] * 3)
 
     @property
     def relative_error(self) -> float:
-        """Norm of the error over the norm of what was said, over all workers."""
-        return float((self.error.sum() / self.said.sum().clamp(min=1e-300)).sqrt())
+        """Norm of the error over the norm of what was to be sent, over all workers."""
+        return float((self.error.sum() / self.compensated.sum().clamp(min=1e-300)).sqrt())
 
 
 def squared_norms(x: Tensor) -> Tensor:
@@ -42,21 +42,21 @@ def squared_norms(x: Tensor) -> Tensor:
     return norms.double().square()
 
 
-def measured(
-    segment: Segment, said: Tensor, norms: Tensor, message: Message, remembered: State
+def measure(
+    segment: Segment, compensated: Tensor, norms: Tensor, message: Message, memory_state: State
 ) -> SegmentMeasures:
     """Return the measures of a segment after its exchange.
 
-    `norms` are `squared_norms` of what was said, taken before the memory kept what stays behind;
-    `said` [L, n] may have become that since. A message that overflows has an infinite error.
+    `norms` are `squared_norms` of `compensated` [L, n], taken before the memory took out what was
+    sent; it may be the residual by now. A message that overflows has an infinite error.
     """
-    residual = remembered.get("residual")
+    residual = memory_state.get("residual")
     if residual is not None:
         error = memory = squared_norms(residual)
     else:
         memory = torch.zeros_like(norms)
-        error = memory if segment.dense else squared_norms(_rest(said, message))
-    lost = overflown(message, len(norms))
+        error = memory if segment.dense else squared_norms(_rest(compensated, message))
+    lost = overflowed(message, len(norms))
     if lost is not None:
         error = torch.where(lost, torch.inf, error)
     return SegmentMeasures(
@@ -64,10 +64,10 @@ def measured(
     )
 
 
-def overflown(message: Message, workers: int) -> Tensor | None:
+def overflowed(message: Message, workers: int) -> Tensor | None:
     """Return which of L `workers`' messages hold what float16 cannot, [L]; None: not in float16."""
     if isinstance(inner := getattr(message, "inner", None), Message):
-        return overflown(inner, workers)
+        return overflowed(inner, workers)
     if getattr(message, "wire_dtype", None) != torch.float16:
         return None
     numbers = [x for x in vars(message).values() if isinstance(x, Tensor) and x.is_floating_point()]
@@ -82,7 +82,7 @@ def of_all_workers(
 
     Counts of up to 2**53 stay exact on the way.
     """
-    names = ("payload", "entries", "said", "error", "memory")
+    names = ("payload", "entries", "compensated", "error", "memory")
     own = torch.stack([getattr(m, name).double() for m in measures for name in names], dim=1)
     numbers = rows(own).unflatten(1, (len(measures), len(names))).unbind(1)  # [W, 5] each
     return [
@@ -94,13 +94,13 @@ def of_all_workers(
 
 
 def relative_error(measures: Sequence[SegmentMeasures]) -> float:
-    """Return the norm of all errors over the norm of all that was said where it is compressed."""
+    """Return the norm of all errors over that of all compensated gradients, where compressed."""
     compressed = [m for m in measures if not m.segment.dense]
     if not compressed:
         return 0.0
-    said = torch.stack([m.said for m in compressed]).sum()
+    norms = torch.stack([m.compensated for m in compressed]).sum()
     error = torch.stack([m.error for m in compressed]).sum()
-    return float((error / said.clamp(min=1e-300)).sqrt())
+    return float((error / norms.clamp(min=1e-300)).sqrt())
 
 
 def memory_norm(measures: Sequence[SegmentMeasures]) -> float:
@@ -108,7 +108,7 @@ def memory_norm(measures: Sequence[SegmentMeasures]) -> float:
     return float(torch.stack([m.memory for m in measures]).sum(0).mean().sqrt())
 
 
-def _rest(said: Tensor, message: Message) -> Tensor:
-    rest = said.clone()
+def _rest(compensated: Tensor, message: Message) -> Tensor:
+    rest = compensated.clone()
     message.subtract_from_(rest)
     return rest

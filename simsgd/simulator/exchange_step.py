@@ -13,7 +13,7 @@ from ..communication.transport import Channel
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, ExchangeContext, GradientAlgorithm, ParameterAlgorithm
-from ..methods.compression_error import SegmentMeasures, measured, squared_norms
+from ..methods.compression_error import SegmentMeasures, measure, squared_norms
 from ..methods.compressors.none import NoCompression
 from .segment_state import SegmentState
 from .step_settings import Method
@@ -55,7 +55,7 @@ class ExchangeStep:
             memory.update(said, message, segment_state.remembered)
             heard.append(memory.on_aggregate(answer, segment_state.remembered))
             measures.append(
-                measured(segment_state.segment, said, norms, message, segment_state.remembered)
+                measure(segment_state.segment, said, norms, message, segment_state.remembered)
             )
             segment_state.store()
         return heard, measures
@@ -77,10 +77,10 @@ class ExchangeStep:
             )
             anything = anything or spoken is not None
             if spoken is None:
-                own = SegmentMeasures.silent(segment_state.segment, len(x), x.device)
+                own = SegmentMeasures.empty(segment_state.segment, len(x), x.device)
             else:
                 about = spoken.said, spoken.norms, spoken.message, spoken.left
-                own = measured(segment_state.segment, *about)
+                own = measure(segment_state.segment, *about)
             measures.append(own)
             segment_state.store()
         return anything, measures

@@ -101,12 +101,12 @@ class Guard:
             for piece in pieces:
                 piece.masked_fill_(own.unsqueeze(1), 0)
         self.passed = False
-        return heard, [SegmentMeasures.silent(m.segment, len(own), own.device) for m in measures]
+        return heard, [SegmentMeasures.empty(m.segment, len(own), own.device) for m in measures]
 
 
 def silence(layout: Layout, workers: Tensor) -> list[SegmentMeasures]:
     """Return the measures of a step in which nobody of `workers` [L] spoke."""
-    return [SegmentMeasures.silent(s, len(workers), workers.device) for s in layout.segments]
+    return [SegmentMeasures.empty(s, len(workers), workers.device) for s in layout.segments]
 
 
 def _beside(own: Tensor, value: Tensor) -> Tensor:

@@ -84,8 +84,8 @@ class Journal:
         if record.wild is None and not record.losses_of_drawn.isfinite().all():
             self._stop(record, "loss", record.losses_of_drawn)
         for m in record.segments:
-            if not m.said.isfinite().all():
-                self._stop(record, f"gradient of {m.segment.name}", m.said)
+            if not m.compensated.isfinite().all():
+                self._stop(record, f"gradient of {m.segment.name}", m.compensated)
             if not m.error.isfinite().all():
                 self._stop(record, f"float16 message of {m.segment.name}", m.error)
 

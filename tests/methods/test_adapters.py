@@ -370,7 +370,7 @@ def test_the_same_spec_gives_an_equal_compressor(theirs):
         (":number", "compressor is no class or function in"),
         (":Deaf", "compressor has no method decompress, got Deaf"),
         (":Half,memory=Deaf", "compressor has no method compensate, got Deaf"),
-        (":Short", "compressor decompresses to 4 entries of 12, got Short"),
+        (":Short", "compressor must decompress to 12 entries, not 4, got Short"),
         ("", "names no file and class, got .*; give grace:FILE.py:Name"),
         ("x:Half", "names no file and class"),
     ],

@@ -162,12 +162,12 @@ def test_the_parts_are_fitted():
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("sign+topk:0.1", "lets nothing follow a quantizer"),
-        ("topk:0.1+sign+terngrad", "lets nothing follow a quantizer"),
-        ("topk:0.1+randomk:0.1", "lets only a quantizer follow a sparsifier"),
-        ("topk:0.1+none", "lets only a quantizer follow a sparsifier"),
-        ("none+sign", "lets nothing follow a method that selects nothing"),
-        ("powersgd:2+sign", "lets nothing follow a method that selects nothing"),
+        ("sign+topk:0.1", "must end with its quantizer"),
+        ("topk:0.1+sign+terngrad", "must end with its quantizer"),
+        ("topk:0.1+randomk:0.1", "must end with a quantizer"),
+        ("topk:0.1+none", "must end with a quantizer"),
+        ("none+sign", "has a first part that selects no entries to quantize"),
+        ("powersgd:2+sign", "has a first part that selects no entries to quantize"),
         ("topk:0.1+terngrad:shared_scale=true", "cannot share a scale"),
     ],
 )
@@ -178,5 +178,5 @@ def test_what_may_not_follow_is_refused(spec, told):
 
 
 def test_a_method_of_ones_own_that_selects_nothing_is_refused():
-    with pytest.raises(SettingError, match="lets nothing follow Counter"):
+    with pytest.raises(SettingError, match="cannot quantize what Counter sends"):
         Composed(Counter(), Counter()).compress(normal(9), {"0.calls": 0, "1.calls": 0}, STEP)

@@ -326,7 +326,7 @@ def test_a_vote_on_factors_is_refused():
         ("powersgd:0", "rank"),
         ("powersgd:1.5", "rank must be a whole number"),
         ("powersgd:2,variant=fast", "variant must be one of paper, package"),
-        ("powersgd:2,num_iters_per_step=2", "num_iters_per_step is 1 in the paper"),
+        ("powersgd:2,num_iters_per_step=2", "num_iters_per_step must be 1 with variant=paper"),
         ("powersgd:2,variant=package,num_iters_per_step=0", "must be at least 1"),
         ("powersgd:2,min_compression_rate=-1", "must be at least 0"),
         ("powersgd:2,shape=3", "has no setting shape"),

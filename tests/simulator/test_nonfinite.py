@@ -128,7 +128,7 @@ def test_numbers_of_a_worker_that_does_not_train_change_nothing(rule):
     after = [{n: p[drawn] for n, p in s.parameters().items()} for s in (one, other)]
     assert equal(*after)
     assert all(p.isfinite().all() for p in [*one.parameters().values(), *one.buffers.values()])
-    assert all(m.said.isfinite().all() for m in got.segments)
+    assert all(m.compensated.isfinite().all() for m in got.segments)
 
 
 OVERFLOWING = [

@@ -299,7 +299,7 @@ def test_signs_are_voted_on():
         ({"compressor": "topk:0.1", "lr_in_memory": True, "memory": "none"}, "needs memory resid"),
         ({"clip_by": "value"}, "clip_by has no effect without clip"),
         ({"prune_1d": True, "compress_if": "all"}, "prune_1d and compress_if were both given"),
-        ({"compressor": "sign+topk:0.1"}, "lets nothing follow a quantizer"),
+        ({"compressor": "sign+topk:0.1"}, "must end with its quantizer"),
     ],
 )
 def test_settings_that_fight_are_refused_before_the_first_step(settings, message):

@@ -1,4 +1,4 @@
-"""Send what stands out in its neighborhood.
+"""Send the entries that stand out in their bin.
 
 Letters: L workers hosted here, n elements of one segment.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from ...communication.messages import Sparse, State
 from ...communication.messages.signs import Signs
 from ...registry import register
-from ...settings import require
+from ...settings import SettingError, require
 from .contract import Compressor, StepInfo
 from .row_reductions import as_float32, row_mean
 
@@ -26,8 +26,8 @@ _VARIANTS = ("paper", "values")
 class AdaComp(Compressor):
     """Each worker sends the entries that one more gradient would make the largest of their bin.
 
-    G = residual + g is what a worker wants to say and g its gradient at this step. Of each bin of
-    consecutive entries those go for which |G + c g| >= max |G| over the bin; a bin of zeros sends
+    G = residual + g is the compensated gradient and g that of this step. Of each bin of consecutive
+    entries those go for which |G + c g| >= max |G| over the bin; a bin of zeros sends
     nothing, nor does an entry of zero. How many go follows the gradient. The value of each is
     sign(G) times the mean, over all bins, of max |G|: one bit an entry, and one float a worker.
     Biased: use it with memory residual.
@@ -46,11 +46,11 @@ class AdaComp(Compressor):
     needs_gradient = True
 
     def __post_init__(self) -> None:
-        fits = self.bin == "auto" or (isinstance(self.bin, int) and self.bin >= 1)
-        require(fits, "bin", self.bin, "must be auto or at least 1")
+        if self.bin != "auto" and not (isinstance(self.bin, int) and self.bin >= 1):
+            raise SettingError("bin", self.bin, "must be auto or at least 1")
         require(0 <= self.c < float("inf"), "c", self.c, "must be a number of at least 0")
-        told = f"must be one of {', '.join(_VARIANTS)}"
-        require(self.variant in _VARIANTS, "variant", self.variant, told)
+        rule = f"must be one of {', '.join(_VARIANTS)}"
+        require(self.variant in _VARIANTS, "variant", self.variant, rule)
 
     def for_shape(self, shape: Sequence[int]) -> "AdaComp":
         """Return the method with the bins of a parameter of this shape."""

@@ -70,7 +70,7 @@ class Int8(Quantizer):
     ) -> Levels:
         """Return the multiple for each of `values` [L, k], and the largest magnitude."""
         scale = as_float32(row_peak(values))  # [L, 1]
-        whole = scale.to(values.dtype)
-        multiple = (values / torch.where(whole > 0, whole, 1.0)).mul_(_LARGEST).round_()
+        divisor = scale.to(values.dtype)
+        multiple = (values / torch.where(divisor > 0, divisor, 1.0)).mul_(_LARGEST).round_()
         codes = multiple.clamp_(-_LARGEST, _LARGEST).to(torch.int8)
         return Levels(codes, scale, values.dtype, counts, levels=_LARGEST)

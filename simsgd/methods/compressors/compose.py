@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ...communication.messages import Message, SharedSparse, Sparse, State
 from ...registry import build
-from ...settings import SettingError, require
-from .contract import Compressor, MultiRound, Quantizer, StepInfo
-from .none import NoCompression
+from ...settings import SettingError
+from .contract import Compressor, Quantizer, StepInfo
 
 _FIX = "write a sparsifier, then one quantizer, as in topk:0.01+terngrad"
+_SHARED = "cannot share a scale after a sparsifier: it is found before entries are selected"
 
 
 def composed(spec: str) -> Compressor:
@@ -29,20 +29,19 @@ def composed(spec: str) -> Compressor:
     """
     parts: list[Compressor] = build("compressor", spec)
     for first, second in pairwise(parts):
-        rule = "lets nothing follow a quantizer"
-        require(not isinstance(first, Quantizer), "compressor", spec, rule, _FIX)
-        rule = "lets nothing follow a method that selects nothing"
-        whole = isinstance(first, NoCompression | MultiRound)
-        require(not whole, "compressor", spec, rule, _FIX)
-        rule = "lets only a quantizer follow a sparsifier"
-        require(isinstance(second, Quantizer), "compressor", spec, rule, _FIX)
+        if isinstance(first, Quantizer):
+            raise SettingError("compressor", spec, "must end with its quantizer", _FIX)
+        if not first.selects:
+            rule = "has a first part that selects no entries to quantize"
+            raise SettingError("compressor", spec, rule, _FIX)
+        if not isinstance(second, Quantizer):
+            raise SettingError("compressor", spec, "must end with a quantizer", _FIX)
     if len(parts) == 1:
         return parts[0]
     sparsifier, quantizer = parts
     assert isinstance(quantizer, Quantizer)
-    rule = "cannot share a scale: workers are asked before anything is selected"
-    asks = quantizer.needs_global_max
-    require(not asks, "compressor", spec, rule, "leave out shared_scale")
+    if quantizer.needs_global_max:
+        raise SettingError("compressor", spec, _SHARED, "leave out shared_scale")
     return Composed(sparsifier, quantizer)
 
 
@@ -108,8 +107,8 @@ class Composed(Compressor):
         selecting, quantizing = _own(state, 0), _own(state, 1)
         message = self.sparsifier.compress(x, selecting, step.with_key(0))
         if not isinstance(message, Sparse | SharedSparse):
-            told = f"lets nothing follow {type(self.sparsifier).__name__}, which selects nothing"
-            raise SettingError("compressor", None, told, _FIX)
+            rule = f"cannot quantize what {type(self.sparsifier).__name__} sends: it is not sparse"
+            raise SettingError("compressor", None, rule, _FIX)
         values = message.values  # [L, k]
         inner = self.quantizer.quantize(values, message.counts, quantizing, step.with_key(1))
         _put(selecting, state, 0)

@@ -1,4 +1,4 @@
-"""The contract of a compressor.
+"""The contract of a compressor: settings, state and what it knows of a step.
 
 Letters: L workers hosted here, n elements of one segment, k selected, m of one message.
 """
@@ -45,6 +45,8 @@ class Compressor(ABC):
     needs_gradient: ClassVar[bool] = False  # reads step.gradient
     needs_squares: ClassVar[bool] = False  # reads step.squares, see `sample_squares`
     needs_global_max: ClassVar[bool] = False  # reads step.global_max, the maximum of `local_max`
+    selects: ClassVar[bool] = True  # sends some entries, which a quantizer may follow
+    compresses: ClassVar[bool] = True  # False: sends x as it is
     has_own_memory: ClassVar[bool] = False  # keeps what it does not send itself: use memory none
 
     @property
@@ -66,8 +68,8 @@ class Compressor(ABC):
     def local_max(self, x: Tensor) -> Tensor:
         """Return the number of each worker, [L, 1], whose maximum over all workers is wanted.
 
-        It is asked for where `needs_global_max`, with the `x` [L, n] of `compress`, and travels in
-        an all-reduce that is counted.
+        It is called where `needs_global_max`, with the `x` [L, n] of `compress`; an all-reduce,
+        which is counted, finds the maximum.
         """
         return x.abs().amax(1, keepdim=True)
 
@@ -87,6 +89,8 @@ class Compressor(ABC):
 
 class Quantizer(Compressor):
     """Sends every entry in few bits; it also takes what a sparsifier selected."""
+
+    selects = False
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
         """Return the message for all entries of `x` [L, n]."""
@@ -108,6 +112,8 @@ class MultiRound(Compressor):
 
     An algorithm carries each round as it carries a message; nothing else of it is sent.
     """
+
+    selects = False
 
     @abstractmethod
     def rounds(self, x: Tensor, state: State, step: StepInfo) -> Rounds:
@@ -133,7 +139,7 @@ def run_rounds(rounds: Rounds, carry: Callable[[Message], Aggregated]) -> Aggreg
 
 
 def probe_step(x: Tensor) -> StepInfo:
-    """Return a first step in which `x` [L, n] is all that a compressor may ask for."""
+    """Return a first step whose gradient, squares and maximum are those of `x` [L, n]."""
     key = RandomKey(0, torch.arange(len(x), device=x.device)).fold_in(0, "segment")
     peak = x.abs().amax().reshape(1, 1)
     return StepInfo(key, 0, 0, "segment", gradient=x, squares=x.abs(), global_max=peak)

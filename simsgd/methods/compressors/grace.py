@@ -15,7 +15,7 @@ from torch import Tensor
 from ...communication.messages import Foreign, State
 from ...communication.messages.foreign import Decode
 from ...registry import NOT_A_SETTING, register
-from ...settings import require
+from ...settings import SettingError, require
 from .contract import Compressor, StepInfo
 from .worker_objects import ForeignCompressor, Member, WorkerObjects, new_members
 
@@ -50,7 +50,7 @@ class Grace(Compressor):
     of the run be none then. Objects draw from torch's global generator, which is seeded for each
     call by run, step, worker and segment, and put back afterwards.
 
-    A run with such objects cannot be resumed: what they know is theirs, and in no checkpoint.
+    A run with such objects cannot be resumed: their state is in no checkpoint.
     Xu et al., "GRACE", ICDCS 2021, https://github.com/sands-lab/grace.
 
     Differs from GRACE: what the workers sent is always averaged; aggregate() is not called.
@@ -134,6 +134,7 @@ def _decoded(
     """Return what an object decodes, [n], from tensors in a container such as it gave them in."""
     sent: Any = tuple(tensors) if issubclass(kind, tuple) else tensors
     value: Tensor = compressor.decompress(tensors[0] if issubclass(kind, Tensor) else sent, context)
-    told = f"decompresses to {value.numel()} entries of {n}"
-    require(value.numel() == n, "compressor", type(compressor).__name__, told)
+    if value.numel() != n:
+        rule = f"must decompress to {n} entries, not {value.numel()}"
+        raise SettingError("compressor", type(compressor).__name__, rule)
     return value.flatten()

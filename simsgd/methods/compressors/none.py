@@ -1,4 +1,4 @@
-"""Send everything."""
+"""Send every entry as it is."""
 
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ class NoCompression(Compressor):
     """Each worker sends its whole gradient."""
 
     biased = False
+    selects = False
+    compresses = False
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Dense:
         """Return all values, [L, n]."""

@@ -1,7 +1,7 @@
-"""Send a thin factorisation of each gradient matrix.
+"""Send two thin factors of each gradient matrix.
 
-Letters: L workers hosted here, n = rows * cols elements of one segment, r rank, M the matrix that a
-worker wants to say, P [rows, r] and Q [cols, r] its factors.
+Letters: L workers hosted here, n = rows * cols elements of one segment, r rank, M the compensated
+gradient as a matrix, P [rows, r] and Q [cols, r] its factors.
 """
 
 import math
@@ -30,7 +30,7 @@ class PowerSGD(MultiRound):
         P = mean over workers of M Q
         P = orthonormal(P)
         Q = mean over workers of M^T P
-        all hear P Q^T, and each keeps the error M - P Q^T
+        all get P Q^T, and each keeps the error M - P Q^T
     Q goes on to the next step (warm start). Two all-reduces a step carry (rows + cols) r values.
     Biased: use it with memory residual, which keeps the error against the aggregated P Q^T.
     Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, https://arxiv.org/abs/1905.13727.
@@ -42,8 +42,8 @@ class PowerSGD(MultiRound):
     added up.
 
     Differs from the paper: a column of P that depends on those before it becomes zero, not
-    amplified rounding noise, and a column of Q that is zero is drawn anew, so that a gradient that
-    was zero once is heard again. Nothing is added to norms. Q is kept up to the scale of its
+    amplified rounding noise, and a column of Q that is zero is drawn again, so that a gradient that
+    was zero once still counts later. Nothing is added to norms. Q is kept up to the scale of its
     columns, which the next P does not depend on, so that huge and tiny gradients stay finite.
     """
 
@@ -56,17 +56,19 @@ class PowerSGD(MultiRound):
     biased = True
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.rank, int) and self.rank >= 1
-        require(whole, "rank", self.rank, "must be a whole number of at least 1")
-        known = f"must be one of {', '.join(VARIANTS)}"
-        require(self.variant in VARIANTS, "variant", self.variant, known)
+        if not (isinstance(self.rank, int) and self.rank >= 1):
+            raise SettingError("rank", self.rank, "must be a whole number of at least 1")
+        rule = f"must be one of {', '.join(VARIANTS)}"
+        require(self.variant in VARIANTS, "variant", self.variant, rule)
         for name in ("min_compression_rate", "start_compressing_after_num_steps"):
             value = getattr(self, name)
-            require(value is None or value >= 0, name, value, "must be at least 0")
+            if value is not None and not value >= 0:
+                raise SettingError(name, value, "must be at least 0")
         iters = self.num_iters_per_step
         require(iters >= 1, "num_iters_per_step", iters, "must be at least 1")
-        fits = iters == 1 or self.variant == "package"
-        require(fits, "num_iters_per_step", iters, "is 1 in the paper", "add variant=package")
+        if iters != 1 and self.variant != "package":
+            rule = "must be 1 with variant=paper"
+            raise SettingError("num_iters_per_step", iters, rule, "add variant=package")
 
     def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method for a parameter of this shape.
@@ -91,7 +93,7 @@ class PowerSGD(MultiRound):
         return state
 
     def rounds(self, x: Tensor, state: State, step: StepInfo) -> Rounds:
-        """Speak for each worker's `x` [L, n]."""
+        """Yield factors of each worker's `x` [L, n], or all of it where it is not compressed."""
         start = self.start_compressing_after_num_steps
         if start is None:
             start = 100 if self.variant == "package" else 0
@@ -131,8 +133,8 @@ class PowerSGD(MultiRound):
 
     def _check_matrix(self) -> None:
         if len(self.shape) < 2:
-            told = "powersgd needs granularity layer, and parameters of two dimensions or more"
-            raise SettingError("compressor", None, told, "the others go dense by default")
+            rule = "powersgd needs granularity layer, and parameters of two dimensions or more"
+            raise SettingError("compressor", None, rule, "the others go dense by default")
 
     def _whole_iteration(self, matrix: Tensor, state: State, key: RandomKey) -> Rounds:
         rows, cols = self._matrix
@@ -149,7 +151,7 @@ class PowerSGD(MultiRound):
         """Take away from M what each half-iteration found, for the next one to work on."""
         iters, rest = self.num_iters_per_step, matrix
         own: dict[str, list[Tensor]] = {"p": [], "q": []}
-        heard = []
+        aggregated = []
         for turn in range(done * iters, done * iters + iters):
             known, sought = ("p", "q") if turn % 2 == 0 else ("q", "p")
             given = orthonormal(
@@ -163,9 +165,9 @@ class PowerSGD(MultiRound):
             own[known].append(given)
             own[sought].append(local)
             rest = rest - _matrix_of(known, given, local)
-            heard.append(_matrix_of(known, given[: len(shared)], shared))
+            aggregated.append(_matrix_of(known, given[: len(shared)], shared))
         message = LowRank.of(torch.cat(own["p"], 2), torch.cat(own["q"], 2), len(matrix))
-        return message, torch.stack(heard).sum(0).flatten(1)
+        return message, torch.stack(aggregated).sum(0).flatten(1)
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
@@ -199,7 +201,7 @@ def _norm(column: Tensor) -> Tensor:
 
 
 def _alive(factor: Tensor, key: RandomKey) -> Tensor:
-    """Return the factor with columns of zeros drawn anew, standard normal, alike for all."""
+    """Return the factor with columns of zeros drawn again, standard normal, alike for all."""
     dead = (factor == 0).all(1, keepdim=True)  # [L, 1, r]
     shape = factor.shape[1:]
     pairs = uniform(key.shared().keys()[:1], 2 * shape.numel(), factor.dtype)

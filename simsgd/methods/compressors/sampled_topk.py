@@ -1,4 +1,4 @@
-"""Send about the largest entries, found by looking at few.
+"""Send about the largest entries, selected by a sample.
 
 Letters: L workers hosted here, n elements of one segment, k aimed at.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from ...communication.messages import Sparse, State
 from ...keyed_random import RandomKey
 from ...registry import register
-from ...settings import count, require
+from ...settings import SettingError, count, require
 from .contract import Compressor, StepInfo
 
 
@@ -54,8 +54,8 @@ class SampledTopK(Compressor):
         for name in ("resample", "strided"):
             value = getattr(self, name)
             require(isinstance(value, bool), name, value, "must be true or false")
-        whole = isinstance(self.iters, int) and self.iters >= 0
-        require(whole, "iters", self.iters, "must be a whole number of at least 0")
+        if not (isinstance(self.iters, int) and self.iters >= 0):
+            raise SettingError("iters", self.iters, "must be a whole number of at least 0")
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
         """Return about the k largest entries of each row of `x` [L, n]."""

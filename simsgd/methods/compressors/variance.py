@@ -1,4 +1,4 @@
-"""Send what is certain.
+"""Send the entries whose gradients agree over samples.
 
 Letters: L workers hosted here, b samples each, n elements of one segment.
 """

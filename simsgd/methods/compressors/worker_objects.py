@@ -78,8 +78,8 @@ class WorkerObjects:
         """
         use: _Use | None = self._uses.get(calls)
         if use is None or use.calls != int(calls[0]):
-            told = "cannot be resumed: the objects of a grace compressor keep what they know"
-            raise SettingError("checkpoint", None, told, "start the run anew")
+            rule = "cannot be resumed: the objects of a grace compressor are in no checkpoint"
+            raise SettingError("checkpoint", None, rule, "start a new run")
         use.calls += 1
         calls.add_(1)
         return use.members
@@ -117,5 +117,5 @@ def _own(thing: Any) -> Any:
 
 def _check(thing: object, *methods: str) -> None:
     for method in methods:
-        has = callable(getattr(thing, method, None))
-        require(has, "compressor", type(thing).__name__, f"has no method {method}")
+        if not callable(getattr(thing, method, None)):
+            raise SettingError("compressor", type(thing).__name__, f"has no method {method}")
