@@ -90,6 +90,17 @@ def test_ones_own_compressor_is_used_as_shown(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
 
 
+def test_ones_own_memory_is_used_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "Half" in code)
+    Path("mine.py").write_text(code)
+    simulator = simsgd.Simulator(
+        nn.Linear(4, 3), workers=2, lr=0.1, compressor="topk:0.1", memory="./mine.py:Half"
+    )
+    record = simulator.step(torch.randn(8, 4), torch.randint(3, (8,)))
+    assert record.memory_norm > 0
+
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 

@@ -214,6 +214,18 @@ def test_an_instance_sees_every_segment_by_name_and_shape():
     assert compressor.objects.members[0].compressor.shapes == [("a", (3, 4)), ("b", (12,))]
 
 
+def test_the_name_is_the_segments_whatever_the_key():
+    compressor, state = started(Delta())
+    key = RandomKey(0, torch.arange(3)).fold_in("elsewhere")
+    compressor.compress(normal(), state, StepInfo(key, segment="layer.weight"))
+    assert compressor.objects.members[0].compressor.shapes == [("layer.weight", SHAPE)]
+
+
+def test_its_objects_are_no_setting_of_a_spec():
+    with pytest.raises(SettingError, match="has no setting shape"):
+        build("compressor", "grace:theirs.py:Half,shape=3")
+
+
 def test_its_own_memory_loses_nothing():
     compressor, state = started(Strongest, Kept)
     fed = [normal(seed) for seed in range(6)]

@@ -8,6 +8,7 @@ from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo, composed
 from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.compressors.topk_selection import largest
+from simsgd.registry import names
 from simsgd.settings import INDEX_CODINGS, SettingError, count
 
 SPECS = [  # the contract table: every compressor
@@ -110,6 +111,27 @@ def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
 
 def test_the_dtype_is_kept(spec, n):
     assert compress(spec, INPUTS["normal"](n).double()).to_dense().dtype == torch.float64
+
+
+def test_every_compressor_is_in_the_table():
+    listed = {part.partition(":")[0] for spec in SPECS for part in spec.split("+")}
+    files_of_their_own = {"grace", "powersgd"}  # test_adapters.py, test_powersgd.py
+    assert set(names("compressor")) - listed == files_of_their_own
+
+
+def test_a_probe_is_the_message_of_one_worker(spec):
+    message = composed(spec).probe((4, 6))
+    assert message.to_dense().shape == (1, 24)
+    assert len(message.pack(0)) == int(message.payload_bytes())
+
+
+def test_compressing_leaves_nothing_of_the_step_in_the_state(spec, n):
+    said, compressor = INPUTS["normal"](n), composed(spec)
+    state = compressor.init(said)
+    before = set(state)
+    key = RandomKey(0, torch.arange(3)).fold_in(4, "segment")
+    compressor.compress(said, state, StepInfo(key, 4, gradient=said / 2, squares=said.abs() / 2))
+    assert set(state) == before
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 1.0])

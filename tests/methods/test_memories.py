@@ -10,6 +10,7 @@ from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.sign import Sign
 from simsgd.methods.compressors.topk import TopK
 from simsgd.methods.memories import DGC, EF21, LocalMomentum, NoMemory, Residual
+from simsgd.registry import build, names
 from simsgd.settings import SettingError
 from simsgd.simulator.regime import Regime
 from simsgd.simulator.simulator import Simulator
@@ -319,3 +320,33 @@ def test_in_the_simulator_what_was_kept_at_a_higher_lr_still_moves_as_far():
     outside, _, _ = moved("residual", [0.1, 0.0, 0.0, 0.0])
     assert torch.allclose(inside, -0.1 * mean, atol=1e-6)
     assert not torch.allclose(outside, -0.1 * mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("memory", [DGC, LocalMomentum])
+def test_a_memory_with_momentum_takes_the_regimes_where_it_names_none(memory):
+    assert memory().owns_momentum
+    assert memory().with_momentum(0.9, True).inertia == (0.9, True)
+    assert memory(momentum=0.5, nesterov=False).with_momentum(0.9, True).inertia == (0.5, False)
+
+
+@pytest.mark.parametrize("memory", [NoMemory(), Residual(), EF21()])
+def test_a_memory_without_momentum_leaves_it_to_the_optimizer(memory):
+    assert not memory.owns_momentum
+    assert memory.inertia == (0.0, False)
+    assert memory.with_momentum(0.9, True) == memory
+
+
+def test_only_a_residual_collects_lr_times_the_gradient():
+    memory = Residual(gamma=0.5).with_lr()
+    assert memory.keeps_lr
+    assert memory.at_rate(0.1) == Residual(gamma=0.05)
+    assert Residual().at_rate(0.1) == Residual()
+    with pytest.raises(SettingError, match="lr_in_memory needs memory residual"):
+        DGC().with_lr()
+
+
+def test_memories_say_what_they_need():
+    memories = [build("memory", name)[0] for name in names("memory")]
+    assert [m for m in memories if m.needs_mean_of_all] == [EF21()]
+    assert [m for m in memories if m.needs_exact_state] == [EF21()]
+    assert [m for m in memories if m.keeps_nothing] == [NoMemory()]

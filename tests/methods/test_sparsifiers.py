@@ -163,6 +163,14 @@ def test_shared_places_leave_a_memory_what_was_not_sent():
     assert torch.equal(ones == 0, message.to_dense() != 0)
 
 
+def test_whose_turn_it_is_follows_the_steps_number_and_not_its_key():
+    said, key = normal(2, 10), key_of(2, step=7)
+    sent = [Block(0.4).compress(said, {}, StepInfo(key, number)) for number in range(3)]
+    assert [message.index.tolist() for message in sent] == [
+        [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1],
+    ]  # fmt: skip
+
+
 def test_shared_places_sum_to_the_sum_over_workers():
     message = compress(RandomK(0.3, shared=True), normal(4, 50))
     torch.testing.assert_close(message.sum(), message.to_dense().sum(0))
