@@ -6,11 +6,9 @@ from pathlib import Path
 
 import torch
 
-import simsgd.results.atomic_files
-import simsgd.results.tables
-import simsgd.simulator
-import simsgd.training.run_folder
-import simsgd.training.trainer
+import simsgd
+from simsgd.results import atomic_files, tables
+from simsgd.training import run_folder
 from tests.fork_cli import process
 
 TINY = {
@@ -102,7 +100,7 @@ def live(settings, moment, told):
     _mortal(os, "fsync", at)
     _mortal(os, "replace", at)
     _mortal(os, "link", at)
-    _mortal(simsgd.simulator.Simulator, "step", at)
+    _mortal(simsgd.Simulator, "step", at)
     _half_written(at)
     simsgd.train(**settings)
     told.send(passed)
@@ -125,7 +123,7 @@ def _mortal(owner, name, at):
 
 def _half_written(at):
     """Let each write of a checkpoint's archive, and of a table's rows, be a moment to die."""
-    write, append = simsgd.files._Patient.write, simsgd.files.append
+    write, append = atomic_files._DeferredErrors.write, atomic_files.append
 
     def half(self, some):
         if at("write"):
@@ -140,8 +138,8 @@ def _half_written(at):
             os.kill(os.getpid(), signal.SIGKILL)
         append(path, text)
 
-    simsgd.files._Patient.write = half
-    simsgd.tables.append = simsgd.runlog.append = half_a_row
+    atomic_files._DeferredErrors.write = half
+    tables.append = run_folder.append = half_a_row
 
 
 class Long(Child):
@@ -156,7 +154,7 @@ class Long(Child):
 def live_long(settings, every, told):
     """Train, and tell the bytes in memory after each `every` steps."""
     torch.set_num_threads(1)
-    step, held = simsgd.simulator.Simulator.step, []
+    step, held = simsgd.Simulator.step, []
 
     def call(self, *arguments):
         record = step(self, *arguments)
@@ -165,6 +163,6 @@ def live_long(settings, every, told):
             held.append(pages * os.sysconf("SC_PAGE_SIZE"))
         return record
 
-    simsgd.simulator.Simulator.step = call
+    simsgd.Simulator.step = call
     simsgd.train(**settings)
     told.send(held)

@@ -1,1 +1,1 @@
-"""Run folders, read: tables, seconds on a network, figures, pages; none of it needs torch."""
+"""Reads run folders: tables, prices on a network, figures, pages. Needs no torch."""

@@ -1,4 +1,4 @@
-"""Files that are appended to or replaced as a whole, so that a kill leaves them readable."""
+"""Appends to files or replaces them as a whole, so that they stay readable after a kill."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ from typing import IO, cast
 class NotWritten(OSError):
     """A file that could not be written: the disk is full, read-only, or the folder is gone.
 
-    What the file held before is intact, but for half a row at the end of one that grows.
+    The former contents are intact, except for a partial row at the end of a growing file.
     """
 
     exit_code = 5
@@ -26,36 +26,36 @@ class NotWritten(OSError):
 
 
 def append(path: Path, text: str) -> None:
-    """Append a text, and have it on disk."""
-    with _told(path), path.open("ab") as file:
+    """Append a text, and wait until it is on disk."""
+    with _named(path), path.open("ab") as file:
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
 
 
 def replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Replace a file by what `write` writes, in one instant."""
+    """Replace a file by what `write` writes, atomically."""
     part = part_of(path)
-    with _told(path), part_gone(part):
+    with _named(path), part_gone(part):
         fill(part, write)
         os.replace(part, path)
         sync(path.parent)
 
 
 def fill(part: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file, and have it on disk."""
-    with _told(part), part.open("wb") as file:
-        patient = _Patient(file)
-        write(cast(IO[bytes], patient))
-        patient.complain()
+    """Write a file, and wait until it is on disk."""
+    with _named(part), part.open("wb") as file:
+        deferred = _DeferredErrors(file)
+        write(cast(IO[bytes], deferred))
+        deferred.raise_error()
         file.flush()
         os.fsync(file.fileno())
 
 
 def link(source: Path, path: Path) -> None:
-    """Replace a file by another that stays, without a copy where the file system can."""
+    """Replace a file by a hard link to another, or by a copy where there are no hard links."""
     part = part_of(path)
-    with _told(path), part_gone(part):
+    with _named(path), part_gone(part):
         part.unlink(missing_ok=True)
         try:
             os.link(source, part)
@@ -65,12 +65,12 @@ def link(source: Path, path: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Have the names in a folder on disk, so that a replaced file stays so if the power goes."""
+    """Write the names in a folder to disk, so that a replaced file survives a power failure."""
     if os.name != "posix":
         return
     number = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # some file systems sync folders by themselves only
+        with contextlib.suppress(OSError):  # some file systems cannot sync a folder
             os.fsync(number)
     finally:
         os.close(number)
@@ -83,7 +83,7 @@ def part_of(path: Path) -> Path:
 
 @contextlib.contextmanager
 def part_gone(part: Path) -> Iterator[None]:
-    """Leave no half-written file behind, whatever happens."""
+    """Remove a half-written file at the end."""
     try:
         yield
     finally:
@@ -92,8 +92,8 @@ def part_gone(part: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Say which file could not be written."""
+def _named(path: Path) -> Iterator[None]:
+    """Turn an error into one that names the file."""
     try:
         yield
     except NotWritten:
@@ -102,10 +102,10 @@ def _told(path: Path) -> Iterator[None]:
         raise NotWritten(path, wrong) from wrong
 
 
-class _Patient(io.RawIOBase):
-    """A file that takes what no longer fits and complains at the end.
+class _DeferredErrors(io.RawIOBase):
+    """A file that accepts writes after an error and raises the error at the end.
 
-    `torch.save` would hide a write that fails halfway behind an error of its archive's own.
+    `torch.save` would hide a write that fails halfway behind an error of its archive.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -117,7 +117,7 @@ class _Patient(io.RawIOBase):
         return True
 
     def write(self, some: bytes) -> int:  # type: ignore[override]
-        """Write what fits; after an error, nothing."""
+        """Write, unless an earlier write failed."""
         if self._wrong is None:
             try:
                 self._file.write(some)
@@ -125,7 +125,7 @@ class _Patient(io.RawIOBase):
                 self._wrong = wrong
         return len(some)
 
-    def complain(self) -> None:
-        """Raise the error that a write met."""
+    def raise_error(self) -> None:
+        """Raise the error of the write that failed, if one did."""
         if self._wrong is not None:
             raise self._wrong

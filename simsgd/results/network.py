@@ -1,4 +1,4 @@
-"""What a step's messages take on a network: alpha-beta seconds, priced after the run.
+"""Networks, and the time that messages take on them by the alpha-beta model.
 
 A message of m bytes takes latency + 8 m / bandwidth seconds. A worker sends one message and
 receives one at a time, both at once (Hockney's model; Thakur, Rabenseifner, Gropp, "Optimization
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from ..settings import SettingError, require, unknown
+from ..settings import SettingError, unknown
 
 ALL_REDUCES = ("ring", "tree")
 
@@ -28,11 +28,12 @@ class Network:
     latency: float  # seconds until an empty message has arrived, at least 0
 
     def __post_init__(self) -> None:
-        fine = 0 < self.bandwidth < math.inf
-        rule = "must have a bandwidth greater than 0"
-        require(fine, "network", self.name, rule, "such as bandwidth=10Gbit")
-        fine = 0 <= self.latency < math.inf
-        require(fine, "network", self.name, "must have a latency of at least 0", "such as 50us")
+        if not 0 < self.bandwidth < math.inf:
+            rule = "must have a bandwidth greater than 0"
+            raise SettingError("network", self.name, rule, "such as bandwidth=10Gbit")
+        if not 0 <= self.latency < math.inf:
+            rule = "must have a latency of at least 0"
+            raise SettingError("network", self.name, rule, "such as 50us")
 
     @classmethod
     def of(cls, spec: str) -> "Network":
@@ -60,11 +61,12 @@ class Network:
             return replace(base, name=spec, **given)
         for name in ("bandwidth", "latency"):
             fix = "as in bandwidth=10Gbit,latency=50us"
-            require(name in given, "network", spec, f"lacks its {name}", fix)
+            if name not in given:
+                raise SettingError("network", spec, f"lacks its {name}", fix)
         return cls(spec, **given)
 
     def seconds(self, hops: Any, num_bytes: Any) -> Any:
-        """Return what `hops` messages one after the other take, `num_bytes` in all; or arrays."""
+        """Return the seconds of `hops` messages in sequence, `num_bytes` in all; or arrays."""
         return hops * self.latency + 8 * num_bytes / self.bandwidth
 
 
@@ -111,7 +113,7 @@ def tree_all_reduce(workers: int) -> Way:
 
 
 def ring_all_gather(workers: int) -> Way:
-    """Return W - 1 messages of m bytes, m the largest buffer: each passes on what it got last.
+    """Return W - 1 messages of m bytes, m the largest buffer: each forwards what it received last.
 
     Thakur, Rabenseifner, Gropp, IJHPCA 2005.
     """

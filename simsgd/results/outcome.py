@@ -1,11 +1,11 @@
-"""What a run has come to: its measures, what tables call them, and how they are written."""
+"""The outcome of a run: its measures, and how tables name and write them."""
 
 import math
 
 from ..units import in_units
 from .run_tables import RunTables
 
-HEADINGS = {  # of each measure, from the last epoch unless said otherwise
+HEADINGS = {  # of each measure, from the last epoch unless noted
     "val_error1": "error@1 (%)",
     "best_val_error1": "best",  # the least of all epochs
     "val_loss": "loss",

@@ -1,7 +1,4 @@
-"""Runs on text: their settings, and how well a language model does.
-
-Letters: T tokens of a stretch.
-"""
+"""Perplexity, and bits per character or byte, of the loss of a language model."""
 
 import math
 from typing import TYPE_CHECKING
@@ -17,19 +14,19 @@ DERIVED = {  # columns that follow from a loss in nats
 
 
 def perplexity(loss: float) -> float:
-    """Return how many equally likely tokens a model wavers between, of its mean loss in nats."""
+    """Return the perplexity of a mean loss in nats: exp(loss)."""
     return math.exp(loss) if loss < 700 else math.inf
 
 
 def bits(loss: float) -> float:
-    """Return a loss in bits, of one in nats."""
+    """Convert a loss in nats into bits."""
     return loss / math.log(2)
 
 
-def told(loss: float, tokens: str) -> str:
-    """Return a mean loss in nats as the field tells it, for text of words, chars or bytes.
+def loss_in_words(loss: float, tokens: str) -> str:
+    """Return a mean loss in nats in the usual terms, for text of words, chars or bytes.
 
-    >>> told(4.5, "word"), told(1.2, "char")
+    >>> loss_in_words(4.5, "word"), loss_in_words(1.2, "char")
     ('perplexity 90.02', 'perplexity 3.32 (1.731 bits per char)')
     """
     also = "" if tokens == "word" else f" ({bits(loss):.3f} bits per {tokens})"
@@ -37,7 +34,7 @@ def told(loss: float, tokens: str) -> str:
 
 
 def with_perplexity(epochs: "pd.DataFrame", tokens: str | None) -> "pd.DataFrame":
-    """Return a table of epochs with the columns of `DERIVED` that the field tells of such text."""
+    """Return a table of epochs with those columns of `DERIVED` that are usual for such text."""
     shown = [c for c in DERIVED if tokens is not None and (tokens != "word" or "bits" not in c)]
-    how = {c: bits if "bits" in c else perplexity for c in shown}
-    return epochs.assign(**{c: epochs[DERIVED[c]].map(how[c]) for c in shown})
+    functions = {c: bits if "bits" in c else perplexity for c in shown}
+    return epochs.assign(**{c: epochs[DERIVED[c]].map(functions[c]) for c in shown})

@@ -1,4 +1,4 @@
-"""The table of `simsgd results`: a row for each run, what varies among them and how they ended."""
+"""The table of `simsgd results`: what varies among runs, and their outcome."""
 
 import csv
 import io

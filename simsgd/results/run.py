@@ -8,7 +8,7 @@ from ..units import in_units
 from . import html as page
 from .network import networks_of
 from .network_prices import price_in_words
-from .perplexity import told
+from .perplexity import loss_in_words
 from .run_tables import RunTables
 from .tables import ratio
 from .used_settings import value_in_words
@@ -26,7 +26,7 @@ _WIDEST = 50  # characters of a line of settings
 
 
 class Run(RunTables):
-    """What a run left in its folder, read again at each look.
+    """A run folder, read again at each access.
 
     `epochs` and `steps` are pandas DataFrames; `plot` draws, `summary` sums up.
     """
@@ -81,8 +81,8 @@ class Run(RunTables):
         if tokens is None:
             what, now, least = "error@1", *(f"{e.val_error1:.2f} %" for e in (last, best))
         else:
-            what, now = told(last.val_loss, tokens).split(" ", 1)
-            least = told(best.val_loss, "word").split(" ", 1)[1]
+            what, now = loss_in_words(last.val_loss, tokens).split(" ", 1)
+            least = loss_in_words(best.val_loss, "word").split(" ", 1)[1]
         return (
             f"validation {what}",
             f"{now} after {last.epoch + 1} epochs (best {least} in epoch {best.epoch})",

@@ -1,6 +1,6 @@
-"""The tables that a run left in its folder.
+"""The tables in a run's folder.
 
-Read again at each look, so that one may watch a run that still goes on.
+They are read again at each access, so that one can watch a run that has not ended.
 """
 
 import json
@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..settings import SettingError, require
+from ..settings import SettingError
 from .perplexity import with_perplexity
 from .tables import (
     EPOCH_COLUMNS,
@@ -25,7 +25,7 @@ from .used_settings import Used, is_plain, is_used, used_settings
 if TYPE_CHECKING:
     import pandas as pd
 
-_COUNTED = ("epoch", "step", "payload_bytes", "dense_bytes")  # without which no epoch is told
+_COUNTED = ("epoch", "step", "payload_bytes", "dense_bytes")  # that every epoch needs
 
 
 class RunTables:
@@ -57,18 +57,18 @@ class RunTables:
     def used(self) -> dict[str, Used]:
         """Every setting as it was really used, a list of phases where a regime changed it.
 
-        Of folders from earlier versions, which do not say: every setting as it was given.
+        From folders of earlier versions, which lack this: every setting as it was given.
         """
         return used_settings(self.config)
 
     @property
     def num_workers(self) -> int:
-        """How many workers were simulated, W."""
-        own = self.config.get("workers")
-        rule = "has a config.json without a number of workers"
-        good = isinstance(own, int) and 1 <= own < 2**31
-        require(good, "run", str(self.folder), rule)
-        return int(own or 0)
+        """The number of simulated workers, W."""
+        workers = self.config.get("workers")
+        if not (isinstance(workers, int) and 1 <= workers < 2**31):
+            rule = "has a config.json without a number of workers"
+            raise SettingError("run", str(self.folder), rule)
+        return workers
 
     @property
     def log(self) -> str:
@@ -80,12 +80,13 @@ class RunTables:
     def epochs(self) -> "pd.DataFrame":
         """One row an epoch; errors in percent, bytes as running totals for one worker.
 
-        Of a run on text it has perplexities too, and bits per character or byte.
+        For text it also has perplexities, and bits per character or byte.
         """
         path = self.folder / "epochs.csv"
         table = read_table(path, EPOCH_COLUMNS)
-        lacking = [name for name in _COUNTED if name not in table]
-        require(not lacking, "run", str(path), f"lacks the columns {', '.join(lacking)}")
+        lacking = ", ".join(name for name in _COUNTED if name not in table)
+        if lacking:
+            raise SettingError("run", str(path), f"lacks the columns {lacking}")
         measured = [name for name, kind in EPOCH_COLUMNS.items() if kind == "float64"]
         missing = [name for name in measured if name not in table]
         table = table.assign(**dict.fromkeys(missing, math.nan))
@@ -98,12 +99,12 @@ class RunTables:
 
     @property
     def layers(self) -> "pd.DataFrame":
-        """One row a segment and step, if the run was asked to write them (`log_layers`)."""
+        """One row a segment and step, if `log_layers` is set."""
         return read_table(self.folder / "layers.csv", LAYER_COLUMNS)
 
     @property
     def transfers(self) -> "pd.DataFrame":
-        """One row a collective and step: what the step's messages were carried by."""
+        """One row a collective and step: its messages and bytes."""
         return read_table(self.folder / "transfers.csv", TRANSFER_COLUMNS)
 
     @property
@@ -113,7 +114,7 @@ class RunTables:
 
     @property
     def partition(self) -> "pd.DataFrame":
-        """One row a worker and class, if a `partition` says which samples workers have."""
+        """One row a worker and class, if `partition` fixes the samples of each worker."""
         return read_table(self.folder / "partition.csv", PARTITION_COLUMNS)
 
     @property
@@ -123,7 +124,7 @@ class RunTables:
 
     @property
     def best(self) -> "pd.Series[Any]":
-        """The epoch with the least validation error@1, or loss on text, the first of equals."""
+        """The epoch with the least validation error@1, or loss on text; of equals the first."""
         epochs = self._ended()
         score = "val_error1" if self.config.get("tokens") is None else "val_loss"
         errors = epochs[score].to_numpy()
@@ -140,14 +141,16 @@ class RunTables:
 
     def _ended(self) -> "pd.DataFrame":
         epochs = self.epochs
-        require(len(epochs) > 0, "run", str(self.folder), "has no finished epoch yet")
+        if epochs.empty:
+            raise SettingError("run", str(self.folder), "has no finished epoch yet")
         return epochs
 
 
 def require_run(folder: Path, setting: str) -> None:
     """Raise `SettingError` unless `folder` is a run folder."""
-    rule = "is not a run folder (no config.json in it)"
-    require((folder / "config.json").is_file(), setting, str(folder), rule)
+    if not (folder / "config.json").is_file():
+        rule = "is not a run folder (no config.json in it)"
+        raise SettingError(setting, str(folder), rule)
 
 
 def _holds_settings(config: object) -> bool:

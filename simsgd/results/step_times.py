@@ -1,6 +1,6 @@
-"""What a run's steps would take on a network: compute, compression and communication.
+"""The time of a run's steps on a network: compute, compression and communication.
 
-All comes from the run's folder, so that one run answers for every network. No torch.
+Everything is read from the run's folder, so that one run can be priced on every network.
 
 Letters: W workers.
 """
@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..settings import require
+from ..settings import SettingError
 from .network import ALL_REDUCES, Network, way_of
 from .run_tables import RunTables
 
@@ -21,21 +21,22 @@ BACKWARD = 2 / 3  # of compute: two products of matrices where the forward pass 
 
 @dataclass(frozen=True)
 class Pricing:
-    """How a step is priced, whatever the network."""
+    """The settings of pricing that do not depend on the network."""
 
     compute_ms: float | None = None  # of one worker; None: as measured in the run
     compress_ms: float | None = None  # of one worker; None: as measured in the run
     all_reduce: str = "ring"  # or tree
-    fusion: bool = True  # the messages of all segments go together, as in DDP's buckets
-    overlap: bool = False  # communication goes on during backward, as much as fits into it
+    fusion: bool = True  # the messages of all segments are sent together, as in DDP's buckets
+    overlap: bool = False  # communication runs during the backward pass, as much as fits
 
     def __post_init__(self) -> None:
         for name in ("compute_ms", "compress_ms"):
             value = getattr(self, name)
-            fine = value is None or 0 <= value < math.inf
-            require(fine, name, value, "must be a finite number of at least 0")
-        known = f"must be one of {', '.join(ALL_REDUCES)}"
-        require(self.all_reduce in ALL_REDUCES, "all_reduce", self.all_reduce, known)
+            if value is not None and not 0 <= value < math.inf:
+                raise SettingError(name, value, "must be a finite number of at least 0")
+        if self.all_reduce not in ALL_REDUCES:
+            rule = f"must be one of {', '.join(ALL_REDUCES)}"
+            raise SettingError("all_reduce", self.all_reduce, rule)
 
     def dense(self, network: Network, workers: int, num_bytes: Any, segments: Any = 1) -> Any:
         """Return the seconds of an all-reduce of the whole gradient, of `num_bytes`."""
@@ -44,7 +45,7 @@ class Pricing:
         return network.seconds(way.hops * messages, way.share * num_bytes)
 
     def waited(self, communication: Any, compute: Any) -> Any:
-        """Return what a step waits for its communication: what overlap does not hide."""
+        """Return the part of the communication that overlap does not hide."""
         hidden = BACKWARD * compute if self.overlap else 0.0
         rest = communication - hidden
         return rest * (rest > 0)
@@ -59,7 +60,8 @@ def step_times(run: RunTables, network: Network, pricing: Pricing | None = None)
     """
     pricing = pricing or Pricing()
     steps = run.steps
-    require(len(steps) > 0, "run", str(run.folder), "has no step to price yet")
+    if steps.empty:
+        raise SettingError("run", str(run.folder), "has no step to price yet")
     workers = run.num_workers
     compute = _measured(run, steps, "compute", pricing.compute_ms)
     compression = _measured(run, steps, "compression", pricing.compress_ms, flag="compress")
@@ -84,9 +86,9 @@ def _measured(
     if given is not None:
         return pd.Series(given / 1000, index=steps.index)
     column = f"{part}_seconds"
-    there = column in steps and bool(steps[column].notna().all())
-    rule, fix = f"has no measured {column}", f"give {flag or part}_ms"
-    require(there, "run", str(run.folder), rule, fix)
+    if column not in steps or steps[column].isna().any():
+        rule, fix = f"has no measured {column}", f"give {flag or part}_ms"
+        raise SettingError("run", str(run.folder), rule, fix)
     return steps.groupby("epoch")[column].transform("median")
 
 
@@ -95,16 +97,17 @@ def _communication(
 ) -> "pd.Series[float]":
     """Return the seconds of each step's collectives, one after the other, [steps]."""
     table = run.transfers
-    rule = "has no transfers.csv, or not of every step"
-    whole = set(steps["step"]) <= set(table["step"])
-    require(whole, "run", str(run.folder), rule, "train it again: an earlier version wrote none")
-    heard = table.assign(seconds=0.0)
+    if not set(steps["step"]) <= set(table["step"]):
+        rule = "has no transfers.csv, or not of every step"
+        fix = "train it again: an earlier version wrote none"
+        raise SettingError("run", str(run.folder), rule, fix)
+    priced = table.assign(seconds=0.0)
     for (collective, degree), rows in table.groupby(["collective", "degree"]):
         way = way_of(str(collective), workers, float(str(degree)), pricing.all_reduce)
         hops = way.hops * (rows["rounds"] if pricing.fusion else rows["messages"])
         seconds = network.seconds(hops, way.share * rows[_counted(str(collective), pricing)])
-        heard.loc[rows.index, "seconds"] = seconds
-    summed = heard.groupby("step")["seconds"].sum().reindex(steps["step"])
+        priced.loc[rows.index, "seconds"] = seconds
+    summed = priced.groupby("step")["seconds"].sum().reindex(steps["step"])
     return summed.set_axis(steps.index)
 
 

@@ -1,7 +1,7 @@
-"""What a sweep left in its folder: a run for each combination and seed, and means over seeds.
+"""A sweep, read from its folder: a run for each combination and seed, and means over seeds.
 
 DIR/
-  sweep.json   what was asked, and the settings of each run
+  sweep.json   the values that were asked for, and the settings of each run
   sweep.csv    a row for each combination: means and standard deviations over seeds
   NAME/        the run folders
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..config_values import OF_THE_MACHINE, in_full, in_short, varying
-from ..settings import SettingError, require
+from ..settings import SettingError
 from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
@@ -36,7 +36,7 @@ class Sweep:
     """A folder of runs that differ in some settings, each with several seeds.
 
     `table` is a pandas DataFrame with a row for each combination; `runs` are the runs that have
-    begun; `failures` says of each combination or run that this session could not make why not.
+    begun; `failures` has the reason for each combination or run that failed.
     """
 
     def __init__(self, folder: Path | str, failures: Mapping[str, str] | None = None) -> None:
@@ -47,8 +47,8 @@ class Sweep:
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
         """The settings that were given for each run, by its name."""
-        asked: dict[str, dict[str, Any]] = read_definition(self.folder)["runs"]
-        return asked
+        settings: dict[str, dict[str, Any]] = read_definition(self.folder)["runs"]
+        return settings
 
     @property
     def runs(self) -> list[Run]:
@@ -58,7 +58,7 @@ class Sweep:
 
     @property
     def varying(self) -> list[str]:
-        """The settings that vary, the seed apart."""
+        """The settings that vary, except the seed."""
         machine = {*OF_THE_MACHINE, "seed"}
         return [name for name in varying(self.settings.values()) if name not in machine]
 
@@ -141,27 +141,29 @@ class Sweep:
 
 
 def read_definition(folder: Path) -> dict[str, Any]:
-    """Return what sweep.json says. Raises `SettingError` if the folder is not a sweep's."""
-    path, rule = folder / "sweep.json", "is not the folder of a sweep (no sweep.json in it)"
-    require(path.is_file(), "sweep", str(folder), rule)
+    """Return the contents of sweep.json. Raises `SettingError` if the folder is not a sweep's."""
+    path = folder / "sweep.json"
+    if not path.is_file():
+        rule = "is not the folder of a sweep (no sweep.json in it)"
+        raise SettingError("sweep", str(folder), rule)
     try:
         definition: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as wrong:
         raise SettingError("sweep", str(path), "is not JSON") from wrong
-    ours = isinstance(definition, dict) and definition.get("format") == FORMAT
-    require(ours, "sweep", str(path), f"is not a sweep's (its format is not {FORMAT})")
+    if not isinstance(definition, dict) or definition.get("format") != FORMAT:
+        raise SettingError("sweep", str(path), f"is not a sweep's (its format is not {FORMAT})")
     return definition
 
 
 def write_definition(folder: Path, asked: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
-    """Replace sweep.json by what was asked, and the settings of every run."""
+    """Replace sweep.json by the values asked for, and the settings of every run."""
     definition = {"format": FORMAT, "asked": dict(asked), "runs": dict(runs)}
     text = json.dumps(definition, indent=2, default=str) + "\n"
     replace(folder / "sweep.json", lambda file: file.write(text.encode()))
 
 
 def part_done(folder: Path) -> float:
-    """Return how much of a run is done, in [0, 1]; 0 if it has not begun."""
+    """Return the part of a run that is done, in [0, 1]; 0 if it has not begun."""
     if not (folder / "config.json").is_file():
         return 0.0
     epochs = Run(folder).config.get("epochs") or 1

@@ -81,8 +81,8 @@ class TransferRow(TypedDict):
     collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
     segments: int  # of the step, whatever carries them
     messages: int  # collectives of this kind in the step
-    rounds: int  # of one segment, the most: what is left if those of all segments are fused
-    degree: int  # neighbors of the busiest worker; 0 where the collective says who receives
+    rounds: int  # of one segment, the most: those that remain if all segments are fused
+    degree: int  # neighbors of the busiest worker; 0 for other collectives
     payload_bytes: int  # of all messages together: mean over workers, and most
     payload_bytes_max: int
     slowest_bytes: int  # the largest buffer of each message, added up
@@ -103,7 +103,7 @@ class NonfiniteRow(TypedDict):
 
     step: int
     worker: int  # whose loss, gradient or message was not finite
-    did: str  # skipped: nobody took the step; zeroed: its gradient counted as 0
+    did: str  # skipped: no worker took the step; zeroed: its gradient counted as 0
 
 
 PartitionRow = TypedDict("PartitionRow", {"worker": int, "class": int, "samples": int})

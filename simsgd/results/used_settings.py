@@ -1,4 +1,4 @@
-"""Settings as a run really used them: what model, regime and algorithm decided is filled in.
+"""The settings as a run really used them, those included that model or regime decided.
 
 config.json keeps them under "used": a value for each setting, or where a regime changes it a list
 of phases. Folders of earlier versions have no such key; their settings are those that were given.
@@ -17,7 +17,7 @@ _GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze")
 
 
 def used_settings(config: Mapping[str, object]) -> dict[str, Used]:
-    """Return every setting as the run used it; as it was given where config.json does not say."""
+    """Return every setting as the run used it; as it was given where config.json lacks that."""
     given = {name: cast(Used, value) for name, value in config.items() if name not in RECORDS}
     if given.get("topology") is None and given.get("algorithm") in _GOSSIP:
         given["topology"] = _RING

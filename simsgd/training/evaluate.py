@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config
-from ..results.perplexity import told
+from ..results.perplexity import loss_in_words
 from ..settings import SettingError
 from .checkpoint import load_checkpoint
 from .evaluation import evaluate as measured
@@ -27,7 +27,7 @@ class Evaluation:
         part = {"val": "validation"}.get(self.part, self.part)
         facts = [(f"{part} loss", f"{self.loss:.4f}")]
         if self.tokens is not None:
-            name, number = told(self.loss, self.tokens).split(" ", 1)
+            name, number = loss_in_words(self.loss, self.tokens).split(" ", 1)
             facts.append((f"{part} {name}", number))
         errors = {1: self.error1, 5: self.error5}
         facts += [(f"{part} error@{n}", f"{error:.2f} %") for n, error in errors.items()]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
 from ..config_values import ON_RESUME
-from ..results.perplexity import told
+from ..results.perplexity import loss_in_words
 from ..results.run import Run
 from ..results.run_tables import require_run
 from ..results.tables import ratio
@@ -210,7 +210,7 @@ class Trainer:
             error = (
                 f"error {self.tally.train_error1:.1f} %"
                 if tokens is None
-                else told(last.loss, tokens)
+                else loss_in_words(last.loss, tokens)
             )
             self.progress.show(last.loss, error, sent)
 
@@ -256,7 +256,9 @@ def _line(row: Mapping[str, Any], tokens: str | None) -> str:
     saved = ratio(row["dense_bytes"], row["payload_bytes"])
     sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
     error = (
-        f"error@1 {row['val_error1']:.2f} %" if tokens is None else told(row["val_loss"], tokens)
+        f"error@1 {row['val_error1']:.2f} %"
+        if tokens is None
+        else loss_in_words(row["val_loss"], tokens)
     )
     return (
         f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "

@@ -1,4 +1,4 @@
-"""A figure that shows itself in a notebook, without pyplot and its global state."""
+"""A figure that is displayed in a notebook, without pyplot and its global state."""
 
 import io
 

@@ -47,7 +47,7 @@ class Places:
 def places_of(name: str, graph: "nx.Graph") -> Places:
     """Return where the workers of a topology of this name are drawn.
 
-    A hypercube stands on a circle in the order of a Gray code, so that neighbors on the circle
+    A hypercube lies on a circle in the order of a Gray code, so that neighbors on the circle
     are neighbors in the graph; a torus is a grid from which lines lead out where borders meet.
     """
     workers = len(graph)

@@ -1,4 +1,4 @@
-"""The names of a figure's lines: at their ends where few, else in a legend; never overlapping."""
+"""The names of a figure's lines: at the ends of few lines, in a legend for more."""
 
 import itertools
 from collections.abc import Sequence

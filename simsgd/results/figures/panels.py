@@ -1,4 +1,4 @@
-"""A square panel for each run or group of runs, side by side, each under its name."""
+"""Square panels side by side, one for each run or group of runs."""
 
 import math
 import textwrap

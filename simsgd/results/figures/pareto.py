@@ -48,7 +48,7 @@ def draw(request: Request) -> "Figure":
 
 
 def frontier(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return the corners of the frontier: each point that none beats in both, and the turns."""
+    """Return the corners of the frontier: the points that no other beats in both, and the turns."""
     corners: list[tuple[float, float]] = []
     for point in sorted(points, key=lambda p: (p.x, p.y)):
         if not corners or point.y < corners[-1][1]:

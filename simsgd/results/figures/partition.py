@@ -1,4 +1,4 @@
-"""The kind `partition`: how many samples of each class each worker has, as the areas of dots.
+"""The kind `partition`: samples of each class that each worker has, as the areas of dots.
 
 Letters: W workers, C classes.
 """

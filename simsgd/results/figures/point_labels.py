@@ -1,4 +1,4 @@
-"""Names beside points, where they overlap neither each other nor anything that is drawn."""
+"""Labels beside points, which overlap neither each other nor anything that is drawn."""
 
 import itertools
 import math

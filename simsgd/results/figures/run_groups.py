@@ -12,7 +12,7 @@ from ..run_tables import RunTables
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are drawn as one, with the name they go by."""
+    """Runs that are drawn as one, and their name."""
 
     name: str
     runs: Sequence[RunTables]
@@ -21,7 +21,7 @@ class Group:
 def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
     """Return groups of runs equal in all but their seed, in the order of their first runs.
 
-    A run stands by itself without `average`, and where two of a group have the same seed.
+    A run is its own group without `average`, and where two of a group have the same seed.
     """
     by_config: dict[object, list[RunTables]] = {}
     for place, run in enumerate(runs):

@@ -1,6 +1,6 @@
-"""The kind `time`: what a step takes on each network, stacked: compute, compress, communicate.
+"""The kind `time`: compute, compression and communication of a step on each network, stacked.
 
-A tick across a bar is where the step would end if it sent its whole gradient by an all-reduce.
+A tick across a bar marks the time of a step that sends its whole gradient by an all-reduce.
 """
 
 import statistics
@@ -76,8 +76,9 @@ def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
         axes.plot([row["dense"]] * 2, [place - 0.42, place + 0.42], color="black", zorder=3)
     end = max(max(row["total"], row["dense"]) for row in rows)
     for place, row in enumerate(rows):
-        between = row["dense"] - row["total"] > (room - 1) * end  # there is room before the tick
-        past = row["total"] if between else max(row["total"], row["dense"])
+        past = max(row["total"], row["dense"])
+        if row["dense"] - row["total"] > (room - 1) * end:  # room before the tick
+            past = row["total"]
         axes.text(
             past + 0.015 * end, place, milliseconds(row["total"]), va="center", fontsize="small"
         )

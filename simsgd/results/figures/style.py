@@ -68,7 +68,7 @@ _on_paper: RcParams = {
 
 @dataclass(frozen=True)
 class Theme:
-    """The size of a figure and of what is written in it."""
+    """The size of a figure and of its text."""
 
     name: str
     panel: tuple[float, float]  # inches, without names beside it
