@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import bench as bench
     from . import ddp as ddp
     from . import methods as methods
     from .bench.advise import advise as advise
+    from .bench.benches import bench as bench
     from .bench.consensus import tune_consensus as tune_consensus
     from .communication.transport import RankLost as RankLost
     from .config import Config as Config
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .recipe import Recipe as Recipe
     from .results.atomic_files import NotWritten as NotWritten
     from .results.figures.plot import plot_results as plot_results
+    from .results.network_prices import network as network
     from .results.report import report as report
     from .results.results_table import results as results
     from .results.run import Run as Run
@@ -57,10 +58,12 @@ _PLACES = {  # where each public name is defined
     "StepRecord": "simulator.record",
     "Sweep": "results.sweep",
     "advise": "bench.advise",
+    "bench": "bench.benches",
     "bytes_of": "simulator.step_bytes",
     "count": "settings",
     "evaluate": "training.evaluate",
     "list_names": "training.choices",
+    "network": "results.network_prices",
     "plot_results": "results.figures.plot",
     "report": "results.report",
     "results": "results.results_table",
@@ -69,20 +72,22 @@ _PLACES = {  # where each public name is defined
     "tune_consensus": "bench.consensus",
     "verify": "verify.verify",
 }
-_MODULES = {"adapters": "methods.adapters", "bench": "bench", "ddp": "ddp", "methods": "methods"}
+_MODULES = {"adapters": "methods.adapters", "ddp": "ddp", "methods": "methods"}
 __all__ = sorted([*_PLACES, *_MODULES, "__version__"])
 
 if not (Path(__file__).parent / "models").exists():  # a checkout: models/ and regimes/ lie beside
     __path__.append(str(Path(__file__).parents[1]))
 
 
-def __getattr__(name: str) -> Any:
-    """Import what a public name stands for at its first use, so that `simsgd --help` is instant."""
-    if name in _MODULES:
-        return importlib.import_module(f".{_MODULES[name]}", __name__)
-    if name not in _PLACES:
-        raise AttributeError(f"module 'simsgd' has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+if not TYPE_CHECKING:  # a type checker is to know the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        """Import what a public name stands for at its first use, so that `--help` is instant."""
+        if name in _MODULES:
+            return importlib.import_module(f".{_MODULES[name]}", __name__)
+        if name not in _PLACES:
+            raise AttributeError(f"module 'simsgd' has no attribute {name!r}")
+        return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
@@ -90,7 +95,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Lets `simsgd.results` and `simsgd.verify` be functions, beside packages of these names."""
+    """Lets `simsgd.results`, `verify` and `bench` be functions, beside packages of these names.
+
+    The import system sets a package's name on its parent; it is the function that users want there.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _PLACES and isinstance(value, ModuleType)):

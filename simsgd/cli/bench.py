@@ -59,9 +59,9 @@ def bench() -> None:
 
 def _command(name: str) -> Callable[..., None]:
     def run(file: Any, **settings: Any) -> None:
-        from ..bench.benches import run_bench
+        from ..bench.benches import bench as measure
 
-        found = run_bench(name, **settings)
+        found = measure(name, **settings)
         if file is not None:
             file.write(json.dumps(found.plain(), indent=2) + "\n")
         click.echo(found.summary())

@@ -19,10 +19,12 @@ class Diverged(RuntimeError):
     exit_code = 3
 
 
-class Unwritten(RuntimeError):
+class Unwritten(NotWritten):
     """The run's folder, or the disk under it, cannot be written; the last checkpoint is intact."""
 
-    exit_code = 5
+    def __init__(self, wrong: NotWritten, advice: str) -> None:
+        OSError.__init__(self, f"{wrong}; {advice}")
+        self.path, self.strerror = wrong.path, wrong.strerror
 
 
 class OutOfMemory(RuntimeError):
@@ -43,7 +45,7 @@ def endings(run: RunFolder, config: Config) -> Iterator[None]:
         text = f"out of memory on {config.device}: {_relief(config)}; {_after_failure(run)}"
         raise OutOfMemory(text) from wrong
     except NotWritten as wrong:
-        raise Unwritten(f"{wrong}; {_after_failure(run)}") from wrong
+        raise Unwritten(wrong, _after_failure(run)) from wrong
 
 
 def last_good(folder: Path) -> str:

@@ -51,7 +51,8 @@ def train(**settings: Any) -> Run:
 
     `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
     Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
-    no longer finite, `Interrupted` after Ctrl-C, `Unwritten` if the folder cannot be written.
+    no longer finite, `Interrupted` after Ctrl-C, `NotWritten` if the folder cannot be written, and
+    `OutOfMemory` if the device is out of memory.
 
     Started by torchrun, each of its R processes simulates W / R of the workers, and the first
     writes the folder. Raises `RankLost` if another process dies.

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from simsgd.bench import algorithms
-from simsgd.bench.benches import run_bench
+from simsgd.bench.benches import bench
 from simsgd.cli import main
 from simsgd.registry import names
 
@@ -35,7 +35,7 @@ def test_the_ratio_is_to_allreduce():
 
 
 def test_an_algorithm_that_so_many_cannot_follow_is_left_out_with_one_note():
-    measured = run_bench("algorithms", quick=True, workers=3, compressor="topk:0.1")
+    measured = bench("algorithms", quick=True, workers=3, compressor="topk:0.1")
     assert {row["algorithm"] for row in measured.rows} == {*names("algorithm")} - {"butterfly"}
     [note] = measured.plain()["notes"]
     assert note.startswith("butterfly is left out with 3 workers: workers must be a power of 2")
