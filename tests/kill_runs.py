@@ -8,7 +8,7 @@ import torch
 
 import simsgd
 from simsgd.results import atomic_files, tables
-from simsgd.training import run_folder
+from simsgd.training import folder_files
 from tests.fork_cli import process
 
 TINY = {
@@ -139,7 +139,7 @@ def _half_written(at):
         append(path, text)
 
     atomic_files._DeferredErrors.write = half
-    tables.append = run_folder.append = half_a_row
+    tables.append = folder_files.append = half_a_row
 
 
 class Long(Child):

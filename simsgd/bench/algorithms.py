@@ -13,8 +13,8 @@ from typing import Any
 from ..methods.compressors import composed
 from ..registry import names
 from ..settings import SettingError
+from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import device_of
 from .cases import LENET, MLP, QUICK, RESNET, Case, selected, task_of
 from .step import simulator, step_of
 from .tables import tables_by_case

@@ -15,7 +15,7 @@ from ..keyed_random import RandomKey, derived
 from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import composed
 from ..recipe import Recipe
-from ..training.experiment import device_of
+from ..training.devices import device_of
 from .timing import taking_turns
 
 _ROUNDS = 2

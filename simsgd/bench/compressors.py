@@ -22,8 +22,8 @@ from ..keyed_random import RandomKey
 from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import composed
 from ..text_table import columns
+from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import device_of
 from .timing import Work, milliseconds, taking_turns
 
 SPECS = (

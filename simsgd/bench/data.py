@@ -24,8 +24,9 @@ from ..simulator.simulator import Simulator
 from ..text_table import columns
 from ..training.data import Dataset, Split
 from ..training.data.statistics import described
+from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import Experiment, device_of, fitted
+from ..training.experiment import Experiment, fitted
 from ..training.schedule import Schedule
 from .timing import milliseconds, taking_turns
 

@@ -15,8 +15,8 @@ import torch
 from ..keyed_random import RandomKey
 from ..registry import find
 from ..settings import SettingError
+from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import device_of
 from .cases import CASES, QUICK, Task, selected, task_of
 from .floors import PARTS, PLAIN, floors
 from .tables import tables_by_case

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..settings import require
 from ..text_table import columns
+from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import device_of
 from .cases import MLP, QUICK, RESNET, Case, Task, task_of
 from .floors import PLAIN, floors
 from .step import pruned, step_of

@@ -17,8 +17,8 @@ import torch
 from ..communication.transport import Distributed
 from ..settings import kept
 from ..simulator.simulator import Simulator
+from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import device_of
 from ..verify.launch import Put, launch
 from ..verify.real_worker import with_own_buffers
 from .baseline_loop import OlderStep

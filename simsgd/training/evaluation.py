@@ -3,26 +3,25 @@
 Letters: B samples of a batch, T tokens of each where it is text, V classes or words.
 """
 
-import itertools
 from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..gradients.contract import carried
 from ..settings import require
 from .data import Text, in_order
 from .experiment import Experiment
+from .totals import Measures
 
 _CHUNK = 1000  # samples at a time, the mean does not depend on it,
 _CHUNK_ON_CPU = 125  # with a cache that more would outgrow,
 _PIXELS = 1 << 23  # or as many as have so many numbers
 
 
-def wrong(output: Tensor, target: Tensor) -> Tensor:
+def num_missed(output: Tensor, target: Tensor) -> Tensor:
     """Return how many of `target` [B, ...] are missed with 1 and with 5 guesses, [2].
 
     The guesses are the largest of `output` [B, ..., V].
@@ -34,22 +33,24 @@ def wrong(output: Tensor, target: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> dict[str, float]:
+def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> Measures:
     """Return loss, error1 and error5 (in percent) over the whole validation split.
 
     Of a text these are means over tokens, and `part` may be "test" too.
     """
     loss, missed, counted = 0.0, torch.zeros(2), 0
-    for x, y in batches_of(experiment, model, part):
+    for x, y in evaluation_batches(experiment, model, part):
         output = model(x)
         loss += float(experiment.criterion(output, y)) * y.numel()
-        missed += wrong(output, y).cpu()
+        missed += num_missed(output, y).cpu()
         counted += y.numel()
     error1, error5 = (100 * missed.double() / counted).tolist()
     return {"loss": loss / counted, "error1": error1, "error5": error5}
 
 
-def batches_of(experiment: Experiment, model: Any, part: str) -> Iterator[tuple[Tensor, Tensor]]:
+def evaluation_batches(
+    experiment: Experiment, model: Any, part: str
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Return what a model in evaluation mode gets of a part of the data, and what is right."""
     dataset = experiment.dataset
     if isinstance(dataset, Text):
@@ -61,40 +62,21 @@ def batches_of(experiment: Experiment, model: Any, part: str) -> Iterator[tuple[
         return
     rule = f"cannot be {part} with {dataset.name}, which has no such part"
     require(part == "val", "part", None, rule, "leave it out")
-    chunk = at_once(dataset.input_shape, experiment.config.device)
+    chunk = chunk_size(dataset.input_shape, experiment.config.device)
     for images, labels in dataset.val.batches(torch.arange(len(dataset.val)).split(chunk)):
         yield experiment.prepared(images, "eval"), labels
 
 
-def at_once(input_shape: tuple[int, ...], device: str) -> int:
+def chunk_size(input_shape: tuple[int, ...], device: str) -> int:
     """Return how many samples are evaluated at a time."""
     most = _CHUNK_ON_CPU if device == "cpu" else _CHUNK
     return max(1, min(most, _PIXELS // prod(input_shape)))
 
 
-def evaluate_workers(experiment: Experiment) -> list[dict[str, float]]:
+def evaluate_workers(experiment: Experiment) -> list[Measures]:
     """Return what `evaluate` says of each worker's own model, with its own statistics."""
     simulator = experiment.simulator
     return [
         evaluate(experiment, simulator.evaluation_model(worker=worker))
         for worker in range(experiment.config.workers)
     ]
-
-
-@torch.no_grad()
-def recalibrate_(experiment: Experiment, model: nn.Module, batches: int) -> None:
-    """Estimate a model's BatchNorm statistics anew, as the mean over the first training batches.
-
-    An average of models need not have the average of their statistics.
-    """
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain mean
-        norm.train()
-    for x, _ in itertools.islice(experiment.epoch_batches(0), batches):
-        model(x)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()

@@ -33,6 +33,7 @@ from .data import (
     worker_batches,
 )
 from .data import load as load_data
+from .devices import device_of
 from .schedule import Schedule, schedule_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -259,20 +260,6 @@ def _check_batch(config: Config, samples: int) -> None:
     size = config.global_batch_size
     rule = f"must not exceed the {samples} training samples"
     require(size <= samples, "global_batch_size", size, rule)
-
-
-def device_of(name: str) -> str:
-    """Return a device's name, "auto" resolved. Raises `SettingError` if it is not here."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as wrong:
-        raise SettingError("device", name, "must be auto, cpu, cuda or cuda:N") from wrong
-    require(device.type in ("cpu", "cuda"), "device", name, "must be auto, cpu, cuda or cuda:N")
-    here = device.type == "cpu" or (device.index or 0) < torch.cuda.device_count()
-    require(here, "device", name, "is not on this machine", "use cpu")
-    return name
 
 
 def _model(config: Config, dataset: Dataset | Text) -> nn.Module:

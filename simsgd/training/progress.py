@@ -2,11 +2,14 @@
 
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from ..results.perplexity import loss_in_words
+from ..results.tables import EpochRow, ratio
 from ..units import in_units
 
 _WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
@@ -65,3 +68,19 @@ class Progress:
         self.log(text)
         if not self.quiet:
             tqdm.write(text)
+
+
+def epoch_line(row: EpochRow, tokens: str | None) -> str:
+    """Return an epoch's line for the terminal and the log."""
+    saved = ratio(row["dense_bytes"], row["payload_bytes"])
+    sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
+    error = (
+        f"error@1 {row['val_error1']:.2f} %"
+        if tokens is None
+        else loss_in_words(row["val_loss"], tokens)
+    )
+    return (
+        f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
+        f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
+        f"val {error}, {sent} so far"
+    )

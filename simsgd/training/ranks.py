@@ -1,10 +1,9 @@
 """A run that torchrun spread over processes: who belongs to it, and who writes its folder."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,7 +19,6 @@ from ..communication.transport import (
 from ..config import Config
 from ..config_values import PER_RANK
 from ..settings import SettingError, require
-from .run_folder import RunFolder
 
 _PATIENCE = 30.0  # seconds that one rank waits for another
 
@@ -68,49 +66,3 @@ def _agreed(config: Config) -> Distributed:
                 told = f"is {other[name]} on rank {rank} and {everyone[0][name]} on rank 0"
                 raise SettingError(name, None, told, "start every rank alike")
     return Distributed(config.workers, partial_sums=True)
-
-
-class Elsewhere(RunFolder):
-    """The folder of a run that another rank writes: nothing is written here."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-
-    def log(self, text: str) -> None:
-        """Do nothing."""
-
-    def add_step(self, row: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def add_layers(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing."""
-
-    def add_workers(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing."""
-
-    def add_transfers(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing."""
-
-    def add_partition(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing."""
-
-    def add_nonfinite(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing."""
-
-    def flush_steps(self) -> None:
-        """Do nothing."""
-
-    def add_epoch(self, row: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def truncate(self, step: int, epoch: int) -> None:
-        """Do nothing."""
-
-    def save(self, state: Mapping[str, Any], best: bool = False) -> None:
-        """Do nothing."""
-
-    def put_back(self) -> None:
-        """Do nothing."""
-
-    def discard(self) -> None:
-        """Do nothing."""

@@ -1,20 +1,17 @@
 """The rows of a run's steps: read from the device, written in blocks."""
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from ..config import Config
+from ..results.tables import LayerRow, NonfiniteRow, TransferRow
 from ..simulator.record import StepRecord
 from .errors import Diverged, last_good
 from .loggers import Dashboards
 from .run_folder import RunFolder
-from .totals import Tally, layer_rows, nonfinite_rows, told_wild, transfer_rows
-
-Rows = list[Mapping[str, Any]]
+from .totals import Tally, layer_rows, nonfinite_note, nonfinite_rows, transfer_rows
 
 
 @dataclass
@@ -34,9 +31,9 @@ class Journal:
     last: StepRecord | None = None  # that was read, of those unwritten
     unread: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
     unwritten: int = 0  # steps
-    transfers: Rows = field(default_factory=list)
-    layers: Rows = field(default_factory=list)
-    wild: Rows = field(default_factory=list)
+    transfers: list[TransferRow] = field(default_factory=list)
+    layers: list[LayerRow] = field(default_factory=list)
+    nonfinite: list[NonfiniteRow] = field(default_factory=list)
 
     def add(self, record: StepRecord, missed: Tensor, guessed: int, seconds: float) -> None:
         """Add a step, of which `Tally.add` says the numbers.
@@ -56,12 +53,12 @@ class Journal:
         self._read()
         self.folder.flush_steps()
         self.folder.add_transfers(self.transfers)
-        self.folder.add_nonfinite(self.wild)
-        for step, rows in itertools.groupby(self.wild, key=lambda row: row["step"]):
-            self.folder.log(told_wild(step, list(rows)))
+        self.folder.add_nonfinite(self.nonfinite)
+        for step, rows in itertools.groupby(self.nonfinite, key=lambda row: row["step"]):
+            self.folder.log(nonfinite_note(step, list(rows)))
         if self.config.log_layers:
             self.folder.add_layers(self.layers)
-        self.transfers, self.layers, self.wild = [], [], []
+        self.transfers, self.layers, self.nonfinite = [], [], []
         self.unwritten = 0
         self.dashboards.flush()
         last, self.last = self.last, None
@@ -75,7 +72,7 @@ class Journal:
             self.folder.add_step(row)
             self.dashboards.step(row)
             self.transfers += transfer_rows(record)
-            self.wild += nonfinite_rows(record)
+            self.nonfinite += nonfinite_rows(record)
             if self.config.log_layers:
                 self.layers += layer_rows(record)
             self.last = record

@@ -5,15 +5,32 @@ Letters: W workers, L hosted here, B global batch.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from ..communication.ledger import Transfer
+from ..results.tables import (
+    EpochRow,
+    LayerRow,
+    NonfiniteRow,
+    StepRow,
+    TransferRow,
+    WorkerRow,
+    ratio,
+)
 from ..simulator.record import StepRecord
+
+
+class Measures(TypedDict):
+    """How well a model does: mean loss, and errors in percent."""
+
+    loss: float
+    error1: float
+    error5: float
 
 
 @dataclass
@@ -32,9 +49,7 @@ class Tally:
     network_bytes: int = 0
     dense_bytes: int = 0  # of the whole run, of one worker
 
-    def add(
-        self, record: StepRecord, missed: Tensor, guessed: int, seconds: float
-    ) -> dict[str, Any]:
+    def add(self, record: StepRecord, missed: Tensor, guessed: int, seconds: float) -> StepRow:
         """Add a step and return its row of steps.csv; this waits for the device.
 
         Of `guessed` samples or tokens, 1 and 5 guesses miss as many as `missed` [2] says.
@@ -72,12 +87,11 @@ class Tally:
         }
 
     def epoch_row(
-        self, epoch: int, step: int, workers: int, measured: dict[str, float], spread: float
-    ) -> dict[str, Any]:
+        self, epoch: int, step: int, workers: int, measured: Measures, spread: float
+    ) -> EpochRow:
         """Return the row of epochs.csv for an epoch that ended with `step` steps done.
 
-        `measured` holds loss, error1 and error5 of the validation split, and `spread` is the
-        consensus distance.
+        `measured` are those of the validation split, and `spread` is the consensus distance.
         """
         return {
             "epoch": epoch,
@@ -87,10 +101,13 @@ class Tally:
             "train_loss": self.loss / self.steps if self.steps else math.nan,
             "train_error1": self.train_error1,
             "train_error5": 100 * self.wrong5 / self.samples if self.samples else math.nan,
-            **{f"val_{name}": value for name, value in measured.items()},
+            "val_loss": measured["loss"],
+            "val_error1": measured["error1"],
+            "val_error5": measured["error5"],
             "payload_bytes": round(self.payload_bytes / workers),
             "dense_bytes": self.dense_bytes,
             "network_bytes": round(self.network_bytes / workers),
+            "ratio": ratio(self.dense_bytes, round(self.payload_bytes / workers)),
             "consensus_distance": spread,
             "seconds": self.seconds,
         }
@@ -105,12 +122,33 @@ class Tally:
         self.samples = self.steps = self.wrong1 = self.wrong5 = 0
         self.loss = self.seconds = 0.0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, float]:
         """Return the sums as plain values."""
         return asdict(self)
 
 
-def layer_rows(record: StepRecord) -> list[dict[str, Any]]:
+def mean_measures(each: Sequence[Measures]) -> Measures:
+    """Return the mean over workers."""
+    n = len(each)
+    return {
+        "loss": sum(one["loss"] for one in each) / n,
+        "error1": sum(one["error1"] for one in each) / n,
+        "error5": sum(one["error5"] for one in each) / n,
+    }
+
+
+def worker_row(epoch: int, worker: int, measured: Measures) -> WorkerRow:
+    """Return a row of workers.csv."""
+    return {
+        "epoch": epoch,
+        "worker": worker,
+        "val_loss": measured["loss"],
+        "val_error1": measured["error1"],
+        "val_error5": measured["error5"],
+    }
+
+
+def layer_rows(record: StepRecord) -> list[LayerRow]:
     """Return a step's rows of layers.csv; this waits for the device."""
     return [
         {
@@ -126,7 +164,7 @@ def layer_rows(record: StepRecord) -> list[dict[str, Any]]:
     ]
 
 
-def nonfinite_rows(record: StepRecord) -> list[dict[str, Any]]:
+def nonfinite_rows(record: StepRecord) -> list[NonfiniteRow]:
     """Return a step's rows of nonfinite.csv, one a worker; none if all was finite."""
     if record.wild is None:
         return []
@@ -135,32 +173,36 @@ def nonfinite_rows(record: StepRecord) -> list[dict[str, Any]]:
     return [{"step": record.step, "worker": worker, "did": did} for worker in workers]
 
 
-def told_wild(step: int, rows: Sequence[Mapping[str, Any]]) -> str:
+def nonfinite_note(step: int, rows: Sequence[NonfiniteRow]) -> str:
     """Return the line of the log for a step's rows of nonfinite.csv."""
     workers = ", ".join(str(row["worker"]) for row in rows)
     what = "the step was skipped" if rows[0]["did"] == "skipped" else "its gradient was zeroed"
     return f"note: not finite at step {step}, worker {workers}: {what}"
 
 
-def transfer_rows(record: StepRecord) -> list[dict[str, Any]]:
+def transfer_rows(record: StepRecord) -> list[TransferRow]:
     """Return a step's rows of transfers.csv; this waits for the device."""
     by_collective: dict[str, list[Transfer]] = {}
     for transfer in record.bytes.transfers:
         by_collective.setdefault(transfer.collective, []).append(transfer)
-    known = {"step": record.step, "segments": len(record.segments)}
     return [
-        {**known, "collective": collective, **_row(transfers)}
+        _transfer_row(record, collective, transfers)
         for collective, transfers in by_collective.items()
     ]
 
 
-def _row(transfers: Sequence[Transfer]) -> dict[str, int]:
+def _transfer_row(
+    record: StepRecord, collective: str, transfers: Sequence[Transfer]
+) -> TransferRow:
     payload = torch.stack([t.payload for t in transfers])  # [transfers, W]
     each = payload.sum(0)  # [W]
     sums = torch.stack([each.sum(), each.max(), payload.amax(1).sum()])
     total, most, slowest = sums.tolist()
     degrees = [int(t.degree.max()) for t in transfers if t.degree is not None]
     return {
+        "step": record.step,
+        "collective": collective,
+        "segments": len(record.segments),
         "messages": len(transfers),
         "rounds": max(Counter(t.segment for t in transfers).values()),
         "degree": max(degrees, default=0),

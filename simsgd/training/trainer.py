@@ -18,32 +18,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..communication.transport import broadcast_object, is_rank_zero
-from ..config import Config
-from ..config_values import ON_RESUME
 from ..results.perplexity import loss_in_words
 from ..results.run import Run
-from ..results.run_tables import require_run
-from ..results.tables import ratio
-from ..settings import SettingError, require
 from ..simulator.record import StepRecord
 from .checkpoint import load_last, telling_odd
 from .data import Text
 from .data.partition import by_class, partition_rows, table_of_classes
-from .environment import deterministic, environment
+from .devices import device_of
+from .environment import deterministic
 from .errors import endings, require_sound
-from .evaluation import evaluate, evaluate_workers, recalibrate_, wrong
-from .experiment import Experiment, device_of
+from .evaluation import evaluate, evaluate_workers, num_missed
+from .experiment import Experiment
 from .loggers import Dashboards, require_installed
 from .memory_use import malloc as heap
 from .memory_use.peak import Peak, load
-from .progress import Progress
-from .ranks import Elsewhere, restarted, together
-from .run_folder import RunFolder, default_name
+from .progress import Progress, epoch_line
+from .ranks import together
+from .recalibration import recalibrate_
+from .run_config import run_config
+from .run_folder import RunFolder
+from .shared_folder import shared_folder
 from .signals import Interrupted, Request, requests
 from .start_message import opening
 from .step_log import Journal
-from .totals import Tally
-from .used_settings import used_settings
+from .totals import Measures, Tally, mean_measures, worker_row
 
 
 def train(**settings: Any) -> Run:
@@ -57,7 +55,7 @@ def train(**settings: Any) -> Run:
     Started by torchrun, each of its R processes simulates W / R of the workers, and the first
     writes the folder. Raises `RankLost` if another process dies.
     """
-    config = _config(settings)
+    config = run_config(settings)
     with together(config) as transport, deterministic(config.deterministic):
         if not is_rank_zero():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
@@ -66,7 +64,7 @@ def train(**settings: Any) -> Run:
         peak = Peak(device_of(config.device))
         heap.keep()
         experiment = Experiment.of(config, transport)
-        folder = _shared_folder(experiment)
+        folder = shared_folder(experiment)
         try:
             with endings(folder, experiment.config), requests() as request:
                 Trainer(experiment, folder, request).run()
@@ -130,7 +128,7 @@ class Trainer:
         """Return how many targets of all that train are missed, [2] as `wrong` does."""
         simulator = self.experiment.simulator
         pair = record.output, simulator.own_part(y)
-        own = wrong(*(record.of_drawn(part, simulator.hosted) for part in pair))
+        own = num_missed(*(record.of_drawn(part, simulator.hosted) for part in pair))
         if simulator.alone:
             return own
         hosted = len(simulator.key.workers)  # rows [L, 2], of which one has the count
@@ -174,7 +172,7 @@ class Trainer:
         experiment.simulator.results.append(broadcast_object(_results(row)))
         self.folder.add_epoch(row)
         self.dashboards.epoch(row)
-        self.progress.say(_line(row, self.experiment.config.tokens))
+        self.progress.say(epoch_line(row, self.experiment.config.tokens))
         score = measured["error1" if self.experiment.config.tokens is None else "loss"]
         is_best = score < self.best
         self.best = min(self.best, score)
@@ -182,20 +180,18 @@ class Trainer:
         self.epoch, self.batch = self.epoch + 1, 0
         self._save(is_best)
 
-    def _evaluated(self) -> dict[str, float]:
+    def _evaluated(self) -> Measures:
         """Return the measures of the averaged model, or the mean of those of all workers' own."""
         experiment, whose = self.experiment, self.experiment.config.evaluate
         if whose == "average":
             return evaluate(experiment, self._averaged())
         each = evaluate_workers(experiment)
-        rows = [
-            {"epoch": self.epoch, "worker": worker, **{f"val_{k}": v for k, v in one.items()}}
-            for worker, one in enumerate(each)
-        ]
-        self.folder.add_workers(rows)
+        self.folder.add_workers(
+            [worker_row(self.epoch, worker, measured) for worker, measured in enumerate(each)]
+        )
         if whose == "both":
             return evaluate(experiment, self._averaged())
-        return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
+        return mean_measures(each)
 
     def _averaged(self) -> nn.Module:
         config = self.experiment.config
@@ -249,75 +245,9 @@ class Trainer:
 
 
 def _results(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a regime may ask of an epoch."""
+    """Return the results of an epoch that a regime may ask for."""
     return {key: float(value) for key, value in row.items() if key.startswith(("train_", "val_"))}
-
-
-def _line(row: Mapping[str, Any], tokens: str | None) -> str:
-    saved = ratio(row["dense_bytes"], row["payload_bytes"])
-    sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
-    error = (
-        f"error@1 {row['val_error1']:.2f} %"
-        if tokens is None
-        else loss_in_words(row["val_loss"], tokens)
-    )
-    return (
-        f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
-        f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
-        f"val {error}, {sent} so far"
-    )
 
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _config(given: Mapping[str, Any]) -> Config:
-    asked = Config.of(given)
-    again = restarted(asked)
-    if again is not None and asked.resume is None:
-        asked = dataclasses.replace(asked, resume=again, overwrite=False)
-        given = {**given, "overwrite": False}
-    if asked.resume is None:
-        return asked
-    folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume
-    if folder.suffix == ".pt":
-        told = "is not where the run stopped"
-        raise SettingError("resume", str(folder), told, f"give the folder, {folder.parent}")
-    require_run(folder, "resume")
-    own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
-    for name in given.keys() - ON_RESUME:
-        before, now = getattr(own, name), getattr(asked, name)
-        require(now == before, name, now, f"cannot change on resume, the run has {before}")
-    changed = {name: getattr(asked, name) for name in given.keys() & ON_RESUME}
-    return dataclasses.replace(own, **{**changed, "resume": folder})
-
-
-def _shared_folder(experiment: Experiment) -> RunFolder:
-    """Return the run's folder, which the first of the processes makes and writes."""
-    folder, refused = None, None
-    if is_rank_zero():
-        try:
-            folder = _folder(experiment)
-        except SettingError as error:
-            refused = (error.name, error.value, error.rule, error.fix)
-    path, refused = broadcast_object((folder and folder.folder, refused))
-    if refused is not None:
-        raise SettingError(*refused)
-    return folder or Elsewhere(path)
-
-
-def _folder(experiment: Experiment) -> RunFolder:
-    config = experiment.config
-    plain = {
-        **config.plain(),
-        "resume": None,
-        "environment": environment(config.device),
-        "used": used_settings(experiment),
-    }
-    if config.resume is not None:
-        folder = RunFolder.resume(config.resume)
-        folder.write_config({**plain, "name": folder.name})
-        return folder
-    name = config.name or default_name(plain, config.runs_dir)
-    return RunFolder.create(config.runs_dir, name, {**plain, "name": name}, config.overwrite)

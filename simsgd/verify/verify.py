@@ -16,12 +16,14 @@ from torch import Tensor
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
+from ..results.tables import StepRow
 from ..settings import require
 from ..simulator.record import StepRecord
 from ..training.environment import environment
-from ..training.evaluation import wrong
+from ..training.evaluation import num_missed
 from ..training.experiment import Experiment
-from ..training.run_folder import RunFolder, default_name
+from ..training.run_folder import RunFolder
+from ..training.run_names import default_name
 from ..training.totals import Tally
 from .defaults import DEFAULTS, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
@@ -112,7 +114,7 @@ class Simulation:
     `rows` are those of verify.csv and steps.csv for the last step, and `flip` its first.
     """
 
-    rows: tuple[dict[str, Any], dict[str, Any]]
+    rows: tuple[dict[str, Any], StepRow]
     flip: Flip | None
 
     def __init__(self, config: Config) -> None:
@@ -137,7 +139,7 @@ class Simulation:
         began = time.perf_counter()
         record = self._step()
         seconds = time.perf_counter() - began
-        missed = wrong(*(record.of_drawn(part, slice(None)) for part in (record.output, y)))
+        missed = num_missed(*(record.of_drawn(part, slice(None)) for part in (record.output, y)))
         logged = self.tally.add(record, missed, record.num_of_drawn(y.numel()), seconds)
         judged = real.counted is not None and not lost
         self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None

@@ -132,7 +132,7 @@ def test_a_run_that_exists_is_told_with_both_ways_out():
     train("--name", "a")
     done = train("--name", "a")
     assert done.exit_code == 2
-    assert "--overwrite replaces it, --resume runs/a goes on with it" in done.stderr
+    assert "--overwrite replaces it, --resume runs/a continues it" in done.stderr
 
 
 def test_a_diverging_run_ends_with_code_3():

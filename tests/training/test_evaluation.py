@@ -4,7 +4,7 @@ from torch import nn
 
 from simsgd.config import Config
 from simsgd.training import evaluation
-from simsgd.training.evaluation import evaluate, wrong
+from simsgd.training.evaluation import evaluate, num_missed
 from simsgd.training.experiment import Experiment
 
 
@@ -15,11 +15,11 @@ def experiment():
 def test_a_miss_is_counted_with_one_and_with_five_guesses():
     output = torch.eye(7)[[0, 1, 2]] + torch.linspace(0.5, 0, 7)  # ranks 0 first, then by index
     target = torch.tensor([0, 6, 3])
-    assert wrong(output, target).tolist() == [2, 1]
+    assert num_missed(output, target).tolist() == [2, 1]
 
 
 def test_fewer_than_five_classes_cannot_be_missed_with_five_guesses():
-    assert wrong(torch.randn(9, 3), torch.zeros(9).long())[1] == 0
+    assert num_missed(torch.randn(9, 3), torch.zeros(9).long())[1] == 0
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 100, 1000])
@@ -28,7 +28,7 @@ def test_every_sample_counts_once_whatever_the_chunk(monkeypatch, chunk):
     split, model = whole.dataset.val, whole.model.eval()
     images, labels = split.batch(torch.arange(len(split)))
     output = model(whole.prepared(images, "eval")).detach()
-    monkeypatch.setattr(evaluation, "at_once", lambda shape, device: chunk)
+    monkeypatch.setattr(evaluation, "chunk_size", lambda shape, device: chunk)
     measured = evaluate(whole, model)
     loss = nn.functional.cross_entropy(output, labels).item()
     assert measured["loss"] == pytest.approx(loss, rel=1e-5)

@@ -1,3 +1,4 @@
+import inspect
 import json
 import math
 import os
@@ -11,11 +12,20 @@ import pytest
 import torch
 
 from simsgd.results.run import Run
-from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
+from simsgd.results.tables import (
+    EPOCH_COLUMNS,
+    LAYER_COLUMNS,
+    STEP_COLUMNS,
+    TRANSFER_COLUMNS,
+    WORKER_COLUMNS,
+    ratio,
+)
 from simsgd.settings import SettingError
-from simsgd.training import run_folder as runlog
+from simsgd.training import checkpoint, run_names
 from simsgd.training.checkpoint import load_checkpoint
-from simsgd.training.run_folder import RunFolder, default_name
+from simsgd.training.run_folder import RunFolder
+from simsgd.training.run_names import default_name
+from simsgd.training.totals import Tally
 
 CONFIG = {"model": "lenet", "dataset": "mnist5k", "workers": 16, "prune": 0.999}
 
@@ -27,8 +37,8 @@ def step_row(step, epoch=0, **values):
 
 def epoch_row(epoch, step, **values):
     row = dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": epoch, "step": step}
-    del row["ratio"]
-    return row | {"payload_bytes": 100 * (epoch + 1), "dense_bytes": 3000 * (epoch + 1)} | values
+    row |= {"payload_bytes": 100 * (epoch + 1), "dense_bytes": 3000 * (epoch + 1)} | values
+    return row | {"ratio": ratio(row["dense_bytes"], row["payload_bytes"])}
 
 
 def written(tmp_path, epochs=2, steps_per_epoch=3):
@@ -102,7 +112,7 @@ def test_a_runs_dir_that_is_a_file_is_told_in_one_line(tmp_path):
 
 
 def test_a_name_too_long_for_a_folder_is_told_in_one_line(tmp_path):
-    with pytest.raises(SettingError, match=r"^name cannot be made a folder"):
+    with pytest.raises(SettingError, match=r"^name cannot be the name of a folder"):
         RunFolder.create(tmp_path, "a" * 300, CONFIG)
 
 
@@ -159,12 +169,12 @@ def test_the_default_name_is_always_allowed(tmp_path):
 
 
 def test_a_default_name_that_is_taken_is_numbered(tmp_path, monkeypatch):
-    class Still(runlog.datetime):
+    class Still(run_names.datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(2026, 11, 27, 23, 15)
 
-    monkeypatch.setattr(runlog, "datetime", Still)
+    monkeypatch.setattr(run_names, "datetime", Still)
     for _ in range(3):
         RunFolder.create(tmp_path, default_name(CONFIG, tmp_path), CONFIG)
     name = "20261127-231500-lenet-mnist5k-w16-prune0.999"
@@ -240,10 +250,10 @@ def test_steps_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path):
     assert len(Run(run.folder).steps) == 1
 
 
-def test_the_ratio_follows_from_the_bytes(tmp_path):
-    run = RunFolder.create(tmp_path, "a", CONFIG)
-    run.add_epoch(epoch_row(0, 1, payload_bytes=8, dense_bytes=100))
-    assert Run(run.folder).last.ratio == 12.5
+def test_the_ratio_follows_from_the_bytes():
+    measured = {"loss": 1.0, "error1": 9.0, "error5": 5.0}
+    tally = Tally(payload_bytes=16, dense_bytes=100)
+    assert tally.epoch_row(0, 1, workers=2, measured=measured, spread=0.0)["ratio"] == 12.5
 
 
 def test_a_row_with_a_column_missing_is_our_mistake(tmp_path):
@@ -431,7 +441,7 @@ class Trap:
 
 def test_no_code_in_a_checkpoint_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torch.save({"format": runlog.FORMAT, "trap": Trap()}, tmp_path / "last.pt")
+    torch.save({"format": checkpoint.FORMAT, "trap": Trap()}, tmp_path / "last.pt")
     with pytest.raises(SettingError, match="cannot be read"):
         load_checkpoint(tmp_path / "last.pt")
     assert names_in(tmp_path) == ["last.pt"]
@@ -471,9 +481,9 @@ def test_the_summary_tells_error_bytes_ratio_time_and_place(tmp_path):
     run = RunFolder.create(tmp_path, "a", CONFIG)
     mebi = 2**20
     for epoch, (error, sent) in enumerate([(9.0, 10), (2.0, 11), (2.25, 12)]):
-        row = epoch_row(epoch, epoch + 1, val_error1=error, seconds=1.5)
         total = {"dense_bytes": 200 * (epoch + 1) * mebi, "network_bytes": 15 * sent * mebi}
-        run.add_epoch(row | total | {"payload_bytes": sent * mebi})
+        total |= {"payload_bytes": sent * mebi}
+        run.add_epoch(epoch_row(epoch, epoch + 1, val_error1=error, seconds=1.5, **total))
     assert Run(run.folder).summary().splitlines() == [
         "validation error@1         2.25 % after 3 epochs (best 2.00 % in epoch 1)",
         "sent per worker            12 MiB (12,582,912 bytes)",
@@ -522,3 +532,26 @@ def test_reading_a_run_does_not_import_torch(tmp_path):
         f"Run({str(folder)!r}).plot(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_rank_that_does_not_write_leaves_the_folder_as_it_is(tmp_path):
+    run = written(tmp_path)
+    run.save({"step": 1})
+    before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    other = RunFolder(run.folder, fresh=True, writes=False)
+    row = {"step": 7, "epoch": 9, "worker": 0, "class": 0, "samples": 1, "did": "skipped"}
+    columns = {**WORKER_COLUMNS, **TRANSFER_COLUMNS, **LAYER_COLUMNS}
+    rows = [{**dict.fromkeys(columns, 1), "collective": "gather", "segment": "weight", **row}]
+    given = {
+        "add_step": step_row(7), "add_epoch": epoch_row(9, 7), "log": "text", "save": {"step": 7},
+        "write_config": {}, "truncate": (0, 0), "put_back": (), "flush_steps": (), "discard": (),
+    }  # fmt: skip
+    methods = [
+        name
+        for name, method in vars(RunFolder).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    ]
+    for name in methods:  # a new one that adds rows is tried too
+        arguments = given.get(name, rows)
+        getattr(other, name)(*(arguments if isinstance(arguments, tuple) else [arguments]))
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before

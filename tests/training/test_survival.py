@@ -13,7 +13,7 @@ import simsgd
 from simsgd.results import atomic_files as files
 from simsgd.results.atomic_files import NotWritten
 from simsgd.settings import SettingError
-from simsgd.training import run_folder as runlog
+from simsgd.training import folder_files
 from simsgd.training.checkpoint import load_checkpoint, load_last
 from simsgd.training.errors import Unwritten
 from simsgd.training.run_folder import RunFolder
@@ -73,7 +73,7 @@ def test_two_damaged_checkpoints_are_told_in_one_line(saved):
 def test_what_is_put_back_is_not_replaced_by_what_is_damaged(saved, monkeypatch):
     damage_end(saved.folder / "last.pt")
     saved.put_back()
-    monkeypatch.setattr(runlog, "_move", stopped)  # a kill just before the next last.pt
+    monkeypatch.setattr(folder_files, "_move", stopped)  # a kill just before the next last.pt
     with pytest.raises(KeyboardInterrupt):
         saved.save({"step": 2})
     assert [load_checkpoint(saved.folder / f"{n}.pt")["step"] for n in ("last", "previous")] == [

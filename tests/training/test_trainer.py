@@ -235,7 +235,7 @@ def test_a_wrong_setting_leaves_no_folder_behind(tmp_path, wrong):
 
 def test_a_name_that_exists_is_refused_and_may_be_overwritten(tmp_path):
     train(tmp_path, epochs=1)
-    with pytest.raises(SettingError, match=r"--overwrite replaces it, --resume .* goes on with it"):
+    with pytest.raises(SettingError, match=r"--overwrite replaces it, --resume .* continues it"):
         train(tmp_path, epochs=1)
     assert len(train(tmp_path, epochs=2, overwrite=True).epochs) == 2
 

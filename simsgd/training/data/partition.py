@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...keyed_random import derived
+from ...results.tables import PartitionRow
 from ...settings import SettingError, require, unknown
 
 PARTITIONS = ("iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S")
@@ -74,7 +75,7 @@ def table_of_classes(table: Tensor) -> str:
     return "\n".join(lines)
 
 
-def partition_rows(table: Tensor) -> list[dict[str, int]]:
+def partition_rows(table: Tensor) -> list[PartitionRow]:
     """Return the rows of partition.csv of the table [W, classes] that `by_class` made."""
     return [
         {"worker": worker, "class": label, "samples": samples}

@@ -29,8 +29,9 @@ from ...simulator.step_settings import Method
 from ...simulator.worker_parameters import WorkerParameters
 from ...text_table import columns
 from ...units import in_units
-from ..evaluation import batches_of
-from ..experiment import Experiment, device_of
+from ..devices import device_of
+from ..evaluation import evaluation_batches
+from ..experiment import Experiment
 from .peak import Peak, load
 from .tensor_bytes import peak_of
 
@@ -218,7 +219,7 @@ def _evaluation(experiment: Experiment, taken: Taken) -> int:
     """Return what a forward pass of the validation split takes, in parts."""
     model = copy.deepcopy(experiment.model).eval()
     with torch.no_grad():
-        return taken(lambda: model(next(batches_of(experiment, model, "val"))[0]))
+        return taken(lambda: model(next(evaluation_batches(experiment, model, "val"))[0]))
 
 
 def _optimizer_tensors(simulator: Any) -> int:

@@ -1,0 +1,37 @@
+"""Resolves the settings of a run: as given, or as the run has them that is resumed."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..config import Config
+from ..config_values import ON_RESUME
+from ..results.run import Run
+from ..results.run_tables import require_run
+from ..settings import SettingError, require
+from .ranks import restarted
+
+
+def run_config(given: Mapping[str, Any]) -> Config:
+    """Return the settings of the run that the `given` ones ask for.
+
+    Raises `SettingError` for one that is wrong, or that a resumed run cannot change.
+    """
+    asked = Config.of(given)
+    again = restarted(asked)
+    if again is not None and asked.resume is None:
+        asked = dataclasses.replace(asked, resume=again, overwrite=False)
+        given = {**given, "overwrite": False}
+    if asked.resume is None:
+        return asked
+    folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume
+    if folder.suffix == ".pt":
+        rule = "is not where the run stopped"
+        raise SettingError("resume", str(folder), rule, f"give the folder, {folder.parent}")
+    require_run(folder, "resume")
+    own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
+    for name in given.keys() - ON_RESUME:
+        before, now = getattr(own, name), getattr(asked, name)
+        require(now == before, name, now, f"cannot change on resume, the run has {before}")
+    changed = {name: getattr(asked, name) for name in given.keys() & ON_RESUME}
+    return dataclasses.replace(own, **{**changed, "resume": folder})

@@ -1,0 +1,83 @@
+"""Names run folders, makes them, and removes those that a new run may overwrite."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from ..settings import SettingError
+
+
+def default_name(config: Mapping[str, Any], runs_dir: Path | None = None) -> str:
+    """Return date and recipe, `20261127-231500-lenet-mnist5k-w16-prune0.999`.
+
+    With `runs_dir`, the name is one that no run there has.
+    """
+    model = PurePosixPath(config["model"])
+    recipe = [
+        model.stem if model.suffix == ".py" else model.name,
+        str(config["dataset"]).partition(":")[0],
+        f"w{config['workers']}",
+    ]
+    if config.get("prune") is not None:
+        recipe.append(f"prune{config['prune']}")
+    name = "-".join([f"{datetime.now():%Y%m%d-%H%M%S}", *recipe])
+    name = re.sub(r"\.{2,}|[^A-Za-z0-9._-]+", "_", name)
+    return name if runs_dir is None else _untaken(Path(runs_dir), name)
+
+
+def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> Path:
+    """Make RUNS_DIR/NAME and return it.
+
+    Raises `SettingError` for a name that exists (unless `overwrite`) or is not a plain name.
+    """
+    _require_plain(name)
+    folder = Path(runs_dir) / name
+    if overwrite and os.path.lexists(folder):
+        _remove(folder, name)
+    _make(folder, name)
+    return folder
+
+
+def _untaken(runs_dir: Path, name: str) -> str:
+    free, number = name, 1
+    while os.path.lexists(runs_dir / free):
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def _require_plain(name: str) -> None:
+    one_part = PurePosixPath(name).name == PureWindowsPath(name).name == name
+    if not (one_part and name and ".." not in name and name.isprintable()):
+        rule = "must be one folder's name, of printable characters, without / or .."
+        raise SettingError("name", name, rule)
+
+
+def _make(folder: Path, name: str) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        rule = f"cannot be made ({wrong.strerror})"
+        raise SettingError("runs_dir", str(folder.parent), rule) from wrong
+    try:
+        folder.mkdir()
+    except FileExistsError as wrong:
+        fix = f"--overwrite replaces it, --resume {folder} continues it"
+        raise SettingError("name", name, f"exists already in {folder.parent}", fix) from wrong
+    except OSError as wrong:
+        rule = f"cannot be the name of a folder ({wrong.strerror})"
+        raise SettingError("name", name, rule) from wrong
+
+
+def _remove(folder: Path, name: str) -> None:
+    names = {path.name for path in folder.glob("*")} if folder.is_dir() else {"a file"}
+    killed_at_once = names <= {".config.json.part"}
+    is_run = (folder / "config.json").is_file() or killed_at_once
+    if folder.is_symlink() or not is_run:
+        rule = f"cannot be overwritten, {folder} is not a run folder (no config.json in it)"
+        raise SettingError("name", name, rule, "choose another name")
+    shutil.rmtree(folder)
