@@ -13,11 +13,11 @@ from .communication.segments import Layout, Segment
 from .communication.transport import Channel, Distributed, all_gather_object, register_hook
 from .communication.wire import Wire
 from .keyed_random import RandomKey
-from .methods.algorithms import AllReduce, ExchangeContext
 from .methods.compressors import composed
 from .methods.memories import Memory
 from .registry import build
 from .settings import require
+from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.segment_state import SegmentState
 
 _FIX = "give it, as in dgc:0.9, and take momentum out of the optimizer"
@@ -66,8 +66,9 @@ class Hook:
         rule = f"must be none with {compressor}, which keeps what it does not send by itself"
         require(not twice, "memory", memory, rule)
         layout = Layout.of({n: p.shape for n, p in params.items()}, "layer", compress_if)
-        self.segment_states = {s.name: self._voice(s, params[s.name]) for s in layout.segments}
-        self.exchange = AllReduce()
+        self.segment_states = {
+            s.name: self._segment_state(s, params[s.name]) for s in layout.segments
+        }
         self.transport = Distributed(len(all_gather_object(None)))
         wire = Wire(value_dtype, index_dtype)
         self.channel = Channel(self.transport, Ledger(self.transport.workers), wire)
@@ -108,30 +109,18 @@ class Hook:
             self.steps += 1
             self.channel.ledger.transfers.clear()
 
-    def exchange_(self, name: str, grad: Tensor) -> None:
-        """Replace a parameter's own gradient [*shape] by what is heard of all workers'."""
-        segment_state = self.segment_states[name]
-        own = grad.detach().reshape(1, -1).clone()  # [1, n]
-        said = self.memory.compensate(own, segment_state.remembered)
-        key = self.key.fold_in(self.steps, name)
-        speech = ExchangeContext(
-            segment_state.compressor,
-            segment_state.state,
-            key,
-            segment_state.segment,
-            self.channel,
-            step=self.steps,
-            gradient=own,
-        )
-        message, answer = self.exchange.gradients(said, speech)
-        self.memory.update(said, message, segment_state.remembered)
-        grad.copy_(self.memory.on_aggregate(answer, segment_state.remembered).view_as(grad))
+    def exchange_(self, name: str, gradient: Tensor) -> None:
+        """Replace a parameter's own gradient [*shape] by the aggregate, in place."""
+        own = gradient.detach().reshape(1, -1).clone()  # [1, n]
+        step = ExchangeStep(self.channel, self.memory, self.key.fold_in(self.steps), self.steps)
+        aggregated, _ = exchange_gradient(step, self.segment_states[name], own)
+        gradient.copy_(aggregated.view_as(gradient))
 
-    def _voice(self, segment: Segment, parameter: Tensor) -> SegmentState:
+    def _segment_state(self, segment: Segment, parameter: Tensor) -> SegmentState:
         like = parameter.detach().new_empty(1).expand(1, segment.n)
-        segment_state = SegmentState(segment, like, self.memory)
-        segment_state.speak(self.compressor)
-        return segment_state
+        state = SegmentState(segment, like, self.memory)
+        state.set_compressor(self.compressor)
+        return state
 
 
 def _memory(spec: str) -> Memory:

@@ -242,6 +242,13 @@ class Recipe:
         """Which tensors are compressed, as `compress_if` says it."""
         return "all" if self.prune_1d else self.compress_if
 
+    def algorithm_settings(self) -> dict[str, Any]:
+        """Return the settings of the algorithm's own that were given, by name."""
+        own = [f for f in dataclasses.fields(Recipe) if f.metadata["group"] == "algorithm"]
+        values = {f.name: getattr(self, f.name) for f in own if f.name != "algorithm"}
+        usual = {f.name: f.default for f in own}
+        return {name: value for name, value in values.items() if value != usual[name]}
+
     @classmethod
     def of(cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
         """Return the settings with the `given` ones in place of defaults.

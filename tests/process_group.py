@@ -242,7 +242,9 @@ def shared_out_wild(workers, settings):
         network(), workers=workers, transport=Distributed(workers, True), **settings
     )
     records = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
-    return [(r.applied, r.wild.tolist(), r.payload_bytes) for r in records], simulator.state_dict()
+    return [
+        (r.applied, r.nonfinite.tolist(), r.payload_bytes) for r in records
+    ], simulator.state_dict()
 
 
 def told(record):

@@ -13,7 +13,7 @@ from simsgd.config import Config
 from simsgd.methods.compressors import composed
 from simsgd.methods.memories import Memory
 from simsgd.registry import build
-from simsgd.simulator.components import exchange_of
+from simsgd.simulator.method_choice import algorithm_of
 from simsgd.training.data import about
 
 TEXT = (Path(__file__).parents[1] / "docs" / "from-your-tool.md").read_text()
@@ -53,7 +53,7 @@ def test_values_that_are_written_out_are_taken(span):
     config = Config(**said)
     composed(config.compressor or "none")
     assert isinstance(build("memory", config.memory or "none")[0], Memory)
-    exchange_of(config.recipe())
+    algorithm_of(config.recipe())
     for kind, name in (("models", config.model), ("regimes", config.regime)):
         assert set((name or "model").split("+")) <= {"model", *files(kind)}
     known = {name.partition(":")[0] for name in about()}

@@ -253,7 +253,7 @@ def test_every_method_is_drawn(random_settings, kind):
 @pytest.mark.parametrize("algorithm", ["async", "butterfly"])
 def test_ef21_is_refused_where_nobody_hears_a_mean(algorithm):
     chosen = {"workers": 2, "algorithm": algorithm, "compressor": "topk:0.5", "memory": "ef21"}
-    with pytest.raises(SettingError, match=f"which algorithm {algorithm} has nowhere"):
+    with pytest.raises(SettingError, match=f"which algorithm {algorithm} never computes"):
         simulator(Drawn("linear", torch.float32, chosen))
 
 

@@ -13,7 +13,7 @@ from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..keyed_random import RandomKey, derived
 from ..methods.algorithms import AllReduce, ExchangeContext
-from ..methods.compressors import composed
+from ..methods.compressors import StepInfo, composed
 from ..recipe import Recipe
 from ..training.devices import device_of
 from .timing import taking_turns
@@ -45,10 +45,8 @@ def seconds_to_compress(
         state = compressor.init(gradient)
         squares = torch.ones_like(gradient) if compressor.needs_squares else None
         key = base.fold_in(0, segment.name)
-        context = ExchangeContext(
-            compressor, state, key, segment, channel, gradient=gradient, squares=squares
-        )
-        contexts.append((gradient, context))
+        info = StepInfo(key, segment=segment.name, gradient=gradient, squares=squares)
+        contexts.append((gradient, ExchangeContext(compressor, state, info, segment, channel)))
 
     def compress() -> None:
         for gradient, context in contexts:

@@ -20,7 +20,7 @@ from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..keyed_random import RandomKey
 from ..methods.algorithms import AllReduce, ExchangeContext
-from ..methods.compressors import composed
+from ..methods.compressors import StepInfo, composed
 from ..text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
@@ -133,10 +133,8 @@ def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
         for (part, own), state in zip(parts, states, strict=True):
             key = RandomKey(0, own).fold_in(0, segment.name)
             squares = part.new_ones(1).expand_as(part) if compressor.needs_squares else None
-            context = ExchangeContext(
-                compressor, state, key, segment, channel, gradient=part, squares=squares
-            )
-            exchange.gradients(part, context)
+            info = StepInfo(key, segment=segment.name, gradient=part, squares=squares)
+            exchange.gradients(part, ExchangeContext(compressor, state, info, segment, channel))
         channel.ledger.transfers.clear()
 
     return speak

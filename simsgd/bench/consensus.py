@@ -20,7 +20,7 @@ from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..keyed_random import RandomKey
 from ..methods.algorithms import ExchangeContext, Gossip
-from ..methods.compressors import composed
+from ..methods.compressors import StepInfo, composed
 from ..registry import find
 from ..results.figures.style import (
     BLUE,
@@ -53,8 +53,8 @@ def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int 
     key, state = RandomKey(seed, torch.arange(workers)), method.init(x)
     own, distances = exchange.init(x, segment), [distance(x)]
     for step in range(rounds):
-        speech = ExchangeContext(method, state, key.fold_in(step, "x"), segment, channel, step=step)
-        exchange.parameters(x, own, speech)
+        info = StepInfo(key.fold_in(step, "x"), step, segment="x")
+        exchange.parameters(x, ExchangeContext(method, state, info, segment, channel), own)
         channel.ledger.transfers.clear()
         distances.append(distance(x))
     return distances

@@ -57,6 +57,8 @@ class Auto(GradientEngine):
     `chosen` is its name, once it was chosen, and `note` why those before it were not.
     """
 
+    chooses = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -65,7 +67,6 @@ class Auto(GradientEngine):
         per_worker: bool = False,
     ) -> None:
         super().__init__(model, criterion, chunk, per_worker)
-        self.chosen = ""
         self.note = ""
         self._engine: GradientEngine | None = None
 

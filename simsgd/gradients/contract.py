@@ -6,6 +6,7 @@ Letters: L workers hosted here, b samples each.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,8 @@ class GradientEngine(ABC):
     them was given.
     """
 
+    chooses: ClassVar[bool] = False  # another engine, on the first batch or when asked to
+    chosen: str = ""  # its name
     amp: torch.dtype | None = None
     agree: Callable[[str], str] = staticmethod(lambda own: own)
     lowered: int = 0  # workers at a time since memory ran out; 0: it did not
@@ -68,6 +71,10 @@ class GradientEngine(ABC):
         self.chunk = chunk
         self.per_worker = per_worker
         self._values: Tensors = {}
+
+    def choose(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> str:
+        """Return the name of the engine for such a batch; the same arguments as for a call."""
+        return self.chosen
 
     def at_once(self, workers: int) -> int:
         """Return how many of `workers` workers go through the model at a time, once one did."""

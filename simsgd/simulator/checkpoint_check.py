@@ -1,4 +1,4 @@
-"""Whether a checkpoint belongs to a simulation: the same shapes of all that it holds."""
+"""Checks that a checkpoint fits a simulator: the same shapes of all that it holds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..settings import require
+from ..settings import SettingError
 
-_HELD = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
+_STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
 
 def require_fitting(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Raise `SettingError` unless `state` has the form of a simulation's `own` state."""
-    same = shapes(state["parameters"]) == shapes(own["parameters"])
-    told = "belongs to another model, algorithm or number of workers"
-    require(same, "checkpoint", None, told)
-    same = shapes(state["buffers"]) == shapes(own["buffers"])
-    require(same, "checkpoint", None, "belongs to another number of workers")
-    for place, what in _HELD.items():
-        same = _of_segments(state["voices"], place) == _of_segments(own["voices"], place)
-        told = f"belongs to another {what}, granularity or number of workers"
-        require(same, "checkpoint", None, told)
+    if shapes(state["parameters"]) != shapes(own["parameters"]):
+        rule = "belongs to another model, algorithm or number of workers"
+        raise SettingError("checkpoint", None, rule)
+    if shapes(state["buffers"]) != shapes(own["buffers"]):
+        raise SettingError("checkpoint", None, "belongs to another number of workers")
+    for place, what in _STATES.items():
+        if _of_segments(state["voices"], place) != _of_segments(own["voices"], place):
+            rule = f"belongs to another {what}, granularity or number of workers"
+            raise SettingError("checkpoint", None, rule)
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
@@ -29,5 +29,5 @@ def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-def _of_segments(segment_states: Mapping[str, Any], place: str) -> dict[str, dict[str, torch.Size]]:
-    return {segment: shapes(state[place]) for segment, state in segment_states.items()}
+def _of_segments(segments: Mapping[str, Any], place: str) -> dict[str, dict[str, torch.Size]]:
+    return {segment: shapes(state[place]) for segment, state in segments.items()}

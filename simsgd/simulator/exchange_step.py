@@ -1,10 +1,10 @@
-"""What workers say in one step, segment by segment, and what they hear.
+"""The exchange of one segment in one step: memory, compressor, channel, memory.
 
-Letters: L workers hosted here, n elements of one segment.
+Letters: W workers, L hosted here, n elements of one segment.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,99 +12,125 @@ from torch import Tensor
 from ..communication.transport import Channel
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
-from ..methods.algorithms import Algorithm, ExchangeContext, GradientAlgorithm, ParameterAlgorithm
+from ..methods.algorithms import ExchangeContext, GradientAlgorithm, ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures, measure, squared_norms
+from ..methods.compressors import StepInfo
 from ..methods.compressors.none import NoCompression
+from ..methods.memories import Memory
 from .segment_state import SegmentState
-from .step_settings import Method
 
 
 @dataclass(frozen=True)
 class ExchangeStep:
-    """One step's talk: everything that all segments have in common."""
+    """What the exchanges of all segments in one step have in common."""
 
-    exchange: Algorithm
     channel: Channel
-    method: Method
+    memory: Memory
     key: RandomKey  # at this step
-    step: int  # steps done before this one
-    epoch: int
-    samples: Tensor | None  # that each worker holds, [W]; None: as many as the others
+    number: int = 0  # steps done before this one
+    epoch: int = 0
+    flush: bool = False  # send all that the memories hold, whatever the compressor
+    samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
 
-    def of_gradients(
+    def context(
         self,
-        segment_states: Sequence[SegmentState],
-        pieces: Sequence[Tensor],
-        squares: Tensors | None,
-    ) -> tuple[list[Tensor], list[SegmentMeasures]]:
-        """Return what is heard of gradients `pieces` [L, n] of each segment, and the measures.
+        state: SegmentState,
+        gradient: Tensor | None = None,
+        squares: Tensors | None = None,
+    ) -> ExchangeContext:
+        """Return what an algorithm is handed for a segment, with the memory's state as it is.
 
-        `squares` are those of the samples' gradients, if a compressor wants them.
+        `gradient` [L, n] is the segment's, `squares` {name: [L, *shape]} those of the samples'
+        gradients; a compressor gets what it needs of them.
         """
-        assert isinstance(self.exchange, GradientAlgorithm)
-        memory, heard, measures = self.method.memory, [], []
-        for segment_state, grad in zip(segment_states, pieces, strict=True):
-            said = memory.compensate(grad, segment_state.recall())
-            norms = squared_norms(said)
-            speech = replace(
-                self._speech(segment_state),
-                gradient=grad,
-                squares=_of_segment(segment_state, grad, squares),
-            )
-            message, answer = self.exchange.gradients(said, speech, segment_state.exchanged)
-            memory.update(said, message, segment_state.remembered)
-            heard.append(memory.on_aggregate(answer, segment_state.remembered))
-            measures.append(
-                measure(segment_state.segment, said, norms, message, segment_state.remembered)
-            )
-            segment_state.store()
-        return heard, measures
-
-    @torch.no_grad()
-    def of_parameters(
-        self, segment_states: Sequence[SegmentState], pieces: Sequence[Tensor]
-    ) -> tuple[bool, list[SegmentMeasures]]:
-        """Exchange the parameters `pieces` [L, n] of each segment, which are changed in place.
-
-        Returns whether anything was said, and the measures.
-        """
-        assert isinstance(self.exchange, ParameterAlgorithm)
-        measures, anything = [], False
-        for segment_state, x in zip(segment_states, pieces, strict=True):
-            segment_state.recall()
-            spoken = self.exchange.parameters(
-                x, segment_state.exchanged, self._speech(segment_state)
-            )
-            anything = anything or spoken is not None
-            if spoken is None:
-                own = SegmentMeasures.empty(segment_state.segment, len(x), x.device)
-            else:
-                about = spoken.said, spoken.norms, spoken.message, spoken.left
-                own = measure(segment_state.segment, *about)
-            measures.append(own)
-            segment_state.store()
-        return anything, measures
-
-    def _speech(self, segment_state: SegmentState) -> ExchangeContext:
-        return ExchangeContext(
-            compressor=NoCompression() if self.method.flush else segment_state.compressor,
-            state=segment_state.state,
-            key=self.key.fold_in(segment_state.segment.name),
-            segment=segment_state.segment,
-            channel=self.channel,
-            memory=self.method.memory,
-            remembered=segment_state.remembered,
-            step=self.step,
+        compressor = NoCompression() if self.flush else state.compressor
+        step = StepInfo(
+            key=self.key.fold_in(state.segment.name),
+            number=self.number,
             epoch=self.epoch,
+            segment=state.segment.name,
+            gradient=gradient if compressor.needs_gradient else None,
+            squares=_joined(state, squares) if compressor.needs_squares else None,
+        )
+        return ExchangeContext(
+            compressor=compressor,
+            compressor_state=state.compressor_state,
+            step=step,
+            segment=state.segment,
+            channel=self.channel,
+            memory=self.memory,
+            memory_state=state.memory_state,
             samples=self.samples,
         )
 
 
-def _of_segment(
-    segment_state: SegmentState, gradient: Tensor, squares: Tensors | None
-) -> Tensor | None:
-    """Return the squares of one segment, [L, n], if its compressor wants them."""
-    if squares is None or not segment_state.compressor.needs_squares:
+def exchange_gradients(
+    step: ExchangeStep,
+    states: Sequence[SegmentState],
+    gradients: Sequence[Tensor],
+    squares: Tensors | None = None,
+) -> tuple[list[Tensor], list[SegmentMeasures]]:
+    """Return what the optimizer gets for `gradients` [L, n], and the measures, by segment."""
+    pairs = zip(states, gradients, strict=True)
+    results = [exchange_gradient(step, state, gradient, squares) for state, gradient in pairs]
+    return [aggregated for aggregated, _ in results], [measures for _, measures in results]
+
+
+def exchange_gradient(
+    step: ExchangeStep, state: SegmentState, gradient: Tensor, squares: Tensors | None = None
+) -> tuple[Tensor, SegmentMeasures]:
+    """Return what the optimizer gets for a segment's `gradient` [L, n], and the measures.
+
+    The former is [n] where parameters are shared, else [L, n].
+    """
+    assert isinstance(state.algorithm, GradientAlgorithm)
+    memory = step.memory
+    state.widen_memory()
+    context = step.context(state, gradient, squares)
+    compensated = memory.compensate(gradient, state.memory_state)
+    norms = squared_norms(compensated)
+    message, mean = state.algorithm.gradients(compensated, context, state.algorithm_state)
+    memory.update(compensated, message, state.memory_state)
+    aggregated = memory.on_aggregate(mean, state.memory_state)
+    measures = measure(state.segment, compensated, norms, message, state.memory_state)
+    state.round_memory()
+    return aggregated, measures
+
+
+@torch.no_grad()
+def exchange_models(
+    step: ExchangeStep, states: Sequence[SegmentState], models: Sequence[Tensor]
+) -> tuple[list[SegmentMeasures], bool]:
+    """Exchange the workers' parameters `models` [L, n] of each segment, in place.
+
+    Returns the measures, by segment, and whether anything was sent.
+    """
+    results = [exchange_model(step, state, x) for state, x in zip(states, models, strict=True)]
+    measures = [
+        SegmentMeasures.empty(state.segment, len(x), x.device) if own is None else own
+        for own, state, x in zip(results, states, models, strict=True)
+    ]
+    return measures, any(own is not None for own in results)
+
+
+def exchange_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> SegmentMeasures | None:
+    """Exchange a segment's parameters `x` [L, n], in place, and return the measures.
+
+    None where nothing is sent in this step.
+    """
+    assert isinstance(state.algorithm, ParameterAlgorithm)
+    state.widen_memory()
+    sent = state.algorithm.parameters(x, step.context(state), state.algorithm_state)
+    if sent is None:
+        measures = None
+    else:
+        measures = measure(state.segment, sent.compensated, sent.norms, sent.message, sent.left)
+    state.round_memory()
+    return measures
+
+
+def _joined(state: SegmentState, squares: Tensors | None) -> Tensor | None:
+    if squares is None:
         return None
-    names = segment_state.segment.parameters
-    return torch.cat([squares[name].reshape(len(gradient), -1) for name in names], dim=1)
+    parts = [squares[name] for name in state.segment.parameters]
+    return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)

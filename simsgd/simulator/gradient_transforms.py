@@ -1,51 +1,61 @@
-"""What becomes of gradients before anybody speaks of them: clipping, and pulls added locally.
+"""Transforms of each worker's gradient before anything is exchanged: clipping and penalties.
 
-Letters: L workers hosted here, n elements of one segment.
+Letters: W simulated workers, L hosted here, n elements of one segment.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..communication.segments import Layout
 from ..gradients.contract import Tensors
-from ..methods.algorithms import Algorithm, GradientAlgorithm
-from ..recipe import Recipe
 from .regularizers import Regularized
-from .step_settings import Method
+from .step_settings import StepSettings
 from .worker_parameters import Parameters
 
 
-def prepared(
-    values: Tensors,
+@dataclass(frozen=True)
+class Clip:
+    """The norm or value that each worker's gradient is held to."""
+
+    threshold: float
+    by: str  # global-norm, per-tensor or value
+    averaged: int  # gradients that the algorithm averages, W; 1 if each worker uses its own
+
+
+def transform_gradients(
+    gradients: Tensors,
     layout: Layout,
-    recipe: Recipe,
-    method: Method,
-    exchange: Algorithm,
+    settings: StepSettings,
+    clip: Clip | None,
     regularized: Regularized,
-    held: Parameters,
+    parameters: Parameters,
 ) -> list[Tensor]:
-    """Return gradients {name: [L, *shape]} by segment, [L, n] each, clipped and regularized."""
-    pieces = layout.split(values)
-    if recipe.clip is not None:
-        averaged = isinstance(exchange, GradientAlgorithm)
-        clip_(pieces, recipe.clip, recipe.workers if averaged else 1, recipe.clip_by)
-    if method.locally and (method.local_decay or method.regularizers):
-        read, rows = held.read(), held.per_worker
-        pulls = regularized.rows(method.regularizers, method.local_decay, read, rows)
-        for piece, pull in zip(pieces, layout.split(pulls), strict=True):
-            piece.add_(pull)
-    return pieces
+    """Return gradients {name: [L, *shape]} by segment, [L, n] each, clipped and penalized."""
+    segments = layout.split(gradients)
+    if clip is not None:
+        clip_(segments, clip.threshold, clip.averaged, clip.by)
+    if settings.penalize_locally and (settings.local_decay or settings.regularizers):
+        penalties = regularized.rows(
+            settings.regularizers,
+            settings.local_decay,
+            parameters.read(),
+            parameters.per_worker,
+        )
+        for gradient, penalty in zip(segments, layout.split(penalties), strict=True):
+            gradient.add_(penalty)
+    return segments
 
 
 def clip_(
-    pieces: Sequence[Tensor], threshold: float, workers: int, by: str = "global-norm"
+    segments: Sequence[Tensor], threshold: float, workers: int, by: str = "global-norm"
 ) -> None:
     """Clip each worker's gradient in place.
 
-    `pieces` are the segments [L, n] of the gradient of each worker's own mean loss, before any
+    `segments` are those [L, n] of the gradient of each worker's own mean loss, before any
     division by W.
 
     `by` is "global-norm": all of a worker's gradient is scaled to a norm of at most
@@ -56,12 +66,12 @@ def clip_(
     norm of one (Lin et al., "Deep Gradient Compression", ICLR 2018, section 3.2).
     """
     if by == "value":
-        for piece in pieces:
-            piece.clamp_(-threshold, threshold)
+        for segment in segments:
+            segment.clamp_(-threshold, threshold)
         return
-    squares = [piece.square().sum(1) for piece in pieces]  # [L] each
+    squares = [segment.square().sum(1) for segment in segments]  # [L] each
     if by == "global-norm":
-        squares = [torch.stack(squares).sum(0)] * len(pieces)
-    for piece, square in zip(pieces, squares, strict=True):
+        squares = [torch.stack(squares).sum(0)] * len(segments)
+    for segment, square in zip(segments, squares, strict=True):
         scale = (threshold / math.sqrt(workers) / square.sqrt()).clamp(max=1.0)  # [L]
-        piece.mul_(scale.unsqueeze(1))
+        segment.mul_(scale.unsqueeze(1))

@@ -33,7 +33,7 @@ class RegimeOptimizer:
         self.params = params
         self.name = ""
         self.inner: torch.optim.Optimizer | None = None
-        self.decayed: dict[str, Tensor] = {}  # momentum of the decay alone, see `decay`
+        self.decayed: dict[str, Tensor] = {}  # momentum of the penalties alone, see `add_penalties`
 
     def follow(self, settings: Settings) -> None:
         """Take over the settings now in force.
@@ -59,56 +59,50 @@ class RegimeOptimizer:
                 if own and key not in own:
                     own[key] = torch.zeros_like(parameter)
 
-    def decay(
-        self, heard: dict[str, Tensor], weight_decay: float, momentum: float, nesterov: bool
+    def add_penalties(
+        self,
+        gradients: dict[str, Tensor],
+        penalties: dict[str, Tensor],
+        momentum: float,
+        nesterov: bool,
     ) -> None:
-        """Add weight decay, with a momentum of its own, to the averaged gradient in place.
-
-        As `pull` of weight_decay * p. Where a memory owns the gradient's momentum, this makes the
-        decay what it is in momentum SGD; it never passes the compressor.
-        """
-        pulls = {name: p.detach() * weight_decay for name, p in self.params.items()}
-        self.pull(heard, pulls, momentum, nesterov)
-
-    def pull(
-        self, heard: dict[str, Tensor], pulls: dict[str, Tensor], momentum: float, nesterov: bool
-    ) -> None:
-        """Add `pulls` d {name: [*shape]}, with a momentum of their own, to `heard` in place.
+        """Add `penalties` d {name: [*shape]}, with their own momentum, to `gradients` in place.
 
         buf = momentum * buf + d, and buf (Nesterov: d + momentum * buf) is added; without momentum
-        that is d.
+        that is d. Where a memory owns the gradient's momentum, this makes weight decay what it is
+        in momentum SGD; it never passes the compressor.
         """
-        for name, pull in pulls.items():
+        for name, penalty in penalties.items():
             if not momentum:
-                heard[name].add_(pull)
+                gradients[name].add_(penalty)
                 continue
-            buffer = self.decayed.setdefault(name, torch.zeros_like(pull))
-            buffer.mul_(momentum).add_(pull)
-            heard[name].add_(pull.add_(buffer, alpha=momentum) if nesterov else buffer)
+            buffer = self.decayed.setdefault(name, torch.zeros_like(penalty))
+            buffer.mul_(momentum).add_(penalty)
+            gradients[name].add_(penalty.add_(buffer, alpha=momentum) if nesterov else buffer)
 
-    def forget(self) -> None:
-        """Begin anew: momenta and counts are dropped."""
+    def reset(self) -> None:
+        """Start again: momenta and counts are dropped."""
         assert self.inner is not None
         self.inner.state.clear()
         self.decayed.clear()
 
-    def push(self, heard: dict[str, Tensor]) -> None:
-        """Take a step along each row of {name: [W, *shape]}, one after the other, of lr / W."""
+    def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
+        """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""
         assert self.inner is not None
-        rows = len(next(iter(heard.values())))
+        workers = len(next(iter(gradients.values())))
         rates = [group["lr"] for group in self.inner.param_groups]
         for group, lr in zip(self.inner.param_groups, rates, strict=True):
-            group["lr"] = lr / rows
-        for row in range(rows):
-            self.step({name: value[row] for name, value in heard.items()})
+            group["lr"] = lr / workers
+        for row in range(workers):
+            self.step({name: value[row] for name, value in gradients.items()})
         for group, lr in zip(self.inner.param_groups, rates, strict=True):
             group["lr"] = lr
 
-    def step(self, heard: dict[str, Tensor]) -> None:
+    def step(self, gradients: dict[str, Tensor]) -> None:
         """Move the parameters along {name: [*shape]}."""
         assert self.inner is not None
         for name, parameter in self.params.items():
-            parameter.grad = heard[name]
+            parameter.grad = gradients[name]
         self.inner.step()
         self.inner.zero_grad(set_to_none=True)
 

@@ -1,17 +1,21 @@
-"""What one step did.
+"""The record of one step.
 
 Letters: W workers, L hosted here, b samples each, M passes.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..communication.ledger import StepBytes
-from ..methods.compression_error import SegmentMeasures, memory_norm, relative_error
-from .step_timer import Spent
+from ..gradients import Gradients
+from ..methods.compression_error import SegmentMeasures, memory_norm, of_all_workers, relative_error
+from .components import Components
+from .step_settings import StepSettings
+from .step_timer import StepTimer
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,10 +30,10 @@ class StepRecord:
     output: Tensor  # the model's, for the samples of workers hosted here, [L * M * b, ...]
     bytes: StepBytes
     segments: list[SegmentMeasures]
-    spent: Spent
-    wild: Tensor | None = None  # workers with something not finite, [W] bool; None: nobody asked
+    timer: StepTimer
+    nonfinite: Tensor | None = None  # workers with such a number, [W] bool; None: not asked
     applied: bool = True  # False: the step was skipped
-    drawn: Tensor | None = None  # workers that train in this round, [W] bool, on the CPU; None: all
+    participants: Tensor | None = None  # that train in this round, [W] bool, on the CPU; None: all
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""
@@ -52,7 +56,7 @@ class StepRecord:
 
     @property
     def relative_error(self) -> float:
-        """Norm of what was said and not sent, over the norm of what was said."""
+        """Norm of what was to be sent and was not, over the norm of what was to be sent."""
         return relative_error(self.segments)
 
     @property
@@ -62,35 +66,38 @@ class StepRecord:
 
     @property
     def loss(self) -> float:
-        """Mean loss over the global batch: over the workers that train and are not `wild`."""
+        """Mean loss over the global batch: over the workers that train and are not `nonfinite`."""
         return self.mean_of(self.losses)
 
     @property
-    def losses_of_drawn(self) -> Tensor:
+    def losses_of_participants(self) -> Tensor:
         """Losses [W], with 0 for the workers that do not train."""
-        own = self.losses
-        return own if self.drawn is None else own.where(self.drawn.to(own.device), 0.0)
+        if self.participants is None:
+            return self.losses
+        return self.losses.where(self.participants.to(self.losses.device), 0.0)
 
     def mean_of(self, losses: Tensor) -> float:
         """Return the mean of losses [W] over the workers whose own count."""
         counted = torch.ones_like(losses, dtype=torch.bool)
-        if self.drawn is not None:
-            counted &= self.drawn.to(counted.device)
-        if self.wild is not None:
-            counted &= ~self.wild
+        if self.participants is not None:
+            counted &= self.participants.to(counted.device)
+        if self.nonfinite is not None:
+            counted &= ~self.nonfinite
         return float(losses[counted].mean())
 
-    def of_drawn(self, samples: Tensor, hosted: slice) -> Tensor:
+    def of_participants(self, samples: Tensor, hosted: slice) -> Tensor:
         """Return those of `samples` [L * M * b, ...] whose workers, hosted here, train."""
-        if self.drawn is None:
+        if self.participants is None:
             return samples
-        own = self.drawn[hosted]
+        own = self.participants[hosted]
         each: Tensor = samples.unflatten(0, (len(own), -1))  # [L, M * b, ...]
         return each[own.nonzero().flatten()].flatten(0, 1)
 
-    def num_of_drawn(self, num: int) -> int:
+    def num_of_participants(self, num: int) -> int:
         """Return how many of `num` samples or tokens, as many of each worker, count."""
-        return num if self.drawn is None else num * int(self.drawn.sum()) // len(self.drawn)
+        if self.participants is None:
+            return num
+        return num * int(self.participants.sum()) // len(self.participants)
 
     @property
     def payload_bytes(self) -> list[int]:
@@ -119,3 +126,31 @@ class StepRecord:
             f"StepRecord(step={self.step}, epoch={self.epoch}, loss={self.loss:.4f}, "
             f"lr={self.lr:g}, kept={self.kept:g}, ratio={self.ratio:.1f})"
         )
+
+
+def record_of(
+    parts: Components,
+    settings: StepSettings,
+    gradients: Gradients,
+    measures: Sequence[SegmentMeasures],
+    timer: StepTimer,
+    step: int,
+    epoch: int,
+) -> StepRecord:
+    """Return the record of the step that just ended, of all W workers, and close its ledger."""
+    gather = parts.transport.all_gather_rows
+    dense = sum(p.numel() * p.element_size() for p in parts.params.values())
+    return StepRecord(
+        step=step,
+        epoch=epoch,
+        lr=settings.lr,
+        nominal=settings.kept,
+        losses=gather(gradients.loss),
+        output=gradients.output.flatten(0, 1),
+        bytes=parts.channel.ledger.close(dense, gather),
+        segments=list(measures) if parts.hosts_all else of_all_workers(measures, gather),
+        timer=timer,
+        nonfinite=parts.guard.nonfinite,
+        applied=parts.guard.applied,
+        participants=parts.guard.participants,
+    )

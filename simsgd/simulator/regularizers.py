@@ -61,7 +61,7 @@ class Regularizer:
         by_name, by_module = (self.filter.get(key, _always) for key in SPARING)
         return bool(by_name(name) and by_module(module))
 
-    def pull(self, parameter: Tensor) -> Tensor | None:
+    def gradient(self, parameter: Tensor) -> Tensor | None:
         """Return the gradient of its penalty, of the parameter's shape; None if it has none."""
         return None
 
@@ -70,7 +70,7 @@ class Regularizer:
 class WeightDecay(Regularizer):
     """(value / 2) |p|^2, the same as SGD's weight_decay, but for chosen parameters."""
 
-    def pull(self, parameter: Tensor) -> Tensor:
+    def gradient(self, parameter: Tensor) -> Tensor:
         """Return value * p."""
         return parameter.detach() * self.value
 
@@ -79,7 +79,7 @@ class WeightDecay(Regularizer):
 class L1(Regularizer):
     """value * |p|_1, by its subgradient; convNet.pytorch shrinks by the value after the step."""
 
-    def pull(self, parameter: Tensor) -> Tensor:
+    def gradient(self, parameter: Tensor) -> Tensor:
         """Return value * sign(p)."""
         return parameter.detach().sign() * self.value
 
@@ -144,7 +144,7 @@ class Regularized:
             for name, _ in module.named_parameters(recurse=False)
         }
 
-    def pulls(
+    def penalty_gradients(
         self,
         chosen: tuple[Regularizer, ...],
         weight_decay: float = 0.0,
@@ -159,9 +159,9 @@ class Regularized:
             found = {name: p.detach() * weight_decay for name, p in at.items()}
         for regularizer in chosen:
             for name in self._taken(regularizer):
-                pull = regularizer.pull(at[name])
-                if pull is not None:
-                    found[name] = found[name] + pull if name in found else pull
+                penalty = regularizer.gradient(at[name])
+                if penalty is not None:
+                    found[name] = found[name] + penalty if name in found else penalty
         return found
 
     def rows(
@@ -171,18 +171,20 @@ class Regularized:
         params: Mapping[str, Tensor],
         per_worker: bool,
     ) -> dict[str, Tensor]:
-        """Return what `pulls` does, of all parameters, with a row a worker or one for all."""
-        found = self.pulls(chosen, weight_decay, params)
+        """Return `penalty_gradients` of all parameters, with a row a worker or one for all."""
+        found = self.penalty_gradients(chosen, weight_decay, params)
         every = {name: found.get(name, torch.zeros_like(p)) for name, p in params.items()}
-        return every if per_worker else {name: pull.unsqueeze(0) for name, pull in every.items()}
+        if per_worker:
+            return every
+        return {name: penalty.unsqueeze(0) for name, penalty in every.items()}
 
     def clip_(
-        self, heard: dict[str, Tensor], chosen: tuple[Regularizer, ...], rows: bool = False
+        self, gradients: dict[str, Tensor], chosen: tuple[Regularizer, ...], rows: bool = False
     ) -> None:
         """Clip averaged gradients {name: [*shape]} in place, or {name: [L, *shape]} by `rows`."""
         for regularizer in chosen:
             if isinstance(regularizer, GradClip):
-                regularizer.clip_([heard[name] for name in self._taken(regularizer)], rows)
+                regularizer.clip_([gradients[name] for name in self._taken(regularizer)], rows)
 
     def _taken(self, regularizer: Regularizer) -> list[str]:
         return [name for name in self.params if regularizer.takes(name, self._homes[name])]

@@ -1,10 +1,9 @@
-"""How the workers speak of one segment: its compressor, and what it, memory and exchange hold.
+"""What workers keep for one segment from step to step.
 
-Letters: L workers hosted here, n elements of one segment.
+Letters: W workers, L hosted here, n elements of one segment.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,13 +15,15 @@ from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
 
-Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
+AllGather = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
+SavedState = dict[str, State]  # of memory, compressor and exchange
 
 
 class SegmentState:
-    """One segment's compressor and state; the memory's settings are the method's.
+    """One segment's compressor, and the states of memory, compressor and algorithm.
 
-    With a `dtype`, what the memory holds is rounded to it between `store` and `recall`.
+    With a `dtype`, what the memory keeps is rounded to it between `round_memory` and
+    `widen_memory`.
     """
 
     def __init__(
@@ -30,79 +31,81 @@ class SegmentState:
         segment: Segment,
         like: Tensor,
         memory: Memory,
-        exchange: Algorithm | None = None,
+        algorithm: Algorithm | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         self.segment = segment
         self.like = like  # [L, n]; the parameters, where workers have their own
         self.memory = memory
-        self.exchange = exchange or AllReduce()
-        self.exchanged: State = self.exchange.init(like, segment)
-        self.remembered: State = memory.init(like, segment.dense)
+        self.algorithm = algorithm or AllReduce()
+        self.algorithm_state: State = self.algorithm.init(like, segment)
+        self.memory_state: State = memory.init(like, segment.dense)
         self.compressor: Compressor = NoCompression()
-        self.state: State = {}
+        self.compressor_state: State = {}
         self.dtype = dtype
-        self.store()
+        self.round_memory()
 
-    def recall(self) -> State:
-        """Return what the memory holds, in the dtype that it computes in, until `store`."""
+    def widen_memory(self) -> None:
+        """Bring what the memory keeps to the dtype that it computes in."""
         if self.dtype is not None:
-            wide = self.like.dtype
-            self.remembered = {name: held.to(wide) for name, held in self.remembered.items()}
-        return self.remembered
+            self.memory_state = {k: v.to(self.like.dtype) for k, v in self.memory_state.items()}
 
-    def store(self) -> None:
-        """Round what the memory holds to the dtype that it is kept in."""
+    def round_memory(self) -> None:
+        """Round what the memory keeps to the dtype that it is kept in."""
         if self.dtype is not None:
-            narrow = {name: held.to(self.dtype) for name, held in self.remembered.items()}
-            self.remembered = narrow
+            self.memory_state = {k: v.to(self.dtype) for k, v in self.memory_state.items()}
 
-    def speak(self, compressor: Compressor) -> None:
+    def set_compressor(self, compressor: Compressor) -> None:
         """Compress by this method from now on, with a new state; what is exempt stays whole."""
         if not self.segment.dense:
             self.compressor = compressor.for_shape(self.segment.shape)
-            self.state = self.compressor.init(self.like)
+            self.compressor_state = self.compressor.init(self.like)
 
-    def state_dict(self, rows: Rows | None = None) -> dict[str, Any]:
-        """Return what a resumed simulation needs: tensors and plain values, of all W workers.
+    def state_dict(self, all_gather: AllGather | None = None) -> SavedState:
+        """Return what a resumed simulation needs, of all W workers.
 
-        `rows` returns [W, ...] for [L, ...], where other processes host the other workers.
+        `all_gather` returns [W, ...] for [L, ...], where other processes host the other workers.
         """
         states = self._states()
-        if rows is None:
+        if all_gather is None:
             return states
-        per_worker = self._of_each_worker()
+        per_worker = self._per_worker()
         return {
-            place: _with_rows(state, per_worker[place], rows) for place, state in states.items()
+            place: _with_rows(state, per_worker[place], all_gather)
+            for place, state in states.items()
         }
 
-    def load_state_dict(self, state: dict[str, Any], hosted: slice | None = None) -> None:
+    def load_state_dict(self, state: SavedState, hosted: slice | None = None) -> None:
         """Take over what `state_dict` returned, of the workers hosted here if not of all."""
-        per_worker = self._of_each_worker()
+        per_worker = self._per_worker()
         for place, own in self._states().items():
             loaded = state[place]
             if hosted is not None:
-                loaded = _with_rows(loaded, per_worker[place], lambda all: all[hosted])
+                loaded = _with_rows(loaded, per_worker[place], lambda rows: rows[hosted])
             for name, value in loaded.items():
                 device = own.get(name, self.like).device  # a counter may stay on the CPU
                 own[name] = value.to(device, copy=True)
 
-    def _states(self) -> dict[str, State]:
-        return {"memory": self.remembered, "compressor": self.state, "exchange": self.exchanged}
+    def _states(self) -> SavedState:
+        return {
+            "memory": self.memory_state,
+            "compressor": self.compressor_state,
+            "exchange": self.algorithm_state,
+        }
 
-    def _of_each_worker(self) -> dict[str, set[str]]:
+    def _per_worker(self) -> dict[str, set[str]]:
         """Return which tensors of each state have a row a worker: two have two rows."""
         two = torch.empty(2, self.segment.n, dtype=self.like.dtype, device="meta")
-        memory = self.memory.init(two, self.segment.dense)
-        compressor = self.compressor.init(two) if self.state else {}
-        exchange = self.exchange.init(two, self.segment)
-        states = {"memory": memory, "compressor": compressor, "exchange": exchange}
-        return {place: _of_two_rows(state) for place, state in states.items()}
+        states = {
+            "memory": self.memory.init(two, self.segment.dense),
+            "compressor": self.compressor.init(two) if self.compressor_state else {},
+            "exchange": self.algorithm.init(two, self.segment),
+        }
+        return {
+            place: {name for name, value in state.items() if len(value) == 2}
+            for place, state in states.items()
+        }
 
 
-def _of_two_rows(state: State) -> set[str]:
-    return {name for name, value in state.items() if len(value) == 2}
-
-
-def _with_rows(state: State, names: set[str], rows: Rows) -> State:
+def _with_rows(state: State, names: set[str], rows: AllGather) -> State:
     return {name: rows(value) if name in names else value for name, value in state.items()}

@@ -22,7 +22,7 @@ from ..communication.wire import Wire
 from ..config import Config, worker_batches
 from ..keyed_random import RandomKey, derived
 from ..methods.algorithms import AllReduce, ExchangeContext
-from ..methods.compressors import Compressor, MultiRound, composed
+from ..methods.compressors import Compressor, MultiRound, StepInfo, composed
 from ..methods.compressors.none import NoCompression
 from ..recipe import Recipe
 from ..results.tables import ratio
@@ -155,6 +155,7 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     _check_exchange(recipe)
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
     compressor = composed(spec)
+    AllReduce(recipe.aggregate).check_compressor(compressor)
     check_use(recipe, not isinstance(compressor, NoCompression))
     torch_shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
     layout = Layout.of(torch_shapes, recipe.granularity, recipe.rule, own.itemsize)
@@ -233,17 +234,10 @@ def _sent(
     if "steps" in state and isinstance(own, MultiRound):
         state["steps"].fill_(step)
     key = RandomKey(recipe.seed, torch.zeros(1, dtype=torch.int64)).fold_in(step, segment.name)
-    speech = ExchangeContext(
-        own,
-        state,
-        key,
-        segment,
-        channel,
-        step=step,
-        gradient=gradient,
-        squares=torch.ones_like(gradient) if own.needs_squares else None,
-    )
-    AllReduce(recipe.aggregate).gradients(gradient, speech)
+    squares = torch.ones_like(gradient) if own.needs_squares else None
+    info = StepInfo(key, step, segment=segment.name, gradient=gradient, squares=squares)
+    context = ExchangeContext(own, state, info, segment, channel)
+    AllReduce(recipe.aggregate).gradients(gradient, context)
     explained = zip(channel.ledger.transfers, words, strict=True)
     return tuple(_priced(transfer, recipe.workers, text) for transfer, text in explained)
 

@@ -1,17 +1,15 @@
-"""What a recipe and a regime mean at one step: who compresses, who remembers, who has momentum.
+"""The settings of one step: what recipe and regime mean then.
 
 `momentum` has one owner: the memory if it declares the field, else the optimizer.
 """
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from ..methods.compressors import composed
-from ..methods.memories import Memory, Residual
+from ..methods.memories import Memory
 from ..recipe import Recipe
-from ..settings import SettingError, kept, require
-from .components import compressor_spec, memory_name, memory_of, named, needs_memory, owns_momentum
+from ..settings import SettingError, kept
+from .method_choice import algorithm_named, compressor_spec, memory_name, memory_of, needs_memory
 from .regime import (
     OURS,
     Form,
@@ -23,14 +21,14 @@ from .regime import (
 )
 from .regularizers import Regularizer, regularizers
 
-_OF_RECIPE = ("optimizer", "lr", "momentum", "nesterov", "weight_decay")
+_OPTIMIZER_SETTINGS = ("optimizer", "lr", "momentum", "nesterov", "weight_decay")
 
 
 @dataclass(frozen=True)
-class Method:
+class StepSettings:
     """All that holds at one step."""
 
-    compressor: str  # the spec of what compresses
+    compressor: str  # its spec
     flush: bool  # send all that the memories hold, whatever the compressor
     memory: Memory
     optimizer: Settings  # what torch.optim gets
@@ -38,7 +36,7 @@ class Method:
     local_decay: float  # weight decay in each worker's gradient, before the memory
     own_decay: float  # weight decay on the averaged gradient, with the memory's momentum
     regularizers: tuple[Regularizer, ...]  # act where weight decay does
-    locally: bool  # whether that is in each worker's gradient
+    penalize_locally: bool  # whether that is in each worker's gradient
     kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
 
     @classmethod
@@ -50,8 +48,8 @@ class Method:
         step: int,
         memory: Memory | None = None,
         results: Results = (),
-    ) -> "Method":
-        """Return the method in force at `epoch`, with `step` steps done.
+    ) -> "StepSettings":
+        """Return the settings in force at `epoch`, with `step` steps done.
 
         `memory` is what `memory_of` gave, if it was asked already; `results` are those of the
         epochs that ended. Raises `SettingError` for settings that do not go together.
@@ -59,44 +57,39 @@ class Method:
         settings = regime.at(epoch, step, results)
         memory = memory or memory_of(recipe, regime)
         flush = recipe.flush_every > 0 and (step + 1) % recipe.flush_every == 0
-        optimizer = dict(settings)
-        decay, own_decay = float(settings.get("weight_decay", 0.0)), 0.0
-        if owns_momentum(memory):
+        local = recipe.weight_decay_at == "local"
+        lr, decay = float(settings.get("lr", 0.0)), float(settings.get("weight_decay", 0.0))
+        optimizer, own_decay = dict(settings), 0.0
+        if memory.owns_momentum:
             memory = _with_momentum(memory, memory_name(recipe, regime), settings)
             optimizer.update(momentum=0.0, nesterov=False, weight_decay=0.0)
-            own_decay = decay
-        lr = float(settings.get("lr", 0.0))
-        if isinstance(memory, Residual) and memory.lr:
+            own_decay = 0.0 if local else decay
+        if memory.keeps_lr:
             _check_plain(settings)
-            rule = "has no place beside a memory that collects lr times the gradient"
-            fix = "use memory residual, or weight_decay"
-            require(not settings.get("regularizer"), "regularizer", None, rule, fix)
             memory = memory.at_rate(lr)
             optimizer.update(lr=1.0, weight_decay=decay * lr)
-        if recipe.weight_decay_at == "local":
+        if local:
             optimizer.update(weight_decay=0.0)
-            own_decay = 0.0
         return cls(
             compressor=compressor_spec(settings),
             flush=flush,
             memory=memory,
             optimizer=optimizer,
             lr=lr,
-            local_decay=decay if recipe.weight_decay_at == "local" else 0.0,
+            local_decay=decay if local else 0.0,
             own_decay=own_decay,
             regularizers=regularizers(settings.get("regularizer")),
-            locally=recipe.weight_decay_at == "local",
+            penalize_locally=local,
             kept=1.0 if flush else _nominally_kept(settings),
         )
 
     @property
-    def inertia(self) -> tuple[float, bool]:
+    def penalty_momentum(self) -> tuple[float, bool]:
         """Momentum, and whether it is Nesterov's, of what is added to the averaged gradient.
 
         It is the memory's if that owns the momentum, else 0, as the optimizer has it.
         """
-        own: Any = self.memory
-        return (own.momentum, own.nesterov) if owns_momentum(own) else (0.0, False)
+        return self.memory.inertia
 
 
 def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
@@ -107,7 +100,7 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
         whole = whole.then(prune_warmup(recipe.prune, recipe.warmup_epochs if climbs else 0))
     if recipe.compressor is not None:
         whole = whole.then(Regime({0: {"compressor": recipe.compressor}}))
-    chosen = {name: getattr(recipe, name) for name in _OF_RECIPE}
+    chosen = {name: getattr(recipe, name) for name in _OPTIMIZER_SETTINGS}
     given = {k: v for k, v in chosen.items() if v is not None}
     whole = whole.then(Regime({0: given}))
     _check_effects(recipe, whole, given)
@@ -115,41 +108,40 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
 
 
 def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
-    """Raise `SettingError` for what a recipe says and nothing here listens to."""
+    """Raise `SettingError` for a setting that has no effect here."""
     name = regime.at(0, 0).get("optimizer", "SGD")
     for key in ("momentum", "nesterov"):
-        taken = key in optimizer_arguments(name) or not given.get(key)
-        value = None if given.get(key) is True else given.get(key)
-        require(taken, key, value, f"is not taken by {name}", "leave it out")
+        if given.get(key) and key not in optimizer_arguments(name):
+            value = None if given[key] is True else given[key]
+            raise SettingError(key, value, f"is not taken by {name}", "leave it out")
     check_use(recipe, regime.may_set(*OURS))
 
 
 def check_use(recipe: Recipe, compresses: bool) -> None:
-    """Raise `SettingError` for what only compression listens to, where nothing is compressed."""
+    """Raise `SettingError` for a setting of compression where nothing is compressed."""
     if compresses or recipe.downlink is not None or recipe.aggregate == "vote":
         return
     for key in ("prune_1d", "compress_if", "index_dtype", "flush_every"):
         value = getattr(recipe, key)
-        usual = value == Recipe.__dataclass_fields__[key].default
-        rule, fix = "has no effect where nothing is compressed", "set compressor or prune too"
-        require(usual, key, None if value is True else value, rule, fix)
+        if value != Recipe.__dataclass_fields__[key].default:
+            rule, fix = "has no effect where nothing is compressed", "set compressor or prune too"
+            raise SettingError(key, None if value is True else value, rule, fix)
 
 
 def notes(recipe: Recipe, regime: Regime) -> list[str]:
     """Return what a user should know of a combination that is allowed and seldom wanted."""
     spec, memory = compressor_spec(regime.at(0, 0)), memory_name(recipe, regime)
-    compressor = composed(spec)
-    speaks = named(recipe.algorithm)
-    theory = getattr(speaks, "only_unbiased", "")
-    if theory and compressor.biased:
+    compressor, algorithm = composed(spec), algorithm_named(recipe.algorithm)
+    if algorithm.only_unbiased and compressor.biased:
         return [
-            f"note: {recipe.algorithm} with {spec}, which is biased, has no theory: {theory} asks "
-            "for an unbiased compressor, and few entries make it diverge; choco takes any"
+            f"note: {recipe.algorithm} with {spec}, which is biased, has no theory: "
+            f"{algorithm.only_unbiased} asks for an unbiased compressor, and few entries make it "
+            "diverge; choco takes any"
         ]
-    if speaks.has_own_memory:
+    if algorithm.has_own_memory:
         return []
     if memory == "none" and needs_memory(compressor):
-        return ["note: what is not sent is lost, for memory is none; residual would keep it"]
+        return ["note: what is not sent is lost, since memory is none; residual would keep it"]
     if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:
         return [f"note: {spec} is unbiased without a memory, and {memory} adds to its variance"]
     return []
@@ -157,23 +149,26 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
 
 def _check_plain(settings: Settings) -> None:
     name = settings.get("optimizer", "SGD")
-    told = f"takes lr out of SGD and cannot do so for {name}"
-    require(name == "SGD", "memory", "residual:lr=true", told, "use residual, or optimizer SGD")
+    if name != "SGD":
+        rule = f"takes lr out of SGD and cannot do so for {name}"
+        raise SettingError("memory", "residual:lr=true", rule, "use residual, or optimizer SGD")
+    if settings.get("regularizer"):
+        rule = "has no place beside a memory that collects lr times the gradient"
+        fix = "use memory residual, or weight_decay"
+        raise SettingError("regularizer", None, rule, fix)
 
 
 def _with_momentum(memory: Memory, spec: str, settings: Settings) -> Memory:
     name = settings.get("optimizer", "SGD")
     if name != "SGD":
-        told = f"must not be {spec} with {name}: it takes over the momentum of SGD"
-        raise SettingError("memory", None, told, "use memory residual, or optimizer SGD")
+        rule = f"must not be {spec} with {name}: it takes over the momentum of SGD"
+        raise SettingError("memory", None, rule, "use memory residual, or optimizer SGD")
     dampening = settings.get("dampening", 0.0)
-    rule = f"has no place in memory {spec}"
-    require(dampening == 0, "dampening", dampening, rule, "leave it at 0")
-    own: Any = memory
-    momentum = settings.get("momentum", 0.0) if own.momentum is None else own.momentum
-    nesterov = settings.get("nesterov", False) if own.nesterov is None else own.nesterov
-    filled: Memory = dataclasses.replace(own, momentum=momentum, nesterov=nesterov)
-    return filled
+    if dampening:
+        rule = f"has no place in memory {spec}"
+        raise SettingError("dampening", dampening, rule, "leave it at 0")
+    momentum, nesterov = settings.get("momentum", 0.0), settings.get("nesterov", False)
+    return memory.with_momentum(momentum, nesterov)
 
 
 def _nominally_kept(settings: Settings) -> float | None:

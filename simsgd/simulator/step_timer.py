@@ -1,4 +1,4 @@
-"""Where the time of a step went, without waiting for the device.
+"""Times the parts of a step, without waiting for the device.
 
 Letters: L workers hosted here.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Spent:
+class StepTimer:
     """The seconds of one step's parts, those of one worker: the process's over its L workers.
 
     `compute` is forward and backward. `compression` is all from there to the mean: clipping,
@@ -18,20 +18,20 @@ class Spent:
     On a GPU the ends of parts are events in its queue, which hold nothing up; reading a number
     waits for the last of them.
 
-    >>> spent = Spent(torch.arange(4))
-    >>> spent.on("compute")
-    >>> spent.seconds("compute") >= 0, spent.seconds("compression")
+    >>> timer = StepTimer(torch.arange(4))
+    >>> timer.mark("compute")
+    >>> timer.seconds("compute") >= 0, timer.seconds("compression")
     (True, 0.0)
     """
 
     def __init__(self, workers: Tensor) -> None:
         self.workers = len(workers)
         self.on_gpu = workers.is_cuda
-        self._ends = [("", self._mark())]
+        self._ends = [("", self._now())]
 
-    def on(self, part: str) -> None:
-        """Put down the time since the last call, or since the step began, as spent on a part."""
-        self._ends.append((part, self._mark()))
+    def mark(self, part: str) -> None:
+        """Count the time since the last call, or since the step began, as spent on a part."""
+        self._ends.append((part, self._now()))
 
     def seconds(self, part: str) -> float:
         """Return what one worker spent on a part."""
@@ -42,7 +42,7 @@ class Spent:
         began, ended = self._ends[place - 1][1], self._ends[place][1]
         return _between(began, ended) / self.workers
 
-    def _mark(self) -> "float | torch.cuda.Event":
+    def _now(self) -> "float | torch.cuda.Event":
         if not self.on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)

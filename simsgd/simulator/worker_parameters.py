@@ -1,4 +1,4 @@
-"""Whose parameters are whose: one model for all workers, or a model for each.
+"""The parameters that workers train: one model for all, or a model for each.
 
 Letters: W workers, L hosted here, n elements of one segment.
 """
@@ -15,27 +15,32 @@ from torch import Tensor, nn
 from ..communication.segments import Layout
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
-from ..methods.algorithms import Algorithm, Asynchronous
+from ..methods.algorithms import Algorithm
 
-Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
-_AT_ONCE = 1 << 20  # numbers in float64
+Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...], or the other way round
+_BLOCK = 1 << 20  # numbers in float64 at a time
 
 
 class Parameters(ABC):
-    """Who holds which parameters. `trained` are those that an optimizer steps."""
+    """The parameters of all workers. `trained` are those that an optimizer steps."""
 
     trained: dict[str, nn.Parameter]
     per_worker: bool  # what `read` returns has a row a worker
+    has_models: bool = False  # each worker has a model of its own
     workers: int  # that are hosted here, L
 
     @abstractmethod
     def read(self) -> Tensors:
         """Return the parameters to take gradients at: {name: [*shape]}, or [L, *shape] each."""
 
-    def rows(self, layout: Layout) -> list[Tensor]:
+    def segments(self, layout: Layout) -> list[Tensor]:
         """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
         one = next(iter(self.trained.values())).detach().new_empty(1)
         return [one.expand(self.workers, segment.n) for segment in layout.segments]
+
+    def optimizer_rows(self, rows: Rows) -> Rows:
+        """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""
+        return lambda own: own
 
     def stepped(self) -> None:  # noqa: B027 - most have nothing to note
         """Take note that a step ended."""
@@ -48,7 +53,7 @@ class Parameters(ABC):
         """Return the parameters of one worker, {name: [*shape]}."""
         return self.average(rows)
 
-    def spread(self, rows: Rows) -> float:
+    def consensus_distance(self, rows: Rows) -> float:
         """Return the consensus distance, sqrt(mean_i ||x_i - mean||^2)."""
         return 0.0
 
@@ -63,14 +68,14 @@ class Parameters(ABC):
             parameter.copy_(state[name])
 
 
-def holding(
-    exchange: Algorithm, params: dict[str, nn.Parameter], layout: Layout, key: RandomKey
+def parameters_of(
+    algorithm: Algorithm, params: dict[str, nn.Parameter], layout: Layout, key: RandomKey
 ) -> Parameters:
-    """Return who holds which parameters, as the exchange wants it; all begin with `params`."""
-    if isinstance(exchange, Asynchronous):
-        late = exchange.delays(key.seed, key.workers)
-        return StaleParameters(params, late, exchange.longest)
-    if exchange.parameters_per_worker:
+    """Return the workers' parameters, as the algorithm wants them; all begin with `params`."""
+    delays = algorithm.delays(key.seed, key.workers)
+    if delays is not None:
+        return StaleParameters(params, delays, algorithm.longest_delay)
+    if algorithm.parameters_per_worker:
         return WorkerParameters(params, layout, len(key.workers))
     return SharedParameters(params, len(key.workers))
 
@@ -98,21 +103,16 @@ class StaleParameters(SharedParameters):
 
     per_worker = True
 
-    def __init__(self, params: dict[str, nn.Parameter], late: Tensor, longest: int) -> None:
-        super().__init__(params, len(late))
-        self.late = late  # steps, [L] int64
+    def __init__(self, params: dict[str, nn.Parameter], delays: Tensor, longest: int) -> None:
+        super().__init__(params, len(delays))
+        self.delays = delays  # steps, [L] int64
         self.past = {  # the newest first, [longest + 1, *shape]
             name: torch.stack([p.detach()] * (longest + 1)) for name, p in params.items()
         }
 
     def read(self) -> Tensors:
         """Return the model as each worker knows it, {name: [L, *shape]}."""
-        return {name: past[self.late.to(past.device)] for name, past in self.past.items()}
-
-    def rows(self, layout: Layout) -> list[Tensor]:
-        """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
-        one = next(iter(self.trained.values())).detach().new_empty(1)
-        return [one.expand(self.workers, segment.n) for segment in layout.segments]
+        return {name: past[self.delays.to(past.device)] for name, past in self.past.items()}
 
     def stepped(self) -> None:
         """Remember the model as it is now."""
@@ -133,29 +133,34 @@ class StaleParameters(SharedParameters):
 
 
 class WorkerParameters(Parameters):
-    """Each worker has a model of its own; all begin with the same.
+    """Each worker has a model of its own; all start from the same.
 
     The parameters of a segment lie end to end in one [L, n], so that an exchange changes them in
     place whatever the granularity; `trained` are views of these.
     """
 
     per_worker = True
+    has_models = True
 
     def __init__(self, params: dict[str, nn.Parameter], layout: Layout, workers: int) -> None:
         begun = {name: p.detach().unsqueeze(0) for name, p in params.items()}
         self.workers = workers
-        self.pieces = [piece.repeat(workers, 1) for piece in layout.split(begun)]  # [L, n] each
+        self._segments = [piece.repeat(workers, 1) for piece in layout.split(begun)]  # [L, n] each
         self.trained = {}
-        for segment, piece in zip(layout.segments, self.pieces, strict=True):
+        for segment, piece in zip(layout.segments, self._segments, strict=True):
             sizes = [math.prod(shape) for shape in segment.shapes]
             parts = piece.split(sizes, dim=1)
             for name, shape, part in zip(segment.parameters, segment.shapes, parts, strict=True):
                 self.trained[name] = nn.Parameter(part.view(workers, *shape))
         self.trained = {name: self.trained[name] for name in params}
 
-    def rows(self, layout: Layout) -> list[Tensor]:
+    def optimizer_rows(self, rows: Rows) -> Rows:
+        """Return `rows`: the optimizer keeps a row a worker."""
+        return rows
+
+    def segments(self, layout: Layout) -> list[Tensor]:
         """Return the workers' parameters, [L, n] for each segment."""
-        return self.pieces
+        return self._segments
 
     def read(self) -> Tensors:
         """Return the workers' parameters, {name: [L, *shape]}."""
@@ -169,12 +174,12 @@ class WorkerParameters(Parameters):
         """Return one worker's model."""
         return {name: rows(p.detach())[worker] for name, p in self.trained.items()}
 
-    def spread(self, rows: Rows) -> float:
+    def consensus_distance(self, rows: Rows) -> float:
         """Return the consensus distance."""
         square = 0.0
-        for piece in self.pieces:
+        for piece in self._segments:
             all_rows = rows(piece)  # [W, n]
-            for some in all_rows.split(max(1, _AT_ONCE // len(all_rows)), dim=1):
+            for some in all_rows.split(max(1, _BLOCK // len(all_rows)), dim=1):
                 own = some.double()
                 square += float((own - own.mean(0)).square_().sum(1).mean())
         return math.sqrt(square)
@@ -191,9 +196,9 @@ class WorkerParameters(Parameters):
 
 
 @torch.no_grad()
-def averaged_into(
+def load_average(
     model: nn.Module,
-    held: Parameters,
+    parameters: Parameters,
     buffers: Tensors,
     carried: Collection[str],
     rows: Rows,
@@ -205,7 +210,9 @@ def averaged_into(
     `buffers` are the workers' own, {name: [L, *shape]}, those in `carried` left alone; `how` is
     "mean" or "rank0".
     """
-    average = held.average if worker is None else partial(held.of_worker, worker)
+    average = parameters.average
+    if worker is not None:
+        average = partial(parameters.of_worker, worker)
     params: dict[str, Tensor] = dict(model.named_parameters())
     for name, value in average(rows).items():
         params[name].copy_(value)

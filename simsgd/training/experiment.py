@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..catalog import attribute, build_model, load, parse_config
 from ..communication.transport import Observer, Transport
 from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
-from ..gradients.auto import Auto
 from ..gradients.contract import Criterion, GradientEngine, carried
 from ..keyed_random import RandomKey
 from ..settings import SettingError, one_line, require
@@ -135,7 +134,7 @@ class Experiment:
 
     def _check_evaluation(self) -> None:
         """Raise `SettingError` for an evaluation that has no effect."""
-        config, apart = self.config, self.simulator.exchange.parameters_per_worker
+        config, apart = self.config, self.simulator.components.algorithm.parameters_per_worker
         rule = f"has no effect with algorithm {config.algorithm}, whose workers share one model"
         require(config.evaluate == "average" or apart, "evaluate", config.evaluate, rule)
         norms = any(isinstance(module, _BatchNorm) for module in self.model.modules())
@@ -165,7 +164,7 @@ class Experiment:
 
         A resumed run has it in its config.json, and so makes no other choice.
         """
-        if not isinstance(self.simulator.engine, Auto):
+        if not self.simulator.components.engine.chooses:
             return self
         engine = self.simulator.engine_for(*next(self.epoch_batches(0)))
         return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))

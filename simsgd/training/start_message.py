@@ -3,14 +3,10 @@
 Letters: W workers, b samples each, n elements of one segment.
 """
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from ..communication.topology import topology
 from ..config import Config
 from ..gradients.auto import engine_note
-from ..methods.algorithms import Gossip
 from ..settings import count, kept
 from ..simulator.step_settings import notes
 from .data import Text
@@ -27,8 +23,8 @@ def opening(experiment: Experiment) -> str:
     if config.algorithm != "allreduce":
         lines.append(_algorithm(experiment))
     lines.append(optimizer_line(used_settings(experiment)))
-    lines.append(f"engine {config.engine}" + engine_note(simulator.engine))
-    lines += notes(simulator.recipe, simulator.regime) + _of_short_runs(config)
+    lines.append(f"engine {config.engine}" + engine_note(simulator.components.engine))
+    lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(config)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
     return "\n".join(lines)
@@ -42,7 +38,7 @@ def _header(experiment: Experiment) -> str:
     unused = f" ({samples - used} of {samples} {what} left out)" if used < 0.9 * samples else ""
     each = "samples" if config.bptt is None else f"streams x {config.bptt} tokens"
     return (
-        f"{model} on {config.dataset}: {experiment.simulator.layout.n:,} parameters, "
+        f"{model} on {config.dataset}: {experiment.simulator.components.layout.n:,} parameters, "
         f"{config.workers} workers x {config.worker_batch} {each}, "
         f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
     )
@@ -55,15 +51,9 @@ def _of_files(config: Config) -> list[str]:
 
 
 def _algorithm(experiment: Experiment) -> str:
-    """Return how workers talk: the settings of the algorithm, and its graph."""
-    config, exchange = experiment.config, experiment.simulator.exchange
-    own: Any = exchange
-    known = [f"{f.name.replace('_', ' ')} {getattr(own, f.name)}" for f in fields(own)]
-    told = f"algorithm {config.algorithm}: " + ", ".join(known)
-    if isinstance(exchange, Gossip):
-        mixing = topology(exchange.topology, config.workers).at(0)
-        told += f" ({mixing.degree_text} neighbors, spectral gap {mixing.spectral_gap:.4f})"
-    return told
+    """Return the algorithm's settings, and its graph."""
+    config, algorithm = experiment.config, experiment.simulator.components.algorithm
+    return f"algorithm {config.algorithm}: {algorithm.describe(config.workers)}"
 
 
 def _of_text(experiment: Experiment) -> list[str]:
@@ -77,7 +67,7 @@ def _of_text(experiment: Experiment) -> list[str]:
 
 
 def _compression(experiment: Experiment) -> str:
-    config, layout = experiment.config, experiment.simulator.layout
+    config, layout = experiment.config, experiment.simulator.components.layout
     compressed = [segment.n for segment in layout.segments if not segment.dense]
     end = f"{layout.n - sum(compressed):,} more are sent whole; memory {config.memory}"
     if config.prune:

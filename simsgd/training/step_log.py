@@ -78,8 +78,8 @@ class Journal:
             self.last = record
 
     def _require_finite(self, record: StepRecord) -> None:
-        if record.wild is None and not record.losses_of_drawn.isfinite().all():
-            self._stop(record, "loss", record.losses_of_drawn)
+        if record.nonfinite is None and not record.losses_of_participants.isfinite().all():
+            self._stop(record, "loss", record.losses_of_participants)
         for m in record.segments:
             if not m.compensated.isfinite().all():
                 self._stop(record, f"gradient of {m.segment.name}", m.compensated)

@@ -81,8 +81,8 @@ class Tally:
             "sent_elements": round(sum(record.sent_elements) / len(payload)),
             "relative_error": record.relative_error,
             "memory_norm": record.memory_norm,
-            "compute_seconds": record.spent.seconds("compute"),
-            "compression_seconds": record.spent.seconds("compression"),
+            "compute_seconds": record.timer.seconds("compute"),
+            "compression_seconds": record.timer.seconds("compression"),
             "seconds": seconds,
         }
 
@@ -166,10 +166,10 @@ def layer_rows(record: StepRecord) -> list[LayerRow]:
 
 def nonfinite_rows(record: StepRecord) -> list[NonfiniteRow]:
     """Return a step's rows of nonfinite.csv, one a worker; none if all was finite."""
-    if record.wild is None:
+    if record.nonfinite is None:
         return []
     did = "zeroed" if record.applied else "skipped"
-    workers = record.wild.nonzero().flatten().tolist()
+    workers = record.nonfinite.nonzero().flatten().tolist()
     return [{"step": record.step, "worker": worker, "did": did} for worker in workers]
 
 

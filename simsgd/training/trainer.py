@@ -117,7 +117,7 @@ class Trainer:
             record = self.experiment.simulator.step(x, y, epoch)
             missed = self._missed(record, y)
             seconds = time.perf_counter() - self.began
-            guessed = record.num_of_drawn(y.numel())
+            guessed = record.num_of_participants(y.numel())
             self.journal.add(record, missed, guessed, seconds)
             self.batch += 1
             self.progress.advance()
@@ -127,12 +127,13 @@ class Trainer:
     def _missed(self, record: StepRecord, y: Tensor) -> Tensor:
         """Return how many targets of all that train are missed, [2] as `wrong` does."""
         simulator = self.experiment.simulator
-        pair = record.output, simulator.own_part(y)
-        own = num_missed(*(record.of_drawn(part, simulator.hosted) for part in pair))
-        if simulator.alone:
+        pair = record.output, simulator.hosted_samples(y)
+        parts = simulator.components
+        own = num_missed(*(record.of_participants(part, parts.hosted) for part in pair))
+        if parts.hosts_all:
             return own
-        hosted = len(simulator.key.workers)  # rows [L, 2], of which one has the count
-        return simulator.transport.all_gather_rows(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
+        hosted = len(parts.workers)  # rows [L, 2], of which one has the count
+        return simulator.all_gather(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
 
     def _timed(self, batches: Any) -> Any:
         """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
@@ -145,7 +146,7 @@ class Trainer:
         config = self.experiment.config
         if self.journal.unwritten >= config.log_every:
             self._write_steps()
-        self.progress.note_chunk(self.experiment.simulator.engine.lowered)
+        self.progress.note_chunk(self.experiment.simulator.components.engine.lowered)
         asked = self._asked_to_stop()
         if asked or _due(record.step, config.checkpoint_every):
             self._save()
@@ -155,11 +156,11 @@ class Trainer:
 
     def _asked_to_stop(self) -> bool:
         """Return whether somebody asked any of the processes to stop."""
-        simulator = self.experiment.simulator
-        if simulator.alone:
+        simulator, parts = self.experiment.simulator, self.experiment.simulator.components
+        if parts.hosts_all:
             return self.request.made
-        own = torch.full((len(simulator.key.workers),), self.request.made)
-        return bool(simulator.transport.all_gather_rows(own).any())
+        own = torch.full((len(parts.workers),), self.request.made)
+        return bool(simulator.all_gather(own).any())
 
     def _end_epoch(self) -> None:
         experiment, tally = self.experiment, self.tally
@@ -169,7 +170,7 @@ class Trainer:
         steps, workers = experiment.simulator.steps, experiment.config.workers
         spread = experiment.simulator.consensus_distance()
         row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
-        experiment.simulator.results.append(broadcast_object(_results(row)))
+        experiment.simulator.end_epoch(broadcast_object(_results(row)))
         self.folder.add_epoch(row)
         self.dashboards.epoch(row)
         self.progress.say(epoch_line(row, self.experiment.config.tokens))

@@ -13,7 +13,7 @@ import torch
 
 from ..config_values import OF_ONE_RUN
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
-from ..simulator.components import compressor_spec
+from ..simulator.method_choice import compressor_spec
 from ..simulator.regime import optimizer_class
 from .data import Text
 from .experiment import Experiment
@@ -66,13 +66,14 @@ def _of_data(experiment: Experiment) -> Values:
 
 
 def _of_algorithm(experiment: Experiment) -> Values:
-    algorithm: Any = experiment.simulator.exchange
+    algorithm: Any = experiment.simulator.components.algorithm
     return {f.name: _plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
 
 
 def _over_time(experiment: Experiment) -> dict[str, Used]:
     """Return what the regime sets, with the defaults of its optimizer and momentum's owner."""
-    regime, memory = experiment.simulator.regime, experiment.simulator.memory
+    parts = experiment.simulator.components
+    regime, memory = parts.regime, parts.memory
     owned = {name: getattr(memory, name, None) for name in ("momentum", "nesterov")}
     own = {name: value for name, value in owned.items() if value is not None}
     assert experiment.config.epochs is not None

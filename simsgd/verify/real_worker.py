@@ -20,7 +20,7 @@ from ..gradients.contract import GradientEngine, Tensors, carried
 from ..gradients.dropout import KeyedDropout
 from ..keyed_random import RandomKey
 from ..simulator.regime import optimizer_arguments, optimizer_class
-from ..simulator.step_settings import Method
+from ..simulator.step_settings import StepSettings
 from ..training.experiment import Experiment
 from .gradient_kinks import RecordingEngine
 from .message_flips import Decided, DecisionRecorder
@@ -180,7 +180,7 @@ class TorchWorker(Worker):
 
     def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
         """Return the optimizer with the settings that the regime has now."""
-        settings = self.experiment.simulator.regime.at(epoch, self.steps)
+        settings = self.experiment.simulator.components.regime.at(epoch, self.steps)
         name = settings.get("optimizer", "SGD")
         takes = optimizer_arguments(name)
         values = {key: value for key, value in settings.items() if key in takes}
@@ -207,8 +207,8 @@ def with_own_buffers(model: nn.Module) -> nn.parallel.DistributedDataParallel:
 def is_plain(experiment: Experiment, steps: int) -> bool:
     """Return whether DistributedDataParallel alone does what the first `steps` steps ask for."""
     config, simulator = experiment.config, experiment.simulator
-    recipe, regime, batches = simulator.recipe, simulator.regime, experiment.batches
-    methods = (Method.at(recipe, regime, step // batches, step) for step in range(steps))
+    recipe, regime, batches = simulator.recipe, simulator.components.regime, experiment.batches
+    methods = (StepSettings.at(recipe, regime, step // batches, step) for step in range(steps))
     return (
         config.algorithm == "allreduce"
         and not config.downlink

@@ -73,7 +73,10 @@ def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
     """
     require(config.resume is None, "resume", str(config.resume), "has no place in verify")
     experiment = Experiment.of(config)
-    spans, rule = experiment.simulator.exchange.between_processes, "runs in one process only"
+    spans, rule = (
+        experiment.simulator.components.algorithm.between_processes,
+        "runs in one process only",
+    )
     require(spans, "algorithm", config.algorithm, rule, "there is no real side to hold it to")
     return experiment.config, TorchWorker if is_plain(experiment, steps) else OwnWorker
 
@@ -139,8 +142,8 @@ class Simulation:
         began = time.perf_counter()
         record = self._step()
         seconds = time.perf_counter() - began
-        missed = num_missed(*(record.of_drawn(part, slice(None)) for part in (record.output, y)))
-        logged = self.tally.add(record, missed, record.num_of_drawn(y.numel()), seconds)
+        missed = num_missed(*(record.of_participants(part, slice(None)) for part in (record.output, y)))
+        logged = self.tally.add(record, missed, record.num_of_participants(y.numel()), seconds)
         judged = real.counted is not None and not lost
         self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None
         self.real = copies(real.parameters)

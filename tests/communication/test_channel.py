@@ -30,7 +30,7 @@ class Median(GradientAlgorithm):
 
     def gradients(self, compensated, context, own=None):
         channel, segment = context.channel, context.segment
-        passed_on = channel.relay(context.compressed(compensated), segment)
+        passed_on = channel.relay(context.compress(compensated), segment)
         sent, rows = channel.gather(passed_on, segment)
         median = rows.median(0, keepdim=True).values
         return sent, channel.broadcast(Dense.of(median), segment)[1]

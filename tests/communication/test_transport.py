@@ -166,7 +166,7 @@ def test_one_ranks_number_that_is_not_finite_is_every_ranks_affair(two, settings
     simulator = Simulator(network(), workers=8, **settings)
     wanted = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
     own, state = two(shared_out_wild, 8, settings)
-    assert own == [(r.applied, r.wild.tolist(), r.payload_bytes) for r in wanted]
+    assert own == [(r.applied, r.nonfinite.tolist(), r.payload_bytes) for r in wanted]
     assert [applied for applied, *_ in own] == [True] * 3 + [rule == "zero"] + [True] * 2
     assert_same_state(state, simulator.state_dict())
 
@@ -347,7 +347,7 @@ HOOKS = [
 def test_a_hooked_training_is_the_simulated_one(two, settings, momentum):
     simulator, record = alone(2, plain_network(), steps=8, lr=0.1, momentum=momentum, **settings)
     parameters, sent = two(hooked, settings, momentum)
-    for own, wanted in zip(parameters, simulator.params.values(), strict=True):
+    for own, wanted in zip(parameters, simulator.components.params.values(), strict=True):
         assert torch.allclose(own, wanted, rtol=1e-10)
     if settings["compressor"] != "threshold:0.01":
         assert sent == 8 * record.payload_bytes[0]

@@ -160,7 +160,7 @@ def test_frozen_parameters_get_no_gradient(engine):
     simulator = Simulator(model, workers=W, lr=0.1, engine=engine)
     x, y = batch()
     simulator.step(x.flatten(0, 1), y.flatten())
-    assert "conv.weight" not in simulator.params
+    assert "conv.weight" not in simulator.components.params
     assert torch.equal(model.conv.weight, before)
 
 
@@ -350,7 +350,7 @@ def test_the_engine_of_the_simulator_is_known_before_its_first_step():
     before = model.weight.clone()
     simulator = Simulator(model, workers=4, lr=0.1)
     assert simulator.engine_for(x, y) == "onepass"
-    assert (simulator.steps, simulator.channel.ledger.transfers) == (0, [])
+    assert (simulator.steps, simulator.components.channel.ledger.transfers) == (0, [])
     assert torch.equal(model.weight, before)
     assert Simulator(model, workers=4, lr=0.1, engine="loop").engine_for(x, y) == "loop"
 
@@ -396,7 +396,9 @@ def test_passes_are_added_up_although_an_engine_uses_its_memory_again(engine):
     wanted.model.load_state_dict(got.model.state_dict())
     for simulator in (got, wanted):
         simulator.step(x.flatten(0, 1), y.flatten())
-    for one, other in zip(got.params.values(), wanted.params.values(), strict=True):
+    for one, other in zip(
+        got.components.params.values(), wanted.components.params.values(), strict=True
+    ):
         assert torch.allclose(one, other, rtol=1e-10)
 
 

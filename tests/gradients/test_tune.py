@@ -144,7 +144,7 @@ def test_the_choice_of_compiled_is_made_before_the_first_step(monkeypatch):
     simulator = Simulator(Net(), workers=W, lr=0.1, engine="compiled")
     x, y = batch(torch.float32)
     assert simulator.engine_for(x.flatten(0, 1), y.flatten()) == "compiled"
-    assert isinstance(simulator.engine, compiled.Compiled)
+    assert isinstance(simulator.components.engine, compiled.Compiled)
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ def test_all_hear_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
-    speech = ExchangeContext(compressor, state, step_of().key, segment, channel)
+    speech = ExchangeContext(compressor, state, step_of(), segment, channel)
     message, heard = AllReduce().gradients(normal(), speech)
     assert torch.allclose(heard, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [

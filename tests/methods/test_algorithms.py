@@ -126,7 +126,7 @@ def test_choco_that_loses_nothing_has_a_closed_form():
             public[name] = stack.clone()
             for own, row in zip(models, stack, strict=True):
                 dict(own.named_parameters())[name].data.copy_(row)
-    for name, held in simulator.held.trained.items():
+    for name, held in simulator.components.parameters.trained.items():
         wanted = torch.stack([dict(m.named_parameters())[name].detach() for m in models])
         assert torch.allclose(held, wanted, atol=1e-12)
 
@@ -168,8 +168,10 @@ def test_the_mean_of_the_replicas_is_what_neighbors_hold(algorithm, compressor):
     """One replica a worker is enough: the weighted sum is that of the replicas at any time."""
     simulator, _ = trained(network(), algorithm=algorithm, compressor=compressor)
     mixing = topology("ring", W).at(0).weights
-    for segment_state, x in zip(simulator.segment_states, simulator.held.pieces, strict=True):
-        replica, total = segment_state.exchanged["replica"], segment_state.exchanged["sum"]
+    parts = simulator.components
+    models = parts.parameters.segments(parts.layout)
+    for state, x in zip(parts.segment_states, models, strict=True):
+        replica, total = state.algorithm_state["replica"], state.algorithm_state["sum"]
         assert torch.equal(replica, x)
         assert torch.allclose(total, mixing @ replica, atol=1e-12)
 
@@ -178,8 +180,8 @@ def test_the_mean_of_the_replicas_is_what_neighbors_hold(algorithm, compressor):
 def test_the_weighted_sum_is_that_of_the_public_copies(algorithm):
     simulator, _ = trained(network(), algorithm=algorithm, **OWN[algorithm])
     mixing = topology("ring", W).at(0).weights
-    for segment_state in simulator.segment_states:
-        own = segment_state.exchanged
+    for segment_state in simulator.components.segment_states:
+        own = segment_state.algorithm_state
         held = own["public"] if algorithm == "choco" else own["replica"]
         assert torch.allclose(own["sum"], mixing @ held, atol=1e-12)
 
@@ -189,8 +191,8 @@ def test_state_grows_with_the_workers_and_not_with_their_neighbors():
         simulator, _ = trained(network(), 1, algorithm="choco", topology=name)
         return sum(
             v.numel()
-            for segment_state in simulator.segment_states
-            for v in segment_state.exchanged.values()
+            for segment_state in simulator.components.segment_states
+            for v in segment_state.algorithm_state.values()
         )
 
     assert numbers("ring") == numbers("complete") == 2 * W * simulator_size()
@@ -221,8 +223,10 @@ def test_engines_agree_on_models_of_their_own(algorithm, engine):
     settings = {"algorithm": algorithm, **OWN[algorithm]}
     simulator, records = trained(network(), 4, engine=engine, **settings)
     other, others = trained(network(), 4, engine="loop", **settings)
-    for name, held in simulator.held.trained.items():
-        assert torch.allclose(held, other.held.trained[name], rtol=1e-10, atol=1e-12)
+    for name, held in simulator.components.parameters.trained.items():
+        assert torch.allclose(
+            held, other.components.parameters.trained[name], rtol=1e-10, atol=1e-12
+        )
     assert [r.payload_bytes for r in records] == [r.payload_bytes for r in others]
 
 
@@ -230,8 +234,8 @@ def test_engines_agree_on_models_of_their_own(algorithm, engine):
 def test_models_of_their_own_lie_in_segments_of_any_size(granularity):
     simulator, _ = trained(smooth(), algorithm="dpsgd", granularity=granularity)
     other, _ = trained(smooth(), algorithm="dpsgd")
-    for name, held in simulator.held.trained.items():
-        assert torch.allclose(held, other.held.trained[name], atol=1e-13)
+    for name, held in simulator.components.parameters.trained.items():
+        assert torch.allclose(held, other.components.parameters.trained[name], atol=1e-13)
 
 
 def test_a_worker_steps_along_its_own_gradient_with_its_own_momentum():
@@ -290,10 +294,10 @@ def test_what_local_sgd_leaves_out_is_said_later():
         smooth(), workers=W, lr=0.1, algorithm="local", local_steps=2, compressor="topk:0.2"
     )
     assert simulator.recipe.memory == "residual"
-    held = simulator.held.trained
+    held = simulator.components.parameters.trained
     begun = {n: p.detach()[0].clone() for n, p in held.items()}
     moved = {n: torch.zeros_like(p) for n, p in begun.items()}
-    step_of = simulator.optimizer.step
+    step_of = simulator.components.optimizer.step
     anchor = {}
 
     def then_note_what_moved(heard):
@@ -301,12 +305,14 @@ def test_what_local_sgd_leaves_out_is_said_later():
         for n, p in held.items() if simulator.steps % 2 else ():
             moved[n] += (p.detach() - anchor[n]).mean(0)
 
-    simulator.optimizer.step = then_note_what_moved
+    simulator.components.optimizer.step = then_note_what_moved
     for x, y in batches(8):
         if simulator.steps % 2 == 0:
             anchor.update({n: p.detach().clone() for n, p in held.items()})
         simulator.step(x, y, 0)
-    left = {v.segment.name: v.remembered.get("residual") for v in simulator.segment_states}
+    left = {
+        v.segment.name: v.memory_state.get("residual") for v in simulator.components.segment_states
+    }
     for name, p in held.items():
         kept = 0 if left[name] is None else left[name].mean(0).view_as(begun[name])
         assert torch.allclose(p[0] - begun[name] + kept, moved[name], atol=1e-12)
@@ -318,13 +324,17 @@ def test_fedavg_averages_those_drawn_by_their_samples():
         smooth(), workers=W, lr=0.1, algorithm="fedavg", local_steps=2, participation=0.4,
         samples=samples,
     )  # fmt: skip
-    held, step_of, ended = simulator.held.trained, simulator.optimizer.step, {}
+    held, step_of, ended = (
+        simulator.components.parameters.trained,
+        simulator.components.optimizer.step,
+        {},
+    )
 
     def then_note_the_models(heard):
         step_of(heard)
         ended.update({n: p.detach().clone() for n, p in held.items()})
 
-    simulator.optimizer.step = then_note_the_models
+    simulator.components.optimizer.step = then_note_the_models
     for number, (x, y) in enumerate(batches(6)):
         record = simulator.step(x, y, 0)
         if number % 2 == 0:
@@ -362,16 +372,16 @@ def test_losses_and_errors_of_fedavg_are_those_of_the_workers_drawn(post_local_f
         for at in range(start, start + 3):
             record, said = records[at], records[at if each else start + 2]
             drawn = torch.tensor(said.payload_bytes) > 0
-            assert record.drawn.tolist() == drawn.tolist()
+            assert record.participants.tolist() == drawn.tolist()
             assert record.losses.shape == (W,)
             assert record.loss == pytest.approx(float(record.losses[drawn].mean()), abs=1e-12)
             assert abs(record.loss - float(record.losses.mean())) > 1e-6
             own = targets[at].view(W, -1)[drawn].flatten()
-            assert record.of_drawn(targets[at], slice(None)).tolist() == own.tolist()
-            assert record.num_of_drawn(B) == len(own) == B // 4
+            assert record.of_participants(targets[at], slice(None)).tolist() == own.tolist()
+            assert record.num_of_participants(B) == len(own) == B // 4
     for worker, theirs in enumerate(targets[0].view(W, -1)):  # as each process sees it
-        counted = records[0].of_drawn(theirs, slice(worker, worker + 1))
-        assert len(counted) == (len(theirs) if records[0].drawn[worker] else 0)
+        counted = records[0].of_participants(theirs, slice(worker, worker + 1))
+        assert len(counted) == (len(theirs) if records[0].participants[worker] else 0)
 
 
 def test_a_run_of_fedavg_logs_the_loss_of_those_drawn(tmp_path):
@@ -514,23 +524,23 @@ def test_a_servers_answer_is_compressed_and_remembered():
     heard = {n: torch.zeros_like(p) for n, p in plain_model.named_parameters()}
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     for x, y in batches(3):
-        step = simulator.optimizer.step
+        step = simulator.components.optimizer.step
 
         def told(values, step=step):
             for name, value in values.items():
                 heard[name] += value
             step(values)
 
-        simulator.optimizer.step = told
+        simulator.components.optimizer.step = told
         record = simulator.step(x, y, 0)
-        simulator.optimizer.step = step
-    for segment_state in simulator.segment_states:
+        simulator.components.optimizer.step = step
+    for segment_state in simulator.components.segment_states:
         name = segment_state.segment.name
         moved = before[name] - dict(model.named_parameters())[name]
         assert torch.allclose(moved, heard[name], atol=1e-12)
-        if "residual" in segment_state.exchanged:
-            assert segment_state.exchanged["residual"].shape == (1, segment_state.segment.n)
-            assert (segment_state.exchanged["residual"] != 0).any()
+        if "residual" in segment_state.algorithm_state:
+            assert segment_state.algorithm_state["residual"].shape == (1, segment_state.segment.n)
+            assert (segment_state.algorithm_state["residual"] != 0).any()
     sent = 12 * (10 + 5) + 8 * 11  # 48 and 24 weights at 20 %, 8 bytes a value and 4 an index
     assert record.bytes.downlink.tolist() == [sent] * W
     assert record.payload_bytes == [8 * 83] * W
@@ -538,7 +548,9 @@ def test_a_servers_answer_is_compressed_and_remembered():
 
 def test_the_consensus_distance_is_that_of_its_definition():
     simulator, _ = trained(smooth(), 4, algorithm="dpsgd")
-    rows = torch.cat([p.detach().flatten(1) for p in simulator.held.trained.values()], 1)
+    rows = torch.cat(
+        [p.detach().flatten(1) for p in simulator.components.parameters.trained.values()], 1
+    )
     wanted = (rows - rows.mean(0)).square().sum(1).mean().sqrt()
     assert simulator.consensus_distance() == pytest.approx(float(wanted))
     assert trained(smooth(), 1)[0].consensus_distance() == 0
@@ -579,15 +591,15 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
         ({"algorithm": "butterfly", "workers": 12}, "must be a power of 2"),
         ({"algorithm": "choco", "topology": "one-peer"}, "which only dpsgd allows"),
         ({"algorithm": "choco", "memory": "residual"}, "must be none with algorithm choco"),
-        ({"algorithm": "local", "memory": "dgc"}, "takes over the momentum of gradients"),
+        ({"algorithm": "local", "memory": "dgc"}, "owns the gradient's momentum"),
         ({"algorithm": "local", "lr_in_memory": True, "memory": "residual"}, "lr_in_memory has no"),
         ({"algorithm": "dpsgd", "flush_every": 3}, "flush_every has no effect"),
         ({"algorithm": "dpsgd", "weight_decay_at": "local"}, "weight_decay_at has no effect"),
-        ({"algorithm": "dpsgd", "optimizer": "Adafactor"}, "is not known to treat each number"),
+        ({"algorithm": "dpsgd", "optimizer": "Adafactor"}, "is not an element-wise optimizer"),
         ({"algorithm": "dpsgd", "aggregate": "vote"}, "aggregate has no effect"),
         ({"algorithm": "dpsgd", "engine": "onepass"}, "engine needs parameters that all workers"),
         ({"aggregate": "vote", "downlink": "sign"}, "downlink has no effect on a vote"),
-        ({"downlink": "powersgd:2"}, "downlink talks with all workers"),
+        ({"downlink": "powersgd:2"}, "downlink needs several rounds"),
     ],
     ids=str,
 )
@@ -597,7 +609,7 @@ def test_what_does_not_go_together_is_told(settings, told):
 
 
 def test_a_compressor_that_asks_everybody_is_refused_by_gossip():
-    with pytest.raises(SettingError, match="asks for the largest number of all workers"):
+    with pytest.raises(SettingError, match="needs the largest number of all workers"):
         trained(smooth(), 1, algorithm="choco", compressor="terngrad:shared_scale=true")
 
 

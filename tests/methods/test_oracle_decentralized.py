@@ -97,11 +97,11 @@ def simulator(case, folder):
 def start(simulation, x0):
     """Let the workers begin at x0 [W, n], with exchanges that begin there too."""
     state = simulation.state_dict()
-    parts = x0.split([p.shape[-1] for p in simulation.params.values()], dim=1)
+    parts = x0.split([p.shape[-1] for p in simulation.components.params.values()], dim=1)
     shared = state["parameters"]["layers.0"].dim() == 1
     state["parameters"] = {
         name: part[0] if shared else part
-        for name, part in zip(simulation.params, parts, strict=True)
+        for name, part in zip(simulation.components.params, parts, strict=True)
     }
     for segment_state in state["voices"].values():
         for name, value in segment_state["exchange"].items():

@@ -160,9 +160,9 @@ def simulated_steps(case: Case) -> Iterator[tuple[Simulator, list[Case]]]:
         simulator.step(grads[:, t], torch.zeros(len(grads)))
         records = [worker["steps"][t] for worker in case["expected"]]
         if "sample_start" in records[0]:
-            simulator.segment_states[0].remembered.update(reference_state(records))
+            simulator.components.segment_states[0].memory_state.update(reference_state(records))
             with torch.no_grad():
-                simulator.params["p"].copy_(tensor(records[0]["param_after"]))
+                simulator.components.params["p"].copy_(tensor(records[0]["param_after"]))
         else:
             yield simulator, records
 
@@ -269,21 +269,21 @@ def test_a_step_leaves_the_same_residual(case: Case) -> None:
 @each("dgc_pipeline")
 def test_the_simulator_moves_the_parameters_as_far(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        moved = simulator.params["p"].detach()
+        moved = simulator.components.params["p"].detach()
         assert_equals_steps(moved, tensor(records[0]["param_after"]))
 
 
 @each("dgc_pipeline")
 def test_the_simulator_leaves_the_same_momentum(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        left = simulator.segment_states[0].remembered["momentum"]
+        left = simulator.components.segment_states[0].memory_state["momentum"]
         assert_equals_steps(left, reference_momentum(records))
 
 
 @each("dgc_pipeline")
 def test_the_simulator_leaves_the_same_residual(case: Case) -> None:
     for simulator, records in simulated_steps(case):
-        left = simulator.segment_states[0].remembered["residual"]
+        left = simulator.components.segment_states[0].memory_state["residual"]
         assert_equals_steps(left, reference_residual(records))
 
 
@@ -294,7 +294,8 @@ def test_weight_decay_has_a_momentum_of_its_own(case: Case) -> None:
     optimizer.follow({"lr": params["lr"]})
     for record in case["expected"][0]["steps"]:
         heard = {"p": tensor(record["aggregated"])}
-        optimizer.decay(heard, params["weight_decay"], params["momentum"], params["nesterov"])
+        decay = {n: p.detach() * params["weight_decay"] for n, p in optimizer.params.items()}
+        optimizer.add_penalties(heard, decay, params["momentum"], params["nesterov"])
         optimizer.step(heard)
         assert_equals_steps(optimizer.params["p"].detach(), tensor(record["param_after"]))
 

@@ -24,6 +24,7 @@ from simsgd.communication.transport import Channel, InProcess
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.algorithms import AllReduce, ExchangeContext
+from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.none import NoCompression
 from simsgd.methods.compressors.powersgd import PowerSGD
 from simsgd.methods.compressors.sign import Sign
@@ -51,7 +52,7 @@ def exchange(
     channel = Channel(InProcess(), Ledger(workers), wire or Wire())
     key = RandomKey(0, torch.arange(workers)).fold_in(step, "s")
     return AllReduce(**how).gradients(
-        said, ExchangeContext(compressor, state, key, segment, channel)
+        said, ExchangeContext(compressor, state, StepInfo(key), segment, channel)
     )
 
 

@@ -55,7 +55,8 @@ class Job:
         key = step_of(range(self.workers), self.steps).key
         self.steps += 1
         return (exchange or AllReduce()).gradients(
-            said, ExchangeContext(self.compressor, self.state, key, self.segment, self.channel)
+            said,
+            ExchangeContext(self.compressor, self.state, StepInfo(key), self.segment, self.channel),
         )
 
     def payload(self):
@@ -317,7 +318,7 @@ def test_without_a_shape_nothing_is_compressed():
 
 def test_a_vote_on_factors_is_refused():
     with pytest.raises(SettingError, match="aggregate has no meaning"):
-        Job(PAPER, 2).step(normal(2), AllReduce("vote"))
+        AllReduce("vote").check_compressor(PAPER)
 
 
 @pytest.mark.parametrize(

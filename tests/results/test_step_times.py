@@ -14,7 +14,7 @@ from simsgd.results.run import Run
 from simsgd.results.step_times import Pricing, step_times
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
 from simsgd.settings import SettingError
-from simsgd.simulator.step_timer import Spent
+from simsgd.simulator.step_timer import StepTimer
 from simsgd.training.run_folder import RunFolder
 from simsgd.training.totals import transfer_rows
 
@@ -94,7 +94,7 @@ def test_an_exchange_between_neighbors_keeps_the_degree_of_the_busiest():
 
 
 def test_the_time_of_a_step_is_that_of_one_worker():
-    spent = Spent(torch.arange(4))
+    spent = StepTimer(torch.arange(4))
     spent._ends = [("", 10.0), ("compute", 12.0), ("compression", 12.5)]
     assert (spent.seconds("compute"), spent.seconds("compression")) == (0.5, 0.125)
 
@@ -303,7 +303,7 @@ class Event:
 def test_on_a_gpu_events_are_read_only_when_somebody_asks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     Event.waited = False
-    spent = Spent.__new__(Spent)
+    spent = StepTimer.__new__(StepTimer)
     spent.workers, spent.on_gpu = 3, True
     spent._ends = [("", spent._mark())]
     spent.on("compute")

@@ -63,7 +63,7 @@ def test_a_skipped_step_leaves_everything_but_the_counter_as_it_was(settings):
         before = copy.deepcopy(skipping.state_dict())
         record = skipping.step(x, y, epoch=0)
         assert record.applied == (number != 2)
-        assert record.wild.tolist() == [False, False, number == 2, False]
+        assert record.nonfinite.tolist() == [False, False, number == 2, False]
         if number == 2:
             after = skipping.state_dict()
             assert after["steps"] == before["steps"] + 1
@@ -81,8 +81,8 @@ def test_a_zeroed_worker_leaves_nothing_that_is_not_finite(settings):
     for number, (x, y) in enumerate(batches(wild={1, 2})):
         record = zeroing.step(x, y, epoch=0)
         assert record.applied
-        assert record.wild.tolist() == [False, False, number in (1, 2), False]
-        assert record.loss == pytest.approx(float(record.losses[~record.wild].mean()))
+        assert record.nonfinite.tolist() == [False, False, number in (1, 2), False]
+        assert record.loss == pytest.approx(float(record.losses[~record.nonfinite].mean()))
     assert all(t.isfinite().all() for t in tensors(zeroing.state_dict()).values())
 
 
@@ -94,7 +94,9 @@ def test_a_zeroed_gradient_is_that_of_a_worker_who_says_nothing():
     zeroing.step(x, y)
     x = x.clone()
     x[2 * B : 3 * B] = 0.0  # finite, and taken away again below
-    gradients = others._gradients(others._shard(x), others._shard(y), others.key.fold_in(0))
+    gradients = others._gradients(
+        others._shard(x), others._shard(y), others.components.key.fold_in(0)
+    )
     three = gradients.values["0.weight"][[0, 1, 3]].sum(0) / W
     assert torch.allclose(zeroing.parameters()["0.weight"], before - 0.1 * three)
 
@@ -115,7 +117,7 @@ def test_a_run_of_finite_numbers_is_the_same_under_every_rule(rule):
 def test_numbers_of_a_worker_that_does_not_train_change_nothing(rule):
     settings = {"algorithm": "fedavg", "participation": 0.5, "on_nonfinite": rule, "momentum": 0.9}
     one, other = simulator(**settings), simulator(**settings)
-    drawn = one.exchange.drawn(0, W, 0, 0)
+    drawn = one.components.algorithm.participants(0, W, 0, 0)
     wild = int((~drawn).nonzero()[0])
     x, y = next(batches())
     broken = x.clone()
@@ -123,8 +125,8 @@ def test_numbers_of_a_worker_that_does_not_train_change_nothing(rule):
     got, wanted = one.step(broken, y), other.step(x, y)
     assert got.applied
     assert got.loss == wanted.loss
-    assert torch.equal(got.losses_of_drawn, wanted.losses_of_drawn)
-    assert got.losses_of_drawn.isfinite().all()
+    assert torch.equal(got.losses_of_participants, wanted.losses_of_participants)
+    assert got.losses_of_participants.isfinite().all()
     after = [{n: p[drawn] for n, p in s.parameters().items()} for s in (one, other)]
     assert equal(*after)
     assert all(p.isfinite().all() for p in [*one.parameters().values(), *one.buffers.values()])
@@ -169,7 +171,7 @@ def test_an_overflow_of_float16_is_zeroed_where_that_helps(settings):
     for number, (x, _) in enumerate(batches()):
         record = zeroing.step(loud(x, 1e6 if number == 2 else 1.0), x[:, :3])
         assert record.applied
-        assert record.wild.tolist() == [False, False, number == 2, False]
+        assert record.nonfinite.tolist() == [False, False, number == 2, False]
     sent = record.payload_bytes
     assert sent[0] == sent[2]
     assert all(t.isfinite().all() for t in tensors(zeroing.state_dict()).values())
@@ -264,7 +266,7 @@ def test_a_checkpoint_with_a_parameter_that_is_not_finite_is_not_written(
     def spoiled(self, *arguments):
         record = step(self, *arguments)
         if self.steps == 2:
-            next(iter(self.params.values())).data[0] = float("inf")
+            next(iter(self.components.params.values())).data[0] = float("inf")
         return record
 
     monkeypatch.setattr(Simulator, "step", spoiled)

@@ -16,6 +16,11 @@ def grads(steps):
     return [torch.randn(3, generator=generator, dtype=torch.float64) for _ in range(steps)]
 
 
+def decay(optimizer, weight_decay):
+    """Return the gradient of the weight decay, {name: [*shape]}."""
+    return {name: p.detach() * weight_decay for name, p in optimizer.params.items()}
+
+
 def test_a_new_lr_keeps_the_momentum():
     params, plain = one(), one()
     optimizer, wanted = RegimeOptimizer(params), torch.optim.SGD(plain.values(), 0.1, 0.9)
@@ -47,7 +52,7 @@ def test_decay_with_its_own_momentum_is_momentum_sgds(nesterov):
         buffer = 0.9 * buffer + grad  # the memory's part
         heard = {"w": grad + 0.9 * buffer if nesterov else buffer.clone()}
         optimizer.follow({"lr": 0.1, "momentum": 0.0})
-        optimizer.decay(heard, 0.05, 0.9, nesterov)
+        optimizer.add_penalties(heard, decay(optimizer, 0.05), 0.9, nesterov)
         optimizer.step(heard)
         plain["w"].grad = grad
         wanted.step()
@@ -66,7 +71,8 @@ def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(name):
             again["w"].data.copy_(params["w"].data)
         for each in (optimizer, other)[: 1 + (step >= 3)]:
             each.follow(settings)
-            each.decay(heard := {"w": grad.clone()}, 0.1, 0.9, False)
+            heard = {"w": grad.clone()}
+            each.add_penalties(heard, decay(each, 0.1), 0.9, False)
             each.step(heard)
     assert torch.equal(params["w"], again["w"])
 

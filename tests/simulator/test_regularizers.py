@@ -24,7 +24,7 @@ def trained(regime: dict[str, Any], steps: int = 3, **settings: Any) -> dict[str
     for _ in range(steps):
         x = torch.randn(8, 5, generator=generator, dtype=torch.float64)
         simulator.step(x, torch.randint(3, (8,), generator=generator))
-    return dict(simulator.params)
+    return dict(simulator.components.params)
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -54,7 +54,7 @@ def test_on_all_parameters_it_is_weight_decay(settings: dict[str, Any], nesterov
 
 def test_by_default_biases_and_normalization_are_spared() -> None:
     model = net()
-    pulls = Regularized(model, dict(model.named_parameters())).pulls(regularizers(SOME))
+    pulls = Regularized(model, dict(model.named_parameters())).penalty_gradients(regularizers(SOME))
     assert set(pulls) == {"0.weight", "2.weight"}
     assert torch.equal(pulls["0.weight"], 0.1 * model.get_parameter("0.weight"))
 
@@ -64,13 +64,13 @@ def test_a_filter_chooses_by_name_and_by_module() -> None:
     own = Regularized(model, dict(model.named_parameters()))
     by_name = {"parameter_name": lambda name: name.startswith("2")}
     by_module = {"module": lambda module: isinstance(module, nn.BatchNorm1d)}
-    assert set(own.pulls((WeightDecay(0.1, by_name),))) == {"2.weight", "2.bias"}
-    assert set(own.pulls((WeightDecay(0.1, by_module),))) == {"1.weight", "1.bias"}
+    assert set(own.penalty_gradients((WeightDecay(0.1, by_name),))) == {"2.weight", "2.bias"}
+    assert set(own.penalty_gradients((WeightDecay(0.1, by_module),))) == {"1.weight", "1.bias"}
 
 
-def test_l1_pulls_by_the_sign() -> None:
+def test_l1_penalizes_by_the_sign() -> None:
     model = net()
-    pulls = Regularized(model, dict(model.named_parameters())).pulls((L1(0.2),))
+    pulls = Regularized(model, dict(model.named_parameters())).penalty_gradients((L1(0.2),))
     assert torch.equal(pulls["2.weight"], 0.2 * model.get_parameter("2.weight").sign())
 
 
@@ -80,7 +80,7 @@ def test_several_penalties_add_up() -> None:
     own = Regularized(model, dict(model.named_parameters()))
     weight = model.get_parameter("0.weight")
     wanted = 0.2 * weight.sign() + 0.1 * weight
-    torch.testing.assert_close(own.pulls(regularizers(form))["0.weight"], wanted)
+    torch.testing.assert_close(own.penalty_gradients(regularizers(form))["0.weight"], wanted)
 
 
 def test_the_averaged_gradient_is_clipped_as_torch_does() -> None:
@@ -94,7 +94,7 @@ def test_the_averaged_gradient_is_clipped_as_torch_does() -> None:
     assert norm > 0.05
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None
-        torch.testing.assert_close(simulator.params[name], parameter - parameter.grad)
+        torch.testing.assert_close(simulator.components.params[name], parameter - parameter.grad)
 
 
 def test_a_small_gradient_is_left_alone() -> None:

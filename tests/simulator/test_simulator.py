@@ -69,7 +69,7 @@ def test_momentum_never_applies_twice():
     model, wanted = mlp(), mlp()
     simulator, _ = trained(model, memory="dgc:masking=false", momentum=0.9, prune=0.0)
     plain(wanted, momentum=0.9)
-    assert simulator.optimizer.inner.param_groups[0]["momentum"] == 0
+    assert simulator.components.optimizer.inner.param_groups[0]["momentum"] == 0
     assert distance(model, wanted) < 1e-9
 
 
@@ -119,7 +119,7 @@ def test_evaluation_uses_the_mean_of_the_workers_statistics_or_rank_0s():
     running = simulator.buffers["1.running_var"]
     assert torch.equal(simulator.evaluation_model()[1].running_var, running.mean(0))
     assert torch.equal(simulator.evaluation_model("rank0")[1].running_var, running[0])
-    assert not simulator.model.training
+    assert not simulator.components.model.training
 
 
 def test_evaluating_in_between_changes_nothing():
@@ -175,8 +175,8 @@ def test_the_record_knows_its_step_and_its_settings():
 
 def test_the_whole_model_shares_one_selection():
     simulator, _ = trained(mlp(), steps=1, prune=0.9, granularity="model")
-    held = {v.segment.name: v.remembered["residual"] for v in simulator.segment_states
-            if "residual" in v.remembered}  # fmt: skip
+    held = {v.segment.name: v.memory_state["residual"] for v in simulator.components.segment_states
+            if "residual" in v.memory_state}  # fmt: skip
     assert held.keys() == {"model"}
     assert (held["model"] == 0).sum(1).tolist() == [8] * W  # ceil(0.1 * 72)
 
@@ -245,7 +245,9 @@ def test_a_flush_sends_all_that_the_memories_hold():
     assert [r.kept < 1 for r in records] == [True, False, True, False]
     assert records[1].payload_bytes == [records[1].dense_bytes] * W
     assert all(
-        (v.remembered["residual"] == 0).all() for v in simulator.segment_states if v.remembered
+        (v.memory_state["residual"] == 0).all()
+        for v in simulator.components.segment_states
+        if v.memory_state
     )
 
 
@@ -322,7 +324,11 @@ def test_a_simulator_shows_what_it_does_and_how_far_it_is():
     [
         ({"optimizer": "Adam"}, {"prune": 0.5}, "memory must not be dgc with Adam"),
         ({"nesterov": True}, {}, "optimizer refuses its settings: Nesterov"),
-        ({"optimizer": "Muon"}, {"algorithm": "dpsgd"}, "optimizer is not known to treat each"),
+        (
+            {"optimizer": "Muon"},
+            {"algorithm": "dpsgd"},
+            "optimizer is not an element-wise",
+        ),
         ({"compressor": "powersgd:1"}, {"granularity": "model"}, "powersgd needs granularity"),
         ({"compressor": "variance"}, {"memory": "residual"}, "memory must be none with variance"),
         ({"compressor": "variance"}, {"algorithm": "local"}, "looks at the gradients of single"),
@@ -339,7 +345,7 @@ def test_what_a_later_phase_cannot_do_is_told_before_the_first_step(later, setti
 
 def test_a_regime_of_functions_is_asked_for_now_only():
     regime = {0: {"lr": lambda epoch, step, results: results[epoch - 1]["x"] if epoch else 0.1}}
-    assert Simulator(mlp(), workers=2, regime=regime).regime.starts == []
+    assert Simulator(mlp(), workers=2, regime=regime).components.regime.starts == []
 
 
 def test_a_memory_that_would_remember_twice_is_refused_when_it_would():

@@ -25,8 +25,8 @@ def steps(simulator, count, seed=0):
 def held(simulator):
     return {
         f"{v.segment.name}/{n}": t
-        for v in simulator.segment_states
-        for n, t in v.remembered.items()
+        for v in simulator.components.segment_states
+        for n, t in v.memory_state.items()
     }
 
 
@@ -47,7 +47,9 @@ def test_what_is_kept_is_what_the_memory_had_rounded_once():
 def test_what_is_lost_is_small_beside_what_is_kept():
     """Rounding also decides which of two near entries is among the largest: hence the bound."""
     whole, half = steps(made(), 20), steps(made(state_dtype="bfloat16"), 20)
-    for one, other in zip(whole.params.values(), half.params.values(), strict=True):
+    for one, other in zip(
+        whole.components.params.values(), half.components.params.values(), strict=True
+    ):
         assert 0 < (one - other).norm() < 0.2 * one.norm()
 
 
@@ -57,7 +59,9 @@ def test_a_run_in_two_parts_is_the_run_in_one():
     resumed = made(seed=1, state_dtype="bfloat16")
     resumed.load_state_dict(state)
     steps(resumed, 3, seed=1)
-    for one, other in zip(whole.params.values(), resumed.params.values(), strict=True):
+    for one, other in zip(
+        whole.components.params.values(), resumed.components.params.values(), strict=True
+    ):
         assert torch.equal(one, other)
 
 
@@ -67,7 +71,7 @@ def test_every_memory_that_keeps_something_takes_it(memory):
     assert {t.dtype for t in held(simulator).values()} == {torch.float16}
 
 
-@pytest.mark.parametrize(("memory", "told"), [("none", "no effect"), ("ef21", "rounded mean")])
+@pytest.mark.parametrize(("memory", "told"), [("none", "no effect"), ("ef21", "must agree")])
 def test_memories_that_cannot_are_told(memory, told):
     with pytest.raises(SettingError, match=told):
         made(memory=memory, state_dtype="bfloat16")

@@ -3,14 +3,14 @@ import pytest
 from simsgd.methods.memories import DGC, NoMemory, Residual
 from simsgd.recipe import Recipe
 from simsgd.settings import SettingError
-from simsgd.simulator.step_settings import Method, regime_of
+from simsgd.simulator.step_settings import StepSettings, regime_of
 
 MODEL = {0: {"optimizer": "SGD", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}, 5: {"lr": 0.01}}
 
 
 def method(epoch=9, regime=MODEL, **settings):
     recipe = Recipe(**settings)
-    return Method.at(recipe, regime_of(recipe, regime), epoch, 0)
+    return StepSettings.at(recipe, regime_of(recipe, regime), epoch, 0)
 
 
 def test_without_compression_the_optimizer_has_the_momentum():

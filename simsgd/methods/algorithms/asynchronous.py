@@ -1,4 +1,4 @@
-"""Workers that do not wait for each other, and gradients that arrive late.
+"""Asynchronous algorithms: workers do not wait for each other, and gradients arrive late.
 
 Letters: W workers, L hosted here, n elements of one segment.
 """
@@ -14,9 +14,10 @@ from torch import Tensor
 from ...communication.messages import Message, State
 from ...communication.segments import Segment
 from ...keyed_random import RandomKey
+from ...recipe import Recipe
 from ...registry import register
 from ...settings import SettingError, require
-from .contract import ExchangeContext, GradientAlgorithm
+from .contract import ExchangeContext, GradientAlgorithm, OptimizerSteps
 
 
 @register("algorithm", "async")
@@ -33,12 +34,13 @@ class Asynchronous(GradientAlgorithm):
 
     staleness: int | str = 1  # steps: a number for all, or uniform:N, each worker's own in 0 .. N
     parameters_per_worker = False
+    computes_mean = False
 
     def __post_init__(self) -> None:
-        self.longest  # noqa: B018 - reads the setting, and refuses a wrong one
+        self.longest_delay  # noqa: B018 - reads the setting, and refuses a wrong one
 
     @property
-    def longest(self) -> int:
+    def longest_delay(self) -> int:
         """The most steps that a gradient may be late."""
         read = re.fullmatch(r"(uniform:)?(\d+)", str(self.staleness))
         rule = "must be a number of steps, or uniform:N"
@@ -49,17 +51,21 @@ class Asynchronous(GradientAlgorithm):
     def delays(self, seed: int, workers: Tensor) -> Tensor:
         """Return how many steps late the gradients of `workers`, ids [L], are, [L] int64."""
         if not str(self.staleness).startswith("uniform"):
-            return torch.full_like(workers, self.longest)
+            return torch.full_like(workers, self.longest_delay)
         key = RandomKey(seed, workers).fold_in("staleness")
-        return (key.uniform(1, torch.float64)[:, 0] * (self.longest + 1)).long()
+        return (key.uniform(1, torch.float64)[:, 0] * (self.longest_delay + 1)).long()
 
     def gradients(
-        self, said: Tensor, speech: ExchangeContext, own: State | None = None
+        self, compensated: Tensor, context: ExchangeContext, state: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages, and what the server makes of each, [W, n]."""
-        sent, pushed = speech.channel.gather(speech.compressed(said), speech.segment)
-        speech.channel.count_broadcast(said[0], speech.segment)
+        sent, pushed = context.channel.gather(context.compress(compensated), context.segment)
+        context.channel.count_broadcast(compensated[0], context.segment)
         return sent, pushed
+
+    def apply(self, optimizer: OptimizerSteps, aggregated: dict[str, Tensor]) -> None:
+        """Move the parameters by a step along each worker's gradient, one after the other."""
+        optimizer.step_per_worker(aggregated)
 
 
 @register("algorithm", "butterfly")
@@ -67,18 +73,19 @@ class Asynchronous(GradientAlgorithm):
 class Butterfly(GradientAlgorithm):
     """Delayed gossip of gradients: in step i workers whose numbers differ in one bit meet.
 
-    With W = 2^D, worker w meets w xor 2^(i mod D) and tells it the newest gradients that it knows
+    With W = 2^D, worker w meets w xor 2^(i mod D) and sends it the newest gradients that it knows
     of its own half of the workers. Each applies the mean of the newest gradient of every worker
     that it knows of; its own is new, those of others are up to D - 1 steps late. Gradients are
     compressed once, by the worker they are of, and passed on as they are.
     """
 
     parameters_per_worker = True
+    computes_mean = False
+    between_processes = False  # what is passed on is kept once for all workers
 
-    @property
-    def between_processes(self) -> bool:
-        """No: what is passed on is kept once for all workers."""
-        return False
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` unless W is a power of 2."""
+        dimensions(recipe.workers)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the last gradients, newest first, [L, D, n], and their bytes, [L, D]: zeros."""
@@ -89,26 +96,27 @@ class Butterfly(GradientAlgorithm):
         }
 
     def gradients(
-        self, said: Tensor, speech: ExchangeContext, own: State | None = None
+        self, compensated: Tensor, context: ExchangeContext, state: State | None = None
     ) -> tuple[Message, Tensor]:
         """Return the messages, and the mean of what each worker knows, [W, n]."""
-        assert own is not None
-        depth = dimensions(speech.workers)
-        message = speech.compressed(said).on_wire(speech.channel.wire)
+        assert state is not None
+        workers, step = context.workers, context.step.number
+        depth = dimensions(workers)
+        message = context.compress(compensated).on_wire(context.channel.wire)
         for name, newest in (("gradients", message.to_dense()), ("bytes", message.payload_bytes())):
-            own[name] = own[name].roll(1, dims=1)
-            own[name][:, 0] = newest
-        late = lateness(speech.workers, speech.step)  # [W, W]
-        known = late <= speech.step
-        told = known & relayed(speech.workers, speech.step)
-        size = own["bytes"].T[late.clamp(max=depth - 1), torch.arange(speech.workers)]  # [W, W]
-        payload = (size.cpu() * told).sum(1).to(size)  # [W]
-        sent = speech.channel.relay(message, speech.segment, payload)
-        heard = torch.zeros_like(said)
+            state[name] = state[name].roll(1, dims=1)
+            state[name][:, 0] = newest
+        late = lateness(workers, step)  # [W, W]
+        known = late <= step
+        passed_on = known & relayed(workers, step)
+        size = state["bytes"].T[late.clamp(max=depth - 1), torch.arange(workers)]  # [W, W]
+        payload = (size.cpu() * passed_on).sum(1).to(size)  # [W]
+        sent = context.channel.relay(message, context.segment, payload)
+        total = torch.zeros_like(compensated)
         for age in range(depth):
-            mask = (known & (late == age)).to(said)
-            heard += mask @ own["gradients"][:, age]
-        return sent, heard / known.sum(1, keepdim=True).to(said)
+            mask = (known & (late == age)).to(compensated)
+            total += mask @ state["gradients"][:, age]
+        return sent, total / known.sum(1, keepdim=True).to(compensated)
 
 
 def dimensions(workers: int) -> int:
@@ -137,7 +145,7 @@ def lateness(workers: int, step: int) -> Tensor:
 
 
 def relayed(workers: int, step: int) -> Tensor:
-    """Return of whom (column) each worker (row) tells the one it meets, [W, W] bool: its half."""
+    """Return whose gradients (column) each worker (row) sends the one it meets, [W, W] bool."""
     ids = torch.arange(workers)
     bit = step % dimensions(workers)
     return (ids.unsqueeze(1).bitwise_xor(ids) >> bit & 1) == 0

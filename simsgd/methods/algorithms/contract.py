@@ -1,11 +1,12 @@
-"""The contract of an exchange, a conversation between workers.
+"""The contract of an algorithm: who exchanges what with whom, and when.
 
 Letters: W workers, L hosted here, n elements of one segment.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -13,7 +14,8 @@ from ...communication.messages import Message, State
 from ...communication.segments import Segment
 from ...communication.transport import Channel
 from ...keyed_random import RandomKey
-from ...settings import require
+from ...recipe import Recipe
+from ...settings import SettingError
 from ..compression_error import squared_norms
 from ..compressors import Compressor, StepInfo
 from ..memories import Memory, NoMemory
@@ -21,27 +23,16 @@ from ..memories import Memory, NoMemory
 
 @dataclass(frozen=True)
 class ExchangeContext:
-    """How one segment is spoken of in one step."""
+    """What an algorithm is handed to exchange one segment in one step."""
 
     compressor: Compressor
-    state: State  # the compressor's
-    key: RandomKey  # at this step and segment
+    compressor_state: State
+    step: StepInfo
     segment: Segment
     channel: Channel
     memory: Memory = field(default_factory=NoMemory)  # of what is not sent
-    remembered: State = field(default_factory=dict)  # the memory's
-    step: int = 0  # steps done before this one
-    epoch: int = 0
+    memory_state: State = field(default_factory=dict)
     samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
-    gradient: Tensor | None = None  # of this step alone, [L, n]
-    squares: Tensor | None = None  # of the samples' gradients, [L, n]
-
-    @property
-    def info(self) -> StepInfo:
-        """What the compressor may know of this step."""
-        return StepInfo(
-            self.key, self.step, self.epoch, self.segment.name, self.gradient, self.squares
-        )
 
     @property
     def workers(self) -> int:
@@ -49,99 +40,163 @@ class ExchangeContext:
         return self.channel.ledger.workers
 
     @property
-    def server(self) -> RandomKey:
-        """The draws of a server, at this step and segment."""
-        return replace(self.key, workers=self.key.workers[:1]).shared()
+    def server_key(self) -> RandomKey:
+        """The random numbers of a server, at this step and segment."""
+        key = self.step.key
+        return dataclasses.replace(key, workers=key.workers[:1]).shared()
 
-    def compressed(self, said: Tensor) -> Message:
-        """Return the message for a part of a model, [L, n], said to neighbors.
+    def compress(self, x: Tensor) -> Message:
+        """Return the message for what each worker has to send, `x` [L, n].
 
-        Raises `SettingError` for a compressor that asks all workers something first.
+        Of a model all is new, so that a compressor that wants the gradient gets `x` itself.
+        Raises `SettingError` for a compressor that needs the largest number of all workers first.
         """
-        require(not self.compressor.needs_global_max, "compressor", None, _ASKS, _ALONE)
-        step = self.info
-        if step.gradient is None:
-            step = replace(step, gradient=said)  # of a model all is new
-        return self.compressor.compress(said, self.state, step)
+        _check_alone(self.compressor)
+        step = self.step
+        if self.compressor.needs_gradient and step.gradient is None:
+            step = dataclasses.replace(step, gradient=x)
+        return self.compressor.compress(x, self.compressor_state, step)
 
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What a parameter exchange said of a segment, for the measures."""
+    """What a parameter algorithm sent of a segment, for the measures."""
 
-    said: Tensor  # [L, n]
-    norms: Tensor  # its squared norms when it was said, [L]
+    compensated: Tensor  # what workers had to send, [L, n]
+    norms: Tensor  # its squared norms before anything was taken away, [L]
     message: Message
     left: State  # holds the residual, if one stays behind
 
     @classmethod
-    def of(cls, said: Tensor, message: Message, left: State | None = None) -> "Exchanged":
-        """Return what was said, before anything of it was taken away."""
-        return cls(said, squared_norms(said), message, left or {})
+    def of(cls, compensated: Tensor, message: Message, left: State | None = None) -> "Exchanged":
+        """Return what was sent, before anything of it is taken away."""
+        return cls(compensated, squared_norms(compensated), message, left or {})
 
 
-_ASKS = "asks for the largest number of all workers, which are not heard here"
-_ALONE = "use scales of each worker's own, or algorithm allreduce"
+class OptimizerSteps(Protocol):
+    """What an algorithm may ask of the optimizer."""
+
+    def step(self, gradients: dict[str, Tensor]) -> None:
+        """Move the parameters along {name: [*shape]}."""
+
+    def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
+        """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""
 
 
 class Algorithm(ABC):
-    """Who hears what of what is said. A frozen dataclass of settings; its state lives apart."""
+    """Who exchanges what with whom. A frozen dataclass of settings; its state lives apart.
+
+    A setting is a field with a default; it is given in the algorithm's spec, `local:local_steps=4`,
+    and those of the algorithms here by an option of the same name too.
+    """
 
     parameters_per_worker: ClassVar[bool]  # workers hold models of their own, [L, *shape]
     has_own_memory: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
+    computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
+    between_processes: ClassVar[bool] = True  # workers may live in several processes
+    resets_optimizer: ClassVar[bool] = False  # optimizers start again after each exchange
+    only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
-    @property
-    def between_processes(self) -> bool:
-        """Whether workers may live in several processes."""
-        return True
+    def check(self, recipe: Recipe) -> None:  # noqa: B027 - most take any
+        """Raise `SettingError` for settings of a step that do not go with the algorithm."""
 
-    def check(self, compressor: Compressor) -> None:
-        """Raise `SettingError` for a compressor that workers cannot speak by here."""
-        require(not compressor.needs_global_max, "compressor", None, _ASKS, _ALONE)
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a compressor that does not go with the algorithm."""
+        _check_alone(compressor)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""
         return {}
 
-    def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
+    def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
         """Return which workers train in a step, [W] bool on the CPU; None: all.
 
         `step` is how many were done before it.
         """
         return None
 
+    @property
+    def longest_delay(self) -> int:
+        """The most steps that a model may be old when a worker reads it."""
+        return 0
+
+    def delays(self, seed: int, workers: Tensor) -> Tensor | None:
+        """Return how many steps old the model is that each of `workers`, ids [L], reads, [L] int64.
+
+        None: nobody's is older than the step.
+        """
+        return None
+
+    def period(self, epoch: int) -> int:
+        """Return the steps from one exchange to the next in an epoch."""
+        return 1
+
+    def apply(self, optimizer: OptimizerSteps, aggregated: dict[str, Tensor]) -> None:
+        """Move the parameters along what came of the exchange, by one step of the optimizer."""
+        optimizer.step(aggregated)
+
+    def describe(self, workers: int) -> str:
+        """Return the settings in words, and what follows from them for W `workers`."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return ", ".join(f"{f.name.replace('_', ' ')} {getattr(self, f.name)}" for f in fields)
+
 
 class GradientAlgorithm(Algorithm):
-    """Workers say their gradients, before the optimizer's step."""
+    """Workers exchange their gradients, before the optimizer's step."""
 
     @abstractmethod
     def gradients(
-        self, said: Tensor, speech: ExchangeContext, own: State | None = None
+        self, compensated: Tensor, context: ExchangeContext, state: State | None = None
     ) -> tuple[Message, Tensor]:
-        """Exchange a segment; `said` [L, n] is what workers want to say, `own` is from `init`.
+        """Exchange a segment; `compensated` [L, n] is what workers have to send.
 
-        Returns the message as it arrived, for the memory, and what is heard: [n] where parameters
-        are shared, else [L, n].
+        `state` is the one from `init`. Returns the message as it arrived, for the memory, and the
+        aggregated gradient: [n] where parameters are shared, else [L, n].
         """
 
 
 class ParameterAlgorithm(Algorithm):
-    """Workers step along their own gradients, and then speak of their models."""
+    """Workers step along their own gradients, and then exchange their models."""
 
     parameters_per_worker = True
-    resets_optimizer: ClassVar[bool] = False  # the optimizers begin anew after each exchange
-    only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
-    def check(self, compressor: Compressor) -> None:
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` for settings that only an exchange of gradients has."""
+        if recipe.weight_decay_at == "local":
+            rule = f"has no effect with algorithm {recipe.algorithm}"
+            fix = "each worker's own optimizer has its weight decay"
+            raise SettingError("weight_decay_at", "local", rule, fix)
+        if self.has_own_memory:
+            _check_without_memory(recipe)
+
+    def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor that wants more than models have."""
-        super().check(compressor)
-        rule = "looks at the gradients of single samples, and workers speak of models here"
-        alone = not compressor.needs_squares
-        require(alone, "compressor", None, rule, "use algorithm allreduce, or another compressor")
+        super().check_compressor(compressor)
+        if compressor.needs_squares:
+            rule = "looks at the gradients of single samples, and workers exchange models here"
+            fix = "use algorithm allreduce, or another compressor"
+            raise SettingError("compressor", None, rule, fix)
 
     @abstractmethod
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged | None:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Exchange a segment's parameters `x` [L, n], which are changed in place.
 
-        `own` is the state from `init`. Returns None where nothing was said.
+        `state` is the one from `init`. Returns None where nothing was sent.
         """
+
+
+def _check_alone(compressor: Compressor) -> None:
+    if compressor.needs_global_max:
+        rule = "needs the largest number of all workers, which this algorithm does not exchange"
+        fix = "use scales of each worker's own, or algorithm allreduce"
+        raise SettingError("compressor", None, rule, fix)
+
+
+def _check_without_memory(recipe: Recipe) -> None:
+    name = recipe.algorithm
+    if recipe.memory not in (None, "none"):
+        rule = f"must be none with algorithm {name}, which keeps what it does not send itself"
+        raise SettingError("memory", recipe.memory, rule)
+    if recipe.flush_every:
+        rule = f"has no effect with algorithm {name}"
+        raise SettingError("flush_every", recipe.flush_every, rule)

@@ -1,19 +1,21 @@
-"""Workers with models of their own, who talk to their neighbors after each step.
+"""Gossip: workers have models of their own and exchange them with neighbors after each step.
 
 Letters: W workers, L hosted here, n elements of one segment, x their parameters [L, n], w the
 mixing weights, q and c what is sent, C the compressor, d the local optimizer's direction.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ...communication.messages import State
 from ...communication.segments import Segment
-from ...communication.topology import Mixing, topology
+from ...communication.topology import Mixing, Topology, topology
+from ...recipe import Recipe
 from ...registry import register
-from ...settings import require
+from ...settings import SettingError, require
 from .contract import ExchangeContext, Exchanged, ParameterAlgorithm
 
 
@@ -21,15 +23,32 @@ from .contract import ExchangeContext, Exchanged, ParameterAlgorithm
 class Gossip(ParameterAlgorithm):
     """What all gossip has: neighbors, and weights that do not change."""
 
-    topology: str = "ring"  # who talks to whom
+    topology: str = "ring"  # who sends to whom
     has_own_memory = True
+    neighbors_may_vary: ClassVar[bool] = False
 
-    def mixing(self, speech: ExchangeContext) -> Mixing:
-        """Return the weights. Raises `SettingError` for neighbors that change."""
-        graph = topology(self.topology, speech.workers)
-        rule = "has neighbors that change from step to step, which only dpsgd allows"
-        require(not graph.varies, "topology", self.topology, rule)
-        return graph.at(speech.step)
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` for a graph that does not fit the workers or the algorithm."""
+        super().check(recipe)
+        self.graph(recipe.workers)
+
+    def graph(self, workers: int) -> Topology:
+        """Return who sends to whom. Raises `SettingError` for neighbors that may not change."""
+        graph = topology(self.topology, workers)
+        if graph.varies and not self.neighbors_may_vary:
+            rule = "has neighbors that change from step to step, which only dpsgd allows"
+            raise SettingError("topology", self.topology, rule)
+        return graph
+
+    def mixing(self, context: ExchangeContext) -> Mixing:
+        """Return the weights of this step."""
+        return self.graph(context.workers).at(context.step.number)
+
+    def describe(self, workers: int) -> str:
+        """Return the settings in words, with the graph's degree and spectral gap."""
+        mixing = self.graph(workers).at(0)
+        gap = f"spectral gap {mixing.spectral_gap:.4f}"
+        return f"{super().describe(workers)} ({mixing.degree_text} neighbors, {gap})"
 
 
 @register("algorithm", "dpsgd")
@@ -43,18 +62,18 @@ class DPSGD(Gossip):
     Algorithms?", NeurIPS 2017, https://arxiv.org/abs/1705.09056.
     """
 
-    def mixing(self, speech: ExchangeContext) -> Mixing:
-        """Return the weights of this step."""
-        return topology(self.topology, speech.workers).at(speech.step)
+    neighbors_may_vary = True
 
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged:
         """Mix the models."""
-        mixing = self.mixing(speech)
-        said = x.clone()
-        sent, mixed = speech.channel.neighbor_mean(speech.compressed(said), speech.segment, mixing)
-        kept = mixing.own[speech.channel.hosted].to(x).unsqueeze(1)  # [L, 1]
+        mixing = self.mixing(context)
+        model = x.clone()
+        sent, mixed = context.channel.neighbor_mean(
+            context.compress(model), context.segment, mixing
+        )
+        kept = mixing.own[context.channel.hosted].to(x).unsqueeze(1)  # [L, 1]
         x.sub_(sent.to_dense()).mul_(kept).add_(mixed)
-        return Exchanged.of(said, sent)
+        return Exchanged.of(model, sent)
 
 
 @register("algorithm", "choco")
@@ -81,15 +100,15 @@ class Choco(Gossip):
         """Return the public copies and their weighted sums: zeros, [L, n]."""
         return {"public": torch.zeros_like(x), "sum": torch.zeros_like(x)}
 
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged:
         """Gossip by what was known before, and send the change."""
-        x.add_(own["sum"] - own["public"], alpha=self.consensus_stepsize)
-        said = x - own["public"]
-        message = speech.compressed(said)
-        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
-        own["public"].add_(sent.to_dense())
-        own["sum"].add_(mixed)
-        return Exchanged.of(said, sent)
+        x.add_(state["sum"] - state["public"], alpha=self.consensus_stepsize)
+        difference = x - state["public"]
+        message = context.compress(difference)
+        sent, mixed = context.channel.neighbor_mean(message, context.segment, self.mixing(context))
+        state["public"].add_(sent.to_dense())
+        state["sum"].add_(mixed)
+        return Exchanged.of(difference, sent)
 
 
 @register("algorithm", "dcd")
@@ -110,16 +129,16 @@ class DCD(Gossip):
         """Return the replicas and their weighted sums, [L, n]; all start at one model."""
         return {"replica": x.clone(), "sum": x.clone()}
 
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged:
         """Send the difference, and add it to the replicas."""
-        said = x - own["replica"]  # -lr d
-        said.add_(own["sum"]).sub_(own["replica"])  # x_half - x
-        message = speech.compressed(said)
-        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
-        own["replica"].add_(sent.to_dense())
-        own["sum"].add_(mixed)
-        x.copy_(own["replica"])
-        return Exchanged.of(said, sent)
+        difference = x - state["replica"]  # -lr d
+        difference.add_(state["sum"]).sub_(state["replica"])  # x_half - x
+        message = context.compress(difference)
+        sent, mixed = context.channel.neighbor_mean(message, context.segment, self.mixing(context))
+        state["replica"].add_(sent.to_dense())
+        state["sum"].add_(mixed)
+        x.copy_(state["replica"])
+        return Exchanged.of(difference, sent)
 
 
 @register("algorithm", "ecd")
@@ -140,17 +159,17 @@ class ECD(Gossip):
         """Return the last models, the replicas and the replicas' weighted sums, [L, n]."""
         return {"before": x.clone(), "replica": x.clone(), "sum": x.clone()}
 
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged:
         """Send the extrapolation, and bring the replicas up to it."""
-        t = speech.step + 1
-        x.sub_(own["before"]).add_(own["sum"])  # x_new
-        said = torch.add(own["before"] * (1 - t / 2), x, alpha=t / 2)  # z
-        message = speech.compressed(said)
-        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
-        own["replica"].mul_(1 - 2 / t).add_(sent.to_dense(), alpha=2 / t)
-        own["sum"].mul_(1 - 2 / t).add_(mixed, alpha=2 / t)
-        own["before"].copy_(x)
-        return Exchanged.of(said, sent)
+        t = context.step.number + 1
+        x.sub_(state["before"]).add_(state["sum"])  # x_new
+        extrapolation = torch.add(state["before"] * (1 - t / 2), x, alpha=t / 2)  # z
+        message = context.compress(extrapolation)
+        sent, mixed = context.channel.neighbor_mean(message, context.segment, self.mixing(context))
+        state["replica"].mul_(1 - 2 / t).add_(sent.to_dense(), alpha=2 / t)
+        state["sum"].mul_(1 - 2 / t).add_(mixed, alpha=2 / t)
+        state["before"].copy_(x)
+        return Exchanged.of(extrapolation, sent)
 
 
 @register("algorithm", "deepsqueeze")
@@ -172,15 +191,15 @@ class DeepSqueeze(Gossip):
         """Return what was lost: zeros, [L, n]."""
         return {"residual": torch.zeros_like(x)}
 
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged:
         """Send the model and the residual, and move towards the neighbors."""
-        said = own["residual"].add_(x)
-        message = speech.compressed(said)
-        sent, mixed = speech.channel.neighbor_mean(message, speech.segment, self.mixing(speech))
-        spoken = Exchanged.of(said, sent, own)
+        compensated = state["residual"].add_(x)
+        message = context.compress(compensated)
+        sent, mixed = context.channel.neighbor_mean(message, context.segment, self.mixing(context))
+        exchanged = Exchanged.of(compensated, sent, state)
         x.add_(mixed.sub_(sent.to_dense()), alpha=self.consensus_stepsize)
-        sent.subtract_from_(own["residual"])
-        return spoken
+        sent.subtract_from_(state["residual"])
+        return exchanged
 
 
 def _check_stepsize(gamma: float) -> None:

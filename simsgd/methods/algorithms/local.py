@@ -1,4 +1,4 @@
-"""Workers that step alone for a while, and then agree on a model.
+"""Local SGD: workers step alone for a while, and then agree on a model.
 
 Letters: W workers, L hosted here, n elements of one segment, x their parameters [L, n], H steps
 from one exchange to the next.
@@ -13,18 +13,19 @@ from torch import Tensor
 from ...communication.messages import Message, State
 from ...communication.segments import Segment
 from ...keyed_random import RandomKey
+from ...recipe import Recipe
 from ...registry import register
-from ...settings import count, require
+from ...settings import SettingError, count, require
 from .contract import ExchangeContext, Exchanged, ParameterAlgorithm
 
 
 @register("algorithm", "local")
 @dataclass(frozen=True)
 class LocalSGD(ParameterAlgorithm):
-    """Each worker takes H steps alone; then all go on from the mean of their models.
+    """Each worker takes H steps alone; then all continue from the mean of their models.
 
-    Said are the differences to the model that all began with, so that they can be compressed and
-    what is left out can be remembered: x = a + mean_i C(x_i - a + e_i), a = x.
+    Workers send the differences to the model that all began with, so that these can be compressed
+    and a memory can keep what is left out: x = a + mean_i C(x_i - a + e_i), a = x.
     Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019,
     https://arxiv.org/abs/1805.09767; with `post_local_from`, Lin, Stich, Patel, Jaggi, "Don't Use
     Large Mini-Batches, Use Local SGD", ICLR 2020, https://arxiv.org/abs/1808.07217.
@@ -42,37 +43,43 @@ class LocalSGD(ParameterAlgorithm):
         """Return the model that all began with, one row for all workers, [1, n]."""
         return {"anchor": x[:1].clone()}
 
-    def parameters(self, x: Tensor, own: State, speech: ExchangeContext) -> Exchanged | None:
-        """Agree on a model, if H steps have passed."""
-        if (speech.step + 1) % self.steps_at(speech.epoch):
-            return None
-        difference = x - own["anchor"]
-        said = speech.memory.compensate(difference, speech.remembered)
-        message = speech.compressed(said)
-        sent, mean = self.heard(message, speech)
-        spoken = Exchanged.of(said, sent, speech.remembered)
-        speech.memory.update(said, sent, speech.remembered)
-        self.move(own, speech.memory.on_aggregate(mean, speech.remembered))
-        x.copy_(own["anchor"].expand_as(x))
-        return spoken
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` for settings that only an exchange of gradients has."""
+        super().check(recipe)
+        if recipe.lr_in_memory:
+            rule = f"has no effect with algorithm {recipe.algorithm}"
+            raise SettingError("lr_in_memory", None, f"{rule}, which does not exchange gradients")
 
-    def steps_at(self, epoch: int) -> int:
+    def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
+        """Agree on a model, if H steps have passed."""
+        if (context.step.number + 1) % self.period(context.step.epoch):
+            return None
+        memory, kept = context.memory, context.memory_state
+        compensated = memory.compensate(x - state["anchor"], kept)
+        sent, mean = self.aggregate(context.compress(compensated), context)
+        exchanged = Exchanged.of(compensated, sent, kept)
+        memory.update(compensated, sent, kept)
+        self.move(state, memory.on_aggregate(mean, kept))
+        x.copy_(state["anchor"].expand_as(x))
+        return exchanged
+
+    def period(self, epoch: int) -> int:
         """Return the steps from one exchange to the next in an epoch."""
         return self.local_steps if epoch >= self.post_local_from else 1
 
-    def heard(self, message: Message, speech: ExchangeContext) -> tuple[Message, Tensor]:
+    def aggregate(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and their mean, [n]."""
-        return speech.channel.all_reduce_mean(message, speech.segment)
+        return context.channel.all_reduce_mean(message, context.segment)
 
-    def move(self, own: State, mean: Tensor) -> None:
+    def move(self, state: State, mean: Tensor) -> None:
         """Move the common model along the mean of what was said, [n]."""
-        own["anchor"].add_(mean)
+        state["anchor"].add_(mean)
 
 
 @register("algorithm", "fedavg")
 @dataclass(frozen=True)
 class FedAvg(LocalSGD):
-    """Local SGD in which only some workers, drawn anew for each round, train.
+    """Local SGD in which only some workers, drawn for each round, train.
 
     Their models are averaged by the number of samples that each holds, and every worker begins the
     next round from the average, with a new optimizer: clients keep nothing between rounds. The
@@ -89,26 +96,27 @@ class FedAvg(LocalSGD):
         good = 0 < self.participation <= 1
         require(good, "participation", self.participation, "must lie in (0, 1]")
 
-    def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
+    def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
         """Return which workers train in the round of a step, [W] bool."""
         key = RandomKey(seed, torch.arange(workers)).fold_in(
-            "participants", step // self.steps_at(epoch)
+            "participants", step // self.period(epoch)
         )
         order = key.uniform(1, torch.float64)[:, 0].argsort(stable=True)
-        drawn = torch.zeros(workers, dtype=torch.bool)
-        drawn[order[: count(self.participation, workers)]] = True
-        return drawn
+        participants = torch.zeros(workers, dtype=torch.bool)
+        participants[order[: count(self.participation, workers)]] = True
+        return participants
 
-    def weights(self, speech: ExchangeContext) -> Tensor:
+    def weights(self, context: ExchangeContext) -> Tensor:
         """Return each worker's weight in this round, [W] float64; 0 for those not drawn."""
-        drawn = self.drawn(speech.key.seed, speech.workers, speech.step, speech.epoch)
-        held = torch.ones(speech.workers) if speech.samples is None else speech.samples
-        weights = held.to(torch.float64) * drawn
+        workers, step = context.workers, context.step
+        participants = self.participants(step.key.seed, workers, step.number, step.epoch)
+        samples = torch.ones(workers) if context.samples is None else context.samples
+        weights = samples.to(torch.float64) * participants
         return weights / weights.sum()
 
-    def heard(self, message: Message, speech: ExchangeContext) -> tuple[Message, Tensor]:
+    def aggregate(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages of those drawn as they arrive, and their weighted mean, [n]."""
-        return speech.channel.weighted_mean(message, speech.segment, self.weights(speech))
+        return context.channel.weighted_mean(message, context.segment, self.weights(context))
 
 
 @register("algorithm", "diloco")
@@ -117,7 +125,7 @@ class DiLoCo(LocalSGD):
     """Local SGD whose mean difference is the gradient of an outer optimizer.
 
     With g = -mean_i (x_i - a): v = m v + g, a = a - lr (g + m v): SGD with Nesterov momentum. The
-    workers' own optimizers go on.
+    workers' own optimizers continue.
     Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023,
     https://arxiv.org/abs/2311.08105.
     """
@@ -136,8 +144,8 @@ class DiLoCo(LocalSGD):
         """Return the common model and the outer momentum, [1, n]."""
         return {**super().init(x, segment), "velocity": torch.zeros_like(x[:1])}
 
-    def move(self, own: State, mean: Tensor) -> None:
+    def move(self, state: State, mean: Tensor) -> None:
         """Take a step of the outer optimizer."""
-        own["velocity"].mul_(self.outer_momentum).sub_(mean)
-        step = own["velocity"] * self.outer_momentum - mean
-        own["anchor"].sub_(step, alpha=self.outer_lr)
+        state["velocity"].mul_(self.outer_momentum).sub_(mean)
+        step = state["velocity"] * self.outer_momentum - mean
+        state["anchor"].sub_(step, alpha=self.outer_lr)

@@ -15,18 +15,18 @@ from torch import Tensor
 from ...communication.ledger import Ledger
 from ...communication.segments import Segment
 from ...communication.transport import Channel, InProcess
-from ...communication.wire import Wire
 from ...config import Config
 from ...gradients.contract import Gradients, Tensors
 from ...gradients.worker_threads import watched
 from ...keyed_random import RandomKey
 from ...methods.algorithms import ParameterAlgorithm
 from ...settings import require
-from ...simulator.exchange_step import ExchangeStep
+from ...simulator.components import Components
+from ...simulator.exchange_step import ExchangeStep, exchange_gradient, exchange_models
 from ...simulator.optimizer import RegimeOptimizer
 from ...simulator.segment_state import SegmentState
-from ...simulator.step_settings import Method
-from ...simulator.worker_parameters import WorkerParameters
+from ...simulator.shard import shard
+from ...simulator.step_settings import StepSettings
 from ...text_table import columns
 from ...units import in_units
 from ..devices import device_of
@@ -92,23 +92,18 @@ def footprint_of(
     process grew when the experiment was made, if that is to count what libraries and the engine
     keep, and the heaps of threads.
     """
-    simulator = experiment.simulator
-    workers = len(simulator.key.workers)
-    parameters, trained = _bytes(simulator.params.values()), _bytes(simulator.held.trained.values())
-    per_step = trained * (1 + _optimizer_tensors(simulator)) + max(parameters, trained)
-    apart = (
-        parameters if isinstance(simulator.held, WorkerParameters) else 0
-    )  # the model to evaluate
-    states = [
-        (segment_state.remembered, segment_state.state, segment_state.exchanged)
-        for segment_state in simulator.segment_states
-    ]
-    held = _bytes(t for three in states for state in three for t in state.values())
+    parts, simulator = experiment.simulator.components, experiment.simulator
+    workers = len(parts.workers)
+    parameters, trained = _bytes(parts.params.values()), _bytes(parts.parameters.trained.values())
+    per_step = trained * (1 + _optimizer_tensors(parts)) + max(parameters, trained)
+    evaluated = parameters if parts.parameters.has_models else 0
+    states = [state for own in parts.segment_states for state in own.state_dict().values()]
+    held = _bytes(tensor for state in states for tensor in state.values())
     data, buffers = _bytes(_data(experiment)), _bytes(simulator.buffers.values())
     at_once, threads, activations = _activations(experiment, taken)
     lasting = {
         "data": data,
-        "parameters, their update, optimizer": per_step + apart,
+        "parameters, their update, optimizer": per_step + evaluated,
         f"memory, compressor and exchange of {workers} workers": held,
         f"buffers of {workers} workers": 2 * buffers,
         f"gradients of {workers} workers": workers * parameters,
@@ -136,19 +131,20 @@ def _grown_by(work: Work, device: str) -> int:
 
 def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
     """Return how many workers go at a time, in how many threads, and what their passes take."""
-    simulator = experiment.simulator
-    recipe, batch = simulator.recipe, next(experiment.epoch_batches(0))
-    shards = (part.unflatten(0, (recipe.workers, recipe.accumulate, -1)) for part in batch)
-    x, y = (part[simulator.hosted, 0] for part in shards)  # [L, b, ...]
-    params: Tensors = simulator.held.read()
-    keys = simulator.key.keys()
-    simulator.model.train()
-    engine = simulator.engine
+    simulator, parts = experiment.simulator, experiment.simulator.components
+    x, y = (
+        shard(part, parts.recipe.workers, parts.recipe.accumulate)[parts.hosted, 0]  # [L, b, ...]
+        for part in next(experiment.epoch_batches(0))
+    )
+    params: Tensors = parts.parameters.read()
+    keys = parts.key.keys()
+    parts.model.train()
+    engine = parts.engine
 
     def call(workers: int) -> int:
         own = {name: buffer[:workers] for name, buffer in simulator.buffers.items()}
         read = params
-        if simulator.held.per_worker:
+        if parts.parameters.per_worker:
             read = {name: p[:workers] for name, p in params.items()}
 
         def compute() -> Gradients:
@@ -169,45 +165,31 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
 
 def _compression(experiment: Experiment) -> int:
     """Return what one exchange of the largest segment takes beside gradient and state."""
-    simulator, recipe = experiment.simulator, experiment.simulator.recipe
-    segment = max(simulator.layout.segments, key=lambda s: (s.n, not s.dense))
-    method = Method.at(recipe, simulator.regime, 0, 0, simulator.memory)
-    workers = len(simulator.key.workers)
-    own_models = isinstance(simulator.held, WorkerParameters)  # who talk to each other by number
-    few = workers if own_models else min(workers, _FEW)
+    parts = experiment.simulator.components
+    segment = max(parts.layout.segments, key=lambda s: (s.n, not s.dense))
+    workers, own_models = len(parts.workers), parts.parameters.has_models
+    few = workers if own_models else min(workers, _FEW)  # models are exchanged by worker
     generator = torch.Generator().manual_seed(0)
-    like = next(iter(simulator.params.values()))
-    grad = torch.randn(few, segment.n, generator=generator).to(like.device, like.dtype)
-    own = next(
-        segment_state
-        for segment_state in simulator.segment_states
-        if segment_state.segment is segment
-    )
-    at = grad if own_models else grad[:, :1].expand(few, segment.n)
-    segment_state = SegmentState(segment, at, simulator.memory, simulator.exchange, own.dtype)
-    segment_state.speak(own.compressor)
-    wire = Wire(recipe.value_dtype, recipe.index_dtype)
-    key = RandomKey(recipe.seed, simulator.key.workers[:few])
-    ones = _ones(segment, grad)
-    step = getattr(simulator.exchange, "local_steps", 1) - 1  # after which something is said
+    like = next(iter(parts.params.values()))
+    gradient = torch.randn(few, segment.n, generator=generator).to(like.device, like.dtype)
+    kept = next(own for own in parts.segment_states if own.segment is segment)
+    at = gradient if own_models else gradient[:, :1].expand(few, segment.n)
+    state = SegmentState(segment, at, parts.memory, parts.algorithm, kept.dtype)
+    state.set_compressor(kept.compressor)
+    settings = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory)
+    epoch = parts.recipe.post_local_from or 0
+    number = parts.algorithm.period(epoch) - 1  # steps before the first exchange
+    key = RandomKey(parts.recipe.seed, parts.workers[:few]).fold_in(number)
 
-    def speak() -> object:
-        channel = Channel(InProcess(), Ledger(few), wire)
-        talk = ExchangeStep(
-            simulator.exchange,
-            channel,
-            method,
-            key.fold_in(step),
-            step,
-            simulator.recipe.post_local_from or 0,
-            None,
-        )
-        if isinstance(simulator.exchange, ParameterAlgorithm):
-            return talk.of_parameters([segment_state], [grad])
-        return talk.of_gradients([segment_state], [grad], ones)
+    def exchange() -> object:
+        channel = Channel(InProcess(), Ledger(few), parts.channel.wire)
+        step = ExchangeStep(channel, settings.memory, key, number, epoch, settings.flush)
+        if isinstance(parts.algorithm, ParameterAlgorithm):
+            return exchange_models(step, [state], [gradient])
+        return exchange_gradient(step, state, gradient, _ones(segment, gradient))
 
-    speak()
-    return round(peak_of(speak) * workers / few)
+    exchange()
+    return round(peak_of(exchange) * workers / few)
 
 
 def _ones(segment: Segment, like: Tensor) -> dict[str, Tensor]:
@@ -222,16 +204,16 @@ def _evaluation(experiment: Experiment, taken: Taken) -> int:
         return taken(lambda: model(next(evaluation_batches(experiment, model, "val"))[0]))
 
 
-def _optimizer_tensors(simulator: Any) -> int:
+def _optimizer_tensors(parts: Components) -> int:
     """Return how many tensors of its size the optimizer keeps for a parameter."""
-    method = Method.at(simulator.recipe, simulator.regime, 0, 0, simulator.memory)
+    settings = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory)
     one = torch.nn.Parameter(torch.zeros(2))
     small = RegimeOptimizer({"one": one})
-    small.follow(method.optimizer)
+    small.follow(settings.optimizer)
     small.step({"one": torch.ones(2)})
     assert small.inner is not None
     kept = [t for t in small.inner.state[one].values() if isinstance(t, Tensor) and t.numel() == 2]
-    return len(kept) + (1 if method.own_decay else 0)
+    return len(kept) + (1 if settings.own_decay else 0)
 
 
 def _data(experiment: Experiment) -> list[Tensor]:

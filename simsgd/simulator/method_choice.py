@@ -1,0 +1,159 @@
+"""Which algorithm, compressor and memory the settings of a step mean, and whether they go together.
+
+Letters: W workers.
+"""
+
+import dataclasses
+
+import torch
+
+from ..methods.algorithms import Algorithm, ParameterAlgorithm
+from ..methods.compressors import Compressor, composed
+from ..methods.memories import Memory
+from ..recipe import Recipe
+from ..registry import build, find, names
+from ..settings import SettingError, kept
+from .regime import Regime, Settings
+
+_ELEMENTWISE = (
+    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop",
+    "ASGD",
+)  # fmt: skip
+_AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def algorithm_of(recipe: Recipe) -> Algorithm:
+    """Return the algorithm of a recipe, with the settings that the recipe gives for it.
+
+    Raises `SettingError` for an unknown algorithm, a setting that it does not have, or a number of
+    workers that it cannot take.
+    """
+    plain = algorithm_named(recipe.algorithm)
+    known = _settings_of(type(plain))
+    given = recipe.algorithm_settings()
+    for name, value in given.items():
+        if name not in known:
+            owners = [a for a in names("algorithm") if name in _settings_of(find("algorithm", a))]
+            rule = f"has no effect with algorithm {recipe.algorithm}"
+            fix = f"leave it out, or use algorithm {' or '.join(owners)}"
+            raise SettingError(name, value, rule, fix)
+    algorithm = dataclasses.replace(plain, **given)  # type: ignore[type-var]
+    algorithm.check(recipe)
+    return algorithm
+
+
+def algorithm_named(spec: str) -> Algorithm:
+    """Return the algorithm of a spec, `choco` or `./mine.py:Mine`, with the settings in it.
+
+    Raises `SettingError` for an unknown one.
+    """
+    parts = build("algorithm", spec)
+    if len(parts) != 1 or not isinstance(parts[0], Algorithm):
+        rule = "must be one algorithm"
+        raise SettingError("algorithm", spec, rule, "as simsgd.methods defines it")
+    return parts[0]
+
+
+def compressor_for(algorithm: Algorithm, spec: str) -> Compressor:
+    """Return the compressor of a spec. Raises `SettingError` if the algorithm cannot take it."""
+    compressor = composed(spec)
+    algorithm.check_compressor(compressor)
+    return compressor
+
+
+def compressor_spec(settings: Settings) -> str:
+    """Return the spec of the compressor that the settings of a regime ask for."""
+    prune = settings.get("prune")
+    return f"topk:{kept(prune)}" if prune else settings.get("compressor", "none")
+
+
+def check_optimizer(algorithm: Algorithm, name: str) -> None:
+    """Raise `SettingError` if models of several workers cannot be stepped as one stack."""
+    if algorithm.parameters_per_worker and name not in _ELEMENTWISE:
+        rule = "is not an element-wise optimizer, which models per worker need"
+        raise SettingError("optimizer", name, rule, f"use one of {', '.join(_ELEMENTWISE)}")
+
+
+def memory_name(recipe: Recipe, regime: Regime) -> str:
+    """Return the spec of the memory: the recipe's, else the one that suits the first compressor.
+
+    That is dgc for `prune`, residual for another biased compressor, none for an unbiased one; where
+    workers exchange models it is never dgc, and none for an algorithm with a memory of its own.
+    """
+    if recipe.memory is not None:
+        return recipe.memory
+    settings = regime.at(0, 0)
+    algorithm = algorithm_named(recipe.algorithm)
+    if algorithm.has_own_memory:
+        return "none"
+    if settings.get("prune") and not isinstance(algorithm, ParameterAlgorithm):
+        return "dgc"
+    return "residual" if needs_memory(composed(compressor_spec(settings))) else "none"
+
+
+def needs_memory(compressor: Compressor) -> bool:
+    """Return whether what the compressor leaves out is lost without a memory."""
+    return compressor.biased and not compressor.has_own_memory
+
+
+def check_memory(recipe: Recipe, compressor: Compressor, spec: str) -> None:
+    """Raise `SettingError` where both the compressor and the memory keep what is not sent.
+
+    `spec` is the compressor's, and the recipe names the memory.
+    """
+    if recipe.memory not in (None, "none") and compressor.has_own_memory:
+        rule = f"must be none with {spec}, which keeps what it does not send itself"
+        raise SettingError("memory", recipe.memory, rule)
+
+
+def memory_of(recipe: Recipe, regime: Regime) -> Memory:
+    """Return the memory of a recipe; `SettingError` if it cannot be with the algorithm."""
+    spec = memory_name(recipe, regime)
+    memory = _memory_named(spec)
+    algorithm = algorithm_named(recipe.algorithm)
+    if isinstance(algorithm, ParameterAlgorithm) and memory.owns_momentum:
+        rule = f"owns the gradient's momentum, but algorithm {recipe.algorithm} does not exchange"
+        raise SettingError("memory", spec, f"{rule} gradients", "use residual or none")
+    if memory.needs_mean_of_all and not algorithm.computes_mean:
+        rule = f"needs the mean over workers, which algorithm {recipe.algorithm} never computes"
+        raise SettingError("memory", spec, rule, "use residual or none")
+    return memory.with_lr() if recipe.lr_in_memory else memory
+
+
+def amp_dtype(recipe: Recipe, own: torch.dtype) -> torch.dtype | None:
+    """Return the dtype of mixed precision for parameters of an `own` dtype; None: theirs alone."""
+    if recipe.amp is None:
+        return None
+    if own != torch.float32:
+        rule = f"mixes nothing with parameters of {own}"
+        raise SettingError("amp", recipe.amp, rule, "leave it out, or set dtype=float32")
+    return _AMP[recipe.amp]
+
+
+def stored_dtype(recipe: Recipe) -> torch.dtype | None:
+    """Return what the memory, which the recipe names, is kept in between steps; None: as it is.
+
+    Raises `SettingError` for a memory that keeps nothing, and for one whose parts must agree.
+    """
+    if recipe.state_dtype is None:
+        return None
+    memory = _memory_named(recipe.memory or "none")
+    if memory.keeps_nothing:
+        raise SettingError("state_dtype", recipe.state_dtype, "has no effect with memory none")
+    if memory.needs_exact_state:
+        rule = f"cannot be with memory {recipe.memory}: its parts must agree to the last bit"
+        raise SettingError("state_dtype", recipe.state_dtype, rule, "leave it out")
+    dtype: torch.dtype = getattr(torch, recipe.state_dtype)
+    return dtype
+
+
+def _memory_named(spec: str) -> Memory:
+    parts = build("memory", spec)
+    if len(parts) != 1:
+        raise SettingError("memory", spec, "must be one memory")
+    memory: Memory = parts[0]
+    return memory
+
+
+def _settings_of(algorithm: type) -> set[str]:
+    return {f.name for f in dataclasses.fields(algorithm)}

@@ -1,0 +1,20 @@
+"""Splits a global batch over the workers.
+
+Letters: W simulated workers, b samples each, M passes, B = W * b * M.
+"""
+
+from torch import Tensor
+
+from ..settings import SettingError
+
+
+def shard(batch: Tensor, workers: int, passes: int) -> Tensor:
+    """Return the samples of each worker and pass, [W, M, b, ...], of a batch [B, ...].
+
+    Raises `SettingError` if B is no multiple of W * M.
+    """
+    if not len(batch) or len(batch) % (workers * passes):
+        what = f"{workers} workers" + (f" x {passes} passes" if passes > 1 else "")
+        raise SettingError("batch", len(batch), f"must be a multiple of the {what}")
+    shards: Tensor = batch.unflatten(0, (workers, passes, -1))
+    return shards
