@@ -297,7 +297,7 @@ def test_a_server_keeps_its_objects_from_step_to_step(tmp_path):
     algorithm = AllReduce(downlink=f"grace:{tmp_path}/counts.py:Counts")
     own = algorithm.init(normal(), segment)
     for step in range(3):
-        known = ExchangeContext(NoCompression(), {}, step_of(step).key, segment, channel)
+        known = ExchangeContext(NoCompression(), {}, step_of(step), segment, channel)
         _, heard = algorithm.gradients(normal(), known, own)
         assert heard.unique().tolist() == [step + 1]
 

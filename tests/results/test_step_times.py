@@ -305,7 +305,7 @@ def test_on_a_gpu_events_are_read_only_when_somebody_asks(monkeypatch):
     Event.waited = False
     spent = StepTimer.__new__(StepTimer)
     spent.workers, spent.on_gpu = 3, True
-    spent._ends = [("", spent._mark())]
+    spent._ends = [("", spent._now())]
     spent.on("compute")
     assert not Event.waited
     assert spent.seconds("compute") == 0.5
