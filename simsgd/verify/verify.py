@@ -142,7 +142,9 @@ class Simulation:
         began = time.perf_counter()
         record = self._step()
         seconds = time.perf_counter() - began
-        missed = num_missed(*(record.of_participants(part, slice(None)) for part in (record.output, y)))
+        missed = num_missed(
+            *(record.of_participants(part, slice(None)) for part in (record.output, y))
+        )
         logged = self.tally.add(record, missed, record.num_of_participants(y.numel()), seconds)
         judged = real.counted is not None and not lost
         self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None
