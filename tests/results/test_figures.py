@@ -111,7 +111,7 @@ def test_runs_of_the_same_seed_are_not_averaged(tmp_path):
 
 def test_any_other_setting_keeps_runs_apart(tmp_path):
     runs = [make(tmp_path, f"run-seed{i}", config={"lr": i}) for i in range(2)]
-    assert [group.name for group in grouped(runs)] == ["run-seed0", "run-seed1"]
+    assert [group.name for group in grouped(runs)] == ["lr 0", "lr 1"]
 
 
 @pytest.mark.parametrize("setting", sorted(OF_THE_MACHINE))

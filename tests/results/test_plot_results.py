@@ -70,10 +70,10 @@ def ticks(axis, limits):
 # what is drawn
 
 
-def test_a_line_is_the_column_against_the_epoch(tmp_path):
+def test_a_line_is_the_column_against_the_epochs_that_have_ended(tmp_path):
     figure = plot_results([make(tmp_path)])
     line = curves(figure.axes[0])[0]
-    assert line.get_xydata().tolist() == [[0, 60], [1, 9], [2, 4], [3, 5]]
+    assert line.get_xydata().tolist() == [[1, 60], [2, 9], [3, 4], [4, 5]]
 
 
 def test_a_run_may_be_given_as_its_folder(tmp_path):
@@ -122,7 +122,7 @@ def test_every_column_can_be_drawn(tmp_path, column):
 
 
 def test_the_best_value_is_a_dot(tmp_path):
-    assert dots(plot_results([make(tmp_path)]).axes[0]) == [[2, 4]]
+    assert dots(plot_results([make(tmp_path)]).axes[0]) == [[3, 4]]
 
 
 def test_what_has_no_best_has_no_dot(tmp_path):
@@ -137,7 +137,7 @@ def test_values_that_span_more_than_twentyfold_are_drawn_on_a_logarithmic_axis(t
 
 def test_values_that_are_no_numbers_are_left_out(tmp_path):
     figure = plot_results([make(tmp_path, errors=[60, float("nan"), 4, float("inf")])])
-    assert curves(figure.axes[0])[0].get_xydata().tolist() == [[0, 60], [2, 4]]
+    assert curves(figure.axes[0])[0].get_xydata().tolist() == [[1, 60], [3, 4]]
 
 
 def test_a_single_epoch_is_seen(tmp_path):
@@ -165,7 +165,7 @@ def test_bytes_are_read_off_in_binary_units(tmp_path):
 
 def test_epochs_are_counted_in_whole_numbers(tmp_path):
     axes = plot_results([make(tmp_path, errors=[5, 4, 3])]).axes[0]
-    assert ticks(axes.xaxis, axes.get_xlim()) == ["0", "1", "2"]
+    assert ticks(axes.xaxis, axes.get_xlim()) == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("number", [4, 9])

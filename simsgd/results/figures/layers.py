@@ -31,7 +31,7 @@ def draw(request: Request) -> "Figure":
     width, height = request.theme.panel
     figure = NotebookFigure(width * (1 if request.theme.fixed else 1.35), height)
     left, right = figure.subplots(1, 2, sharey=True)
-    looks = [marker_of(place) for place in range(len(tables))]
+    looks = [marker_of(group.place) for group in request.groups]
     for axes, column in ((left, "payload_bytes"), (right, "relative_error")):
         _panel(axes, tables, looks, rows, column)
     left.set_yticks(range(len(rows)), [f"{name}  {elements[name]:,}" for name in rows])

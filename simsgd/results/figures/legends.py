@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .style import Look
+from .style import GRAY, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,9 +151,9 @@ def _lead(axes: "Axes", curve: Curve, end: tuple[float, float], place: float) ->
     axes.plot(
         [x, 1.0, 1.04],
         [y, y, place],
-        color=curve.look.color,
-        alpha=0.45,
-        linewidth=0.8,
+        color=GRAY,
+        linestyle=":",
+        linewidth=0.7,
         transform=axes.transAxes,
         clip_on=False,
         scalex=False,

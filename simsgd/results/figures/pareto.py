@@ -34,7 +34,7 @@ def draw(request: Request) -> "Figure":
 
     if len(request.y) != 1:
         raise SettingError("y", ", ".join(request.y), "must be one column", "give one -y")
-    points = [_point(g, request, place) for place, g in enumerate(request.groups)]
+    points = [_point(group, request) for group in request.groups]
     figure = NotebookFigure(*request.theme.panel)
     axes = figure.subplots()
     _draw(axes, points, request)
@@ -58,11 +58,11 @@ def frontier(points: Sequence[Point]) -> list[tuple[float, float]]:
     return corners
 
 
-def _point(group: Group, request: Request, place: int) -> Point:
+def _point(group: Group, request: Request) -> Point:
     lasts = [_last(run, request.y[0]) for run in group.runs]
     xs, ys = [x for x, _ in lasts], [y for _, y in lasts]
     name = textwrap.fill(group.name, request.theme.wrap)
-    return Point(name, sum(xs) / len(xs), sum(ys) / len(ys), xs, ys, marker_of(place))
+    return Point(name, sum(xs) / len(xs), sum(ys) / len(ys), xs, ys, marker_of(group.place))
 
 
 def _last(run: RunTables, column: str) -> tuple[float, float]:

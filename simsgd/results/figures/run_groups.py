@@ -1,13 +1,16 @@
 """Groups of runs that a figure draws as one: those that differ in nothing but their seed."""
 
-import itertools
-import re
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path
 
 from ...config_values import identity
+from ...settings import SettingError
+from ..run_folders import natural_key
 from ..run_tables import RunTables
+from .group_names import group_names
+from .style import NUM_LOOKS
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class Group:
 
     name: str
     runs: Sequence[RunTables]
+    place: int = 0  # of its look among all that there are
 
 
 def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
@@ -24,38 +28,47 @@ def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
     A run is its own group without `average`, and where two of a group have the same seed.
     """
     by_config: dict[object, list[RunTables]] = {}
-    for place, run in enumerate(runs):
-        config = run.config
-        alike = average and "seed" in config
-        by_config.setdefault(identity({**config, "seed": 0}) if alike else place, []).append(run)
+    for run in runs:
+        by_config.setdefault(_key(run, average), []).append(run)
     groups: list[list[RunTables]] = []
     for members in by_config.values():
         seeds = {run.config.get("seed") for run in members}
         groups.extend([members] if len(seeds) == len(members) else [[run] for run in members])
-    return [Group(name, each) for name, each in zip(_names(groups), groups, strict=True)]
+    names, places = group_names(groups), _places([runs[0] for runs in groups], average)
+    return [Group(*each) for each in zip(names, groups, places, strict=True)]
 
 
-def _names(groups: Sequence[Sequence[RunTables]]) -> list[str]:
-    """Return a name for each group: of its run, or what its runs' names have in common."""
-    names = [_common(runs) or _recipe(runs[0]) for runs in groups]
-    if len(set(names)) < len(names):
-        names = [str(runs[0].folder) for runs in groups]
-    return names
-
-
-def _common(runs: Sequence[RunTables]) -> str:
-    """Return what names have in common before their seeds; nothing if that is but a date."""
-    if len(runs) == 1:
-        return runs[0].name
-    letters = zip(*(run.name for run in runs), strict=False)
-    shared = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
-    common = "".join(letter for letter, *_ in shared)
-    stem = re.sub(r"[-_. ]*(seed|s)?[-_. =]*\d*$", "", common)
-    return "" if re.fullmatch(r"[\d\W_]*", stem) else stem
-
-
-def _recipe(run: RunTables) -> str:
+def _key(run: RunTables, average: bool) -> object:
+    """Return what runs of one group have in common."""
     config = run.config
-    prune = config.get("prune")
-    method = f"prune {prune:g}" if prune else config.get("compressor") or "dense"
-    return f"{PurePath(str(config.get('model'))).stem} {method}, {config.get('workers')} workers"
+    if not average or "seed" not in config:
+        return run.folder.resolve()
+    return identity({**config, "seed": 0})
+
+
+def _places(runs: Sequence[RunTables], average: bool) -> list[int]:
+    """Return a place for each group's first run: that of its group among all of its folder.
+
+    So a method has the same color in every figure of a folder. Where two would look the same, the
+    places are those in the figure.
+    """
+    keys = [_key(run, average) for run in runs]
+    every: dict[object, int] = {}
+    for run in _siblings(runs):
+        with contextlib.suppress(SettingError):  # a neighbor that is damaged
+            every.setdefault(_key(run, average), len(every))
+    places = [every.get(key, 0) for key in keys]
+    if len({place % NUM_LOOKS for place in places}) < len(places):
+        return list(range(len(runs)))
+    return places
+
+
+def _siblings(runs: Iterable[RunTables]) -> list[RunTables]:
+    """Return all runs of the folders in which these lie, in natural order."""
+    folders = dict.fromkeys(run.folder.resolve().parent for run in runs)
+    children = [child for folder in folders for child in _children(folder)]
+    return [RunTables(child) for child in children if (child / "config.json").is_file()]
+
+
+def _children(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir(), key=lambda child: natural_key(child.name))

@@ -25,8 +25,7 @@ def curves_of(request: Request, column: str, marked: bool) -> list[Curve]:
     Runs of a group are taken as far as the shortest goes.
     """
     return [
-        _curve(group, request, column, look_of(place, marked))
-        for place, group in enumerate(request.groups)
+        _curve(group, request, column, look_of(group.place, marked)) for group in request.groups
     ]
 
 
@@ -70,6 +69,8 @@ def _points(run: RunTables, request: Request, column: str) -> tuple[Floats, Floa
         if needed not in table:
             _refuse(run, f"has no column {needed}")
     at = table[across].to_numpy("float64")
+    if x == "epoch":
+        at = at + 1  # epochs that have ended
     if x == "seconds":
         at = _seconds(run, request, table)
     value = table[column].to_numpy("float64")

@@ -21,6 +21,7 @@ DARK_GRAY, GRAY, LIGHT_GRAY = "#555555", "#8a8a8a", "#bbbbbb"
 COLORS = [BLUE, VERMILION, GREEN, BLACK, PURPLE, ORANGE, SKY]
 Dash = Literal["-", "--", "-.", ":", "none"]
 DASHES: list[Dash] = ["-", "--", "-.", ":"]
+NUM_LOOKS = len(COLORS) * len(DASHES)  # of lines
 MARKERS = ["s", "^", "D", "v", "P", "X", "<"]  # all but the round one, which is for the best
 
 RcParams: TypeAlias = dict[Any, Any]  # of matplotlib
