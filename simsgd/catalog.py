@@ -1,4 +1,4 @@
-"""Models and regimes by name: files in `models/` and `regimes/`, or a user's own.
+"""Finds models and regimes by name: files in `models/` and `regimes/`, or a user's own.
 
 A model file defines a factory: a callable named as the file (`resnet` in `resnet.py`), else one
 named `model`, which returns a `torch.nn.Module`. It is given `num_classes` and `input_shape` if it

@@ -1,4 +1,4 @@
-"""Every setting, once: the command line's options, Python's keywords and config.json are these.
+"""All settings of a run: the options, Python's keywords and config.json are made from them.
 
 Letters: W workers, b samples each, B = W * b.
 """

@@ -21,10 +21,10 @@ from .settings import (
     SettingError,
     check_prune,
     fits,
+    kinds_in_words,
     names_file,
     require,
     setting,
-    told_kinds,
     unknown,
 )
 
@@ -271,7 +271,7 @@ class Recipe:
             elif Path in kinds and isinstance(value, str):
                 object.__setattr__(self, f.name, Path(value))
             elif not fits(value, kinds):
-                raise SettingError(f.name, value, f"must be {told_kinds(kinds)}")
+                raise SettingError(f.name, value, f"must be {kinds_in_words(kinds)}")
             choices = f.metadata["choices"]
             if choices and value is not None:
                 require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")

@@ -1,4 +1,4 @@
-"""Methods by name: one registration each, one grammar to ask for them.
+"""Finds methods by name: one registration each, and one grammar for their settings.
 
 A file in `simsgd/methods/compressors`, `memories` or `algorithms` is imported by itself.
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from .settings import SettingError, fits, one_line, require, told_kinds, unknown
+from .settings import SettingError, fits, kinds_in_words, one_line, require, unknown
 
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
@@ -137,10 +137,10 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
     hints = get_type_hints(method)
     for key, value in given.items():
         kinds = get_args(hints[key]) or (hints[key],)
-        rule = (
-            f"has {key} {value if value != '' else repr(value)}, which must be {told_kinds(kinds)}"
-        )
-        require(fits(value, kinds), kind, spec, rule)
+        if not fits(value, kinds):
+            shown = value if value != "" else repr(value)
+            rule = f"has {key} {shown}, which must be {kinds_in_words(kinds)}"
+            raise SettingError(kind, spec, rule)
     try:
         return method(**given)
     except SettingError as wrong:

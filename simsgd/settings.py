@@ -1,4 +1,4 @@
-"""What a user sets: how a wrong value is reported, and how a fraction is counted."""
+"""Declares settings, reports wrong values, and counts fractions exactly."""
 
 import difflib
 import math
@@ -29,9 +29,9 @@ class SettingError(ValueError):
 
     def __init__(self, name: str, value: object, rule: str, fix: str = "") -> None:
         self.name, self.value, self.rule, self.fix = name, value, rule, fix
-        super().__init__(self.told(name))
+        super().__init__(self.sentence(name))
 
-    def told(self, name: str) -> str:
+    def sentence(self, name: str) -> str:
         """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
         got = "" if self.value is None else f", got {_shown(self.value)}"
         return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
@@ -146,10 +146,10 @@ def fits(value: object, kinds: Iterable[type]) -> bool:
     return isinstance(value, tuple(known))
 
 
-def told_kinds(kinds: Iterable[type]) -> str:
+def kinds_in_words(kinds: Iterable[type]) -> str:
     """Return types as a user knows them.
 
-    >>> told_kinds([int, type(None)]), told_kinds([float])
+    >>> kinds_in_words([int, type(None)]), kinds_in_words([float])
     ('a whole number', 'a number')
     """
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

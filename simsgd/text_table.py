@@ -1,4 +1,4 @@
-"""Rows of text under each other, for a terminal."""
+"""Aligns rows of text in columns, for a terminal."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

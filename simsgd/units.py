@@ -1,4 +1,4 @@
-"""Bytes as people read them."""
+"""Writes bytes in binary units."""
 
 
 def in_units(num_bytes: float) -> str:

@@ -8,7 +8,8 @@ from simsgd.results.figures.run_groups import grouped
 from simsgd.results.results_table import results
 from simsgd.results.run import Run
 from simsgd.settings import SettingError
-from simsgd.training.sweep.grid import Grid, names_of
+from simsgd.training.sweep.grid import Grid
+from simsgd.training.sweep.run_names import names_of
 
 IDENTITY = sorted(set(Config.__dataclass_fields__) - OF_THE_MACHINE - OF_ONE_RUN - {"seed"})
 

@@ -21,7 +21,9 @@ def test_an_error_names_the_setting_the_value_the_rule_and_the_fix():
 
 
 def test_an_error_can_be_told_with_the_options_spelling():
-    assert SettingError("batch_size", 0, "is 0").told("--batch-size") == "--batch-size is 0, got 0"
+    assert (
+        SettingError("batch_size", 0, "is 0").sentence("--batch-size") == "--batch-size is 0, got 0"
+    )
 
 
 def test_an_unknown_name_suggests_the_nearest_first_then_all():

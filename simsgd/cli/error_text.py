@@ -16,7 +16,7 @@ def with_options(error: SettingError, commands: Iterable[click.Command]) -> str:
         name: flag for flag, name in flags.items()
     }
     compound = "|".join(name for name in options if "_" in name)
-    text = error.told(options.get(error.name, error.name))
+    text = error.sentence(options.get(error.name, error.name))
     text = re.sub(rf"\b({compound})\b", lambda word: options[word[0]], text)
     names = "|".join(options)
     text = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", text)

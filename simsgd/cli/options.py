@@ -10,7 +10,7 @@ import click
 
 from ..config import Config
 from ..config_values import OF_ONE_RUN
-from ..training.sweep.grid import values_of
+from ..training.sweep.value_list import values_of
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _WIDEST = 28  # characters of an option beside its help; a longer one stands above it

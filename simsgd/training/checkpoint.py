@@ -1,4 +1,4 @@
-"""Checkpoints of a run: read, and refused where they are damaged."""
+"""Reads the checkpoints of a run, and refuses damaged ones."""
 
 import warnings
 import zipfile
@@ -11,15 +11,15 @@ from ..settings import SettingError, require
 
 
 @contextmanager
-def telling_odd(name: str, place: object) -> Iterator[None]:
-    """Tell in one line what goes wrong with a checkpoint that lacks its parts, or has odd ones."""
+def checkpoint_errors(name: str, place: object) -> Iterator[None]:
+    """Raise `SettingError` for a checkpoint that lacks parts, or has parts that do not fit."""
     try:
         yield
     except SettingError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError) as wrong:
-        rule = f"holds a checkpoint without what is needed ({type(wrong).__name__})"
-        raise SettingError(name, str(place), rule, "train anew, or take another") from wrong
+        rule = f"holds a checkpoint with missing or broken parts ({type(wrong).__name__})"
+        raise SettingError(name, str(place), rule, "train again, or take another") from wrong
 
 
 FORMAT = "simsgd-run/1"
@@ -37,18 +37,18 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
     try:
         _require_undamaged(file)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch says of a foreign file is told below
+            warnings.simplefilter("ignore")  # about a foreign file, which is refused below
             state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as wrong:  # torch.load tells a broken file in a dozen ways
+    except Exception as wrong:  # torch.load has a dozen errors for a broken file
         raise SettingError(name, str(file), "cannot be read as a checkpoint") from wrong
-    ours = isinstance(state, dict) and state.get("format") == FORMAT
-    rule = f"is not a checkpoint of simsgd (its format is not {FORMAT})"
-    require(ours, name, str(file), rule, "give a run's folder, or the last.pt in it")
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        rule = f"is not a checkpoint of simsgd (its format is not {FORMAT})"
+        raise SettingError(name, str(file), rule, "give a run's folder, or the last.pt in it")
     return {key: value for key, value in state.items() if key != "format"}
 
 
 def load_last(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the state to go on from, and a warning if it is not that of last.pt.
+    """Return the state to continue from, and a warning if it is not that of last.pt.
 
     None where a run ended before its first checkpoint. A damaged or missing last.pt gives that of
     previous.pt. Raises `SettingError` if none can be read.
@@ -60,7 +60,8 @@ def load_last(folder: Path) -> tuple[dict[str, Any] | None, str]:
         return load_checkpoint(last), ""
     except SettingError as wrong:
         state = load_checkpoint(previous)
-        return state, f"warning: {wrong.told('last.pt')}; going on from {previous}, which is older"
+        older = f"continuing from {previous}, which is older"
+        return state, f"warning: {wrong.sentence('last.pt')}; {older}"
 
 
 def _require_undamaged(file: Path) -> None:

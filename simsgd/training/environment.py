@@ -1,4 +1,4 @@
-"""Where a run was made: versions, machine, state of the code."""
+"""Records where a run was made: versions, machine, state of the code."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""How a run ends before its last epoch, told in one line with the way to go on."""
+"""Errors that end a run early; each says in one line how to continue."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class OutOfMemory(RuntimeError):
 
 
 @contextlib.contextmanager
-def endings(run: RunFolder, config: Config) -> Iterator[None]:
+def explained_errors(run: RunFolder, config: Config) -> Iterator[None]:
     """Tell how to go on with a run if its disk, its device or another process fails."""
     try:
         yield
@@ -54,7 +54,7 @@ def last_good(folder: Path) -> str:
     return f"the last good checkpoint is {last}" if last.exists() else "nothing was saved yet"
 
 
-def require_sound(model: Mapping[str, Tensor], step: int, run: RunFolder) -> None:
+def require_finite(model: Mapping[str, Tensor], step: int, run: RunFolder) -> None:
     """Raise `Diverged` for a model that must not become the last good checkpoint."""
     for name, value in model.items():
         if not value.isfinite().all():

@@ -1,4 +1,4 @@
-"""How well a model does on the validation split.
+"""Measures loss and errors of a model on the validation split.
 
 Letters: B samples of a batch, T tokens of each where it is text, V classes or words.
 """

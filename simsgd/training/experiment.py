@@ -1,4 +1,4 @@
-"""A configuration made real: its data, its model, its simulator.
+"""Makes the data, the model and the simulator of a run from its settings.
 
 Letters: W workers, b samples each, B = W * b, C channels.
 """

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases: the rows of steps.csv and epochs.csv, where people look.
+"""Logs the rows of steps.csv and epochs.csv to TensorBoard and Weights & Biases.
 
 Both are asked for (`--tensorboard`, `--wandb`), come as extras, and are imported only then. Columns
 go by their own names under step/ and epoch/, against the number of steps done.
@@ -16,17 +16,17 @@ from ..results.atomic_files import replace
 from ..settings import SettingError
 
 _NAMES = ("tensorboard", "wandb")  # settings, extras and packages are all called so
-_PLACES = {"step", "epoch"}  # columns that say where a row stands
+_PLACES = {"step", "epoch"}  # columns that say the place of a row
 
 
 class Dashboard(Protocol):
-    """Something that is told numbers while a run goes on."""
+    """Takes the numbers of a run while it trains."""
 
-    def tell(self, numbers: Mapping[str, float], step: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Take numbers by name, with `step` steps done."""
 
     def flush(self) -> None:
-        """Have what was told on disk."""
+        """Write to disk what was logged."""
 
     def close(self) -> None:
         """End the session."""
@@ -39,16 +39,16 @@ def require_installed(config: Config) -> None:
             try:
                 importlib.import_module(name)
             except ImportError as missing:
-                told = f"needs {name}, which is not installed"
+                rule = f"needs {name}, which is not installed"
                 fix = f"it comes with: pip install 'simsgd[{name}]'"
-                raise SettingError(name, None, told, fix) from missing
+                raise SettingError(name, None, rule, fix) from missing
 
 
 class Dashboards:
     """Those that a run's settings ask for; none by default."""
 
-    def __init__(self, told: Sequence[Dashboard] = ()) -> None:
-        self.told = told
+    def __init__(self, dashboards: Sequence[Dashboard] = ()) -> None:
+        self.dashboards = dashboards
 
     @classmethod
     def of(cls, config: Config, folder: Path, steps: int) -> "Dashboards":
@@ -61,29 +61,29 @@ class Dashboards:
         return cls(asked)
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Tell a row of steps.csv."""
-        self._tell("step", row)
+        """Log a row of steps.csv."""
+        self._log("step", row)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Tell a row of epochs.csv."""
-        self._tell("epoch", row)
+        """Log a row of epochs.csv."""
+        self._log("epoch", row)
 
     def flush(self) -> None:
-        """Have what was told on disk."""
-        for dashboard in self.told:
+        """Write to disk what was logged."""
+        for dashboard in self.dashboards:
             dashboard.flush()
 
     def close(self) -> None:
         """End all sessions."""
-        for dashboard in self.told:
+        for dashboard in self.dashboards:
             dashboard.close()
 
-    def _tell(self, kind: str, row: Mapping[str, Any]) -> None:
-        if not self.told:
+    def _log(self, kind: str, row: Mapping[str, Any]) -> None:
+        if not self.dashboards:
             return
         numbers = {f"{kind}/{name}": float(v) for name, v in row.items() if name not in _PLACES}
-        for dashboard in self.told:
-            dashboard.tell(numbers, row["step"])
+        for dashboard in self.dashboards:
+            dashboard.log(numbers, row["step"])
 
 
 class TensorBoard:
@@ -95,13 +95,13 @@ class TensorBoard:
         writer: Any = SummaryWriter
         self.writer = writer(str(folder / "tensorboard"), purge_step=steps + 1)
 
-    def tell(self, numbers: Mapping[str, float], step: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Take numbers by name, with `step` steps done."""
         for name, number in numbers.items():
             self.writer.add_scalar(name, number, step)
 
     def flush(self) -> None:
-        """Have what was told on disk."""
+        """Write to disk what was logged."""
         self.writer.flush()
 
     def close(self) -> None:
@@ -112,8 +112,8 @@ class TensorBoard:
 class WandB:
     """A session of Weights & Biases, kept in the run's folder under wandb/.
 
-    It is offline, to be sent later by `wandb sync`, unless the variable WANDB_MODE says otherwise.
-    A resumed run goes on under the same id.
+    It is offline, to be sent later by `wandb sync`, unless WANDB_MODE names another mode.
+    A resumed run keeps its id.
     """
 
     def __init__(self, config: Config, folder: Path) -> None:
@@ -132,16 +132,16 @@ class WandB:
         )
         if known is None:
             place.parent.mkdir(exist_ok=True)
-            told = json.dumps({"id": self.run.id}).encode()
-            replace(place, lambda file: file.write(told))
+            text = json.dumps({"id": self.run.id}).encode()
+            replace(place, lambda file: file.write(text))
         self.run.define_metric("*", step_metric="steps")
 
-    def tell(self, numbers: Mapping[str, float], step: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Take numbers by name, with `step` steps done."""
         self.run.log({**numbers, "steps": step})
 
     def flush(self) -> None:
-        """Do nothing: wandb writes by itself."""
+        """Do nothing: wandb writes on its own."""
 
     def close(self) -> None:
         """End the session."""

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a bar on a terminal or in a notebook, lines elsewhere."""
+"""Shows the progress of a run: a bar on a terminal or in a notebook, lines elsewhere."""
 
 import importlib
 import importlib.util
@@ -61,9 +61,9 @@ class Progress:
         """Say once that the engine takes fewer workers at a time, 0 if it does not."""
         if lowered != self.lowered:
             self.lowered = lowered
-            self.say(f"note: out of memory; from here on {lowered} workers at a time")
+            self.write(f"note: out of memory; from here on {lowered} workers at a time")
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print and log a text."""
         self.log(text)
         if not self.quiet:

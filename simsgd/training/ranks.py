@@ -1,4 +1,4 @@
-"""A run that torchrun spread over processes: who belongs to it, and who writes its folder."""
+"""Joins the processes of a run that torchrun started, and checks that they agree."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _PATIENCE = 30.0  # seconds that one rank waits for another
 
 
 @contextmanager
-def together(config: Config) -> Iterator[Distributed | None]:
+def joined_transport(config: Config) -> Iterator[Distributed | None]:
     """Be one of torchrun's processes, each with a part of the workers; None without torchrun.
 
     Raises `SettingError` if the ranks were asked for different things, or do not divide the
@@ -43,7 +43,7 @@ def together(config: Config) -> Iterator[Distributed | None]:
         yield None
 
 
-def restarted(config: Config) -> Path | None:
+def restarted_folder(config: Config) -> Path | None:
     """Return the folder of the run that torchrun starts anew after a rank died, if there is one.
 
     Raises `SettingError` where a restart could not find it again.

@@ -9,7 +9,7 @@ from ..config_values import ON_RESUME
 from ..results.run import Run
 from ..results.run_tables import require_run
 from ..settings import SettingError, require
-from .ranks import restarted
+from .ranks import restarted_folder
 
 
 def run_config(given: Mapping[str, Any]) -> Config:
@@ -18,7 +18,7 @@ def run_config(given: Mapping[str, Any]) -> Config:
     Raises `SettingError` for one that is wrong, or that a resumed run cannot change.
     """
     asked = Config.of(given)
-    again = restarted(asked)
+    again = restarted_folder(asked)
     if again is not None and asked.resume is None:
         asked = dataclasses.replace(asked, resume=again, overwrite=False)
         given = {**given, "overwrite": False}

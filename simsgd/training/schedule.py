@@ -1,4 +1,4 @@
-"""The schedule of a run: its regime and its epochs, of what the model, files and the user say.
+"""Builds the schedule of a run, its regime and epochs, from model, regime files and settings.
 
 Letters: W workers, b samples each, B = W * b.
 """

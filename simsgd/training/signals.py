@@ -1,4 +1,4 @@
-"""Ends a run between two steps when the user or the cluster asks for it."""
+"""Stops a run between two steps when the user or the cluster asks for it."""
 
 import signal
 import threading
@@ -13,19 +13,19 @@ class Interrupted(RuntimeError):
     exit_code = 130
 
 
-class Request:
+class StopRequest:
     """Knows whether somebody asked to stop."""
 
     made = False
 
 
 @contextmanager
-def requests() -> Iterator[Request]:
+def stop_requests() -> Iterator[StopRequest]:
     """Note Ctrl-C and SIGTERM instead of dying; the second Ctrl-C ends at once.
 
     Signals can only be caught in the main thread; elsewhere nothing changes.
     """
-    request = Request()
+    request = StopRequest()
 
     def note(number: int, frame: FrameType | None) -> None:
         if request.made and number == signal.SIGINT:

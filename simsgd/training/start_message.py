@@ -1,4 +1,4 @@
-"""What a run says of itself before its first step.
+"""Describes a run before its first step.
 
 Letters: W workers, b samples each, n elements of one segment.
 """
@@ -14,7 +14,7 @@ from .experiment import Experiment
 from .used_settings import optimizer_line, used_settings
 
 
-def opening(experiment: Experiment) -> str:
+def start_message(experiment: Experiment) -> str:
     """Return the lines: what is trained on what, what is sent, optimizer, engine, and notes."""
     config, simulator = experiment.config, experiment.simulator
     lines = [_header(experiment), *_of_files(config), *_of_text(experiment)]

@@ -1,4 +1,4 @@
-"""The rows of a run's steps: read from the device, written in blocks."""
+"""Reads the records of steps from the device, and writes their rows in blocks."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from ..simulator.record import StepRecord
 from .errors import Diverged, last_good
 from .loggers import Dashboards
 from .run_folder import RunFolder
-from .totals import Tally, layer_rows, nonfinite_note, nonfinite_rows, transfer_rows
+from .totals import Totals, layer_rows, nonfinite_note, nonfinite_rows, transfer_rows
 
 
 @dataclass
-class Journal:
-    """Adds steps to a tally, a run folder and the dashboards.
+class StepLog:
+    """Adds steps to a totals, a run folder and the dashboards.
 
     A GPU's numbers wait until a block of `log_every` steps is written, so that nothing waits for
     them in between. On the CPU each step is read at once: the small tensors of records that stay
@@ -27,7 +27,7 @@ class Journal:
     config: Config
     folder: RunFolder
     dashboards: Dashboards
-    tally: Tally
+    totals: Totals
     last: StepRecord | None = None  # that was read, of those unwritten
     unread: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
     unwritten: int = 0  # steps
@@ -36,7 +36,7 @@ class Journal:
     nonfinite: list[NonfiniteRow] = field(default_factory=list)
 
     def add(self, record: StepRecord, missed: Tensor, guessed: int, seconds: float) -> None:
-        """Add a step, of which `Tally.add` says the numbers.
+        """Add a step, of which `Totals.add` says the numbers.
 
         Raises `Diverged` once one is read whose numbers are not finite.
         """
@@ -68,7 +68,7 @@ class Journal:
         unread, self.unread = self.unread, []
         for record, missed, guessed, seconds in unread:
             self._require_finite(record)
-            row = self.tally.add(record, missed, guessed, seconds)
+            row = self.totals.add(record, missed, guessed, seconds)
             self.folder.add_step(row)
             self.dashboards.step(row)
             self.transfers += transfer_rows(record)

@@ -1,4 +1,4 @@
-"""The sums over the steps of a run, and the rows of its tables made from them.
+"""Adds up the steps of a run, and makes the rows of its tables.
 
 Letters: W workers, L hosted here, B global batch.
 """
@@ -34,7 +34,7 @@ class Measures(TypedDict):
 
 
 @dataclass
-class Tally:
+class Totals:
     """Sums over the steps of this epoch, and over those of the whole run."""
 
     samples: int = 0  # of this epoch, or tokens

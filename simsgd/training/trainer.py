@@ -1,4 +1,4 @@
-"""A run from its first step to its last: epochs, evaluation, checkpoints, resuming.
+"""Trains a run from its first step to its last: epochs, evaluation, checkpoints, resuming.
 
 Letters: W workers, B global batch.
 """
@@ -21,27 +21,27 @@ from ..communication.transport import broadcast_object, is_rank_zero
 from ..results.perplexity import loss_in_words
 from ..results.run import Run
 from ..simulator.record import StepRecord
-from .checkpoint import load_last, telling_odd
+from .checkpoint import checkpoint_errors, load_last
 from .data import Text
 from .data.partition import by_class, partition_rows, table_of_classes
 from .devices import device_of
 from .environment import deterministic
-from .errors import endings, require_sound
+from .errors import explained_errors, require_finite
 from .evaluation import evaluate, evaluate_workers, num_missed
 from .experiment import Experiment
 from .loggers import Dashboards, require_installed
-from .memory_use import malloc as heap
+from .memory_use import malloc
 from .memory_use.peak import Peak, load
 from .progress import Progress, epoch_line
-from .ranks import together
+from .ranks import joined_transport
 from .recalibration import recalibrate_
 from .run_config import run_config
 from .run_folder import RunFolder
 from .shared_folder import shared_folder
-from .signals import Interrupted, Request, requests
-from .start_message import opening
-from .step_log import Journal
-from .totals import Measures, Tally, mean_measures, worker_row
+from .signals import Interrupted, StopRequest, stop_requests
+from .start_message import start_message
+from .step_log import StepLog
+from .totals import Measures, Totals, mean_measures, worker_row
 
 
 def train(**settings: Any) -> Run:
@@ -56,22 +56,22 @@ def train(**settings: Any) -> Run:
     writes the folder. Raises `RankLost` if another process dies.
     """
     config = run_config(settings)
-    with together(config) as transport, deterministic(config.deterministic):
+    with joined_transport(config) as transport, deterministic(config.deterministic):
         if not is_rank_zero():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
         load(config.dataset)
         peak = Peak(device_of(config.device))
-        heap.keep()
+        malloc.keep()
         experiment = Experiment.of(config, transport)
         folder = shared_folder(experiment)
         try:
-            with endings(folder, experiment.config), requests() as request:
+            with explained_errors(folder, experiment.config), stop_requests() as request:
                 Trainer(experiment, folder, request).run()
-                folder.log(peak.told())
+                folder.log(peak.sentence())
         finally:
             folder.discard()
-            heap.trim()
+            malloc.trim()
         return Run(folder.folder)
 
 
@@ -81,8 +81,8 @@ class Trainer:
 
     experiment: Experiment
     folder: RunFolder
-    request: Request
-    tally: Tally = field(default_factory=Tally)
+    request: StopRequest
+    totals: Totals = field(default_factory=Totals)
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
     best: float = math.inf  # least validation error@1, in percent; of text, least loss
@@ -95,9 +95,9 @@ class Trainer:
         done = self.epoch * batches + self.batch
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
         self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
-        self.journal = Journal(config, self.folder, self.dashboards, self.tally)
+        self.step_log = StepLog(config, self.folder, self.dashboards, self.totals)
         with self.progress, contextlib.closing(self.dashboards):
-            self.progress.say(opening(self.experiment))
+            self.progress.write(start_message(self.experiment))
             self._tell_partition()
             for epoch in range(self.epoch, config.epochs):
                 self._train_epoch(epoch)
@@ -109,7 +109,7 @@ class Trainer:
         if parts is None or isinstance(dataset, Text) or self.experiment.simulator.steps:
             return
         table = by_class(parts, dataset.train.labels, dataset.num_classes)
-        self.progress.say(table_of_classes(table))
+        self.progress.write(table_of_classes(table))
         self.folder.add_partition(partition_rows(table))
 
     def _train_epoch(self, epoch: int) -> None:
@@ -118,7 +118,7 @@ class Trainer:
             missed = self._missed(record, y)
             seconds = time.perf_counter() - self.began
             guessed = record.num_of_participants(y.numel())
-            self.journal.add(record, missed, guessed, seconds)
+            self.step_log.add(record, missed, guessed, seconds)
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
@@ -144,7 +144,7 @@ class Trainer:
 
     def _between_steps(self, record: StepRecord) -> None:
         config = self.experiment.config
-        if self.journal.unwritten >= config.log_every:
+        if self.step_log.unwritten >= config.log_every:
             self._write_steps()
         self.progress.note_chunk(self.experiment.simulator.components.engine.lowered)
         asked = self._asked_to_stop()
@@ -163,21 +163,21 @@ class Trainer:
         return bool(simulator.all_gather(own).any())
 
     def _end_epoch(self) -> None:
-        experiment, tally = self.experiment, self.tally
+        experiment, totals = self.experiment, self.totals
         began = time.perf_counter()
         measured = self._evaluated()
-        tally.seconds += time.perf_counter() - began
+        totals.seconds += time.perf_counter() - began
         steps, workers = experiment.simulator.steps, experiment.config.workers
         spread = experiment.simulator.consensus_distance()
-        row = tally.epoch_row(self.epoch, steps, workers, measured, spread)
+        row = totals.epoch_row(self.epoch, steps, workers, measured, spread)
         experiment.simulator.end_epoch(broadcast_object(_results(row)))
         self.folder.add_epoch(row)
         self.dashboards.epoch(row)
-        self.progress.say(epoch_line(row, self.experiment.config.tokens))
+        self.progress.write(epoch_line(row, self.experiment.config.tokens))
         score = measured["error1" if self.experiment.config.tokens is None else "loss"]
         is_best = score < self.best
         self.best = min(self.best, score)
-        tally.next_epoch()
+        totals.next_epoch()
         self.epoch, self.batch = self.epoch + 1, 0
         self._save(is_best)
 
@@ -202,11 +202,11 @@ class Trainer:
         return model
 
     def _write_steps(self) -> None:
-        if (last := self.journal.write()) is not None:
-            sent = self.tally.payload_bytes // self.experiment.config.workers
+        if (last := self.step_log.write()) is not None:
+            sent = self.totals.payload_bytes // self.experiment.config.workers
             tokens = self.experiment.config.tokens
             error = (
-                f"error {self.tally.train_error1:.1f} %"
+                f"error {self.totals.train_error1:.1f} %"
                 if tokens is None
                 else loss_in_words(last.loss, tokens)
             )
@@ -216,7 +216,7 @@ class Trainer:
         self._write_steps()
         simulator, config = self.experiment.simulator, self.experiment.config
         model = self._averaged().state_dict()
-        require_sound(model, simulator.steps, self.folder)
+        require_finite(model, simulator.steps, self.folder)
         state = {
             "config": config.plain(),
             "model": model,
@@ -224,7 +224,7 @@ class Trainer:
             "epoch": self.epoch,
             "batch": self.batch,
             "best": self.best,
-            "tally": self.tally.state_dict(),
+            "tally": self.totals.state_dict(),
         }
         self.folder.save(state, best)
 
@@ -233,10 +233,10 @@ class Trainer:
             return
         state, warning = load_last(self.folder.folder)
         if state is not None:  # else it ended before its first checkpoint
-            with telling_odd("resume", self.folder.folder):
+            with checkpoint_errors("resume", self.folder.folder):
                 self.experiment.simulator.load_state_dict(state["simulator"])
                 self.epoch, self.batch = map(operator.index, (state["epoch"], state["batch"]))
-                self.best, self.tally = float(state["best"]), Tally(**state["tally"])
+                self.best, self.totals = float(state["best"]), Totals(**state["tally"])
         if warning:
             self.folder.put_back()
             self.folder.log(warning)

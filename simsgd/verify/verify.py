@@ -24,7 +24,7 @@ from ..training.evaluation import num_missed
 from ..training.experiment import Experiment
 from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
-from ..training.totals import Tally
+from ..training.totals import Totals
 from .defaults import DEFAULTS, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch
@@ -126,7 +126,7 @@ class Simulation:
             config, wrap_engine=self._recording, observers=[self.recorder]
         )
         self.simulator = self.experiment.simulator
-        self.tally = Tally()
+        self.tally = Totals()
         self.limit = LIMITS[config.dtype][0]
         self.apart = 0.0  # how far the parameters are from the real ones
         self.real = copies(self.simulator.parameters())

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
-from simsgd.training.sweep.process_pool import surroundings
+from simsgd.training.sweep.process_pool import child_environment
 
 TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "workers": 2}
 HERE = {**TINY, "batch_size": 60, "quiet": True}
@@ -54,7 +54,7 @@ def test_what_a_killed_run_told_too_much_is_hidden_when_it_goes_on():
     for done in (0, 2):  # killed after step 4, its last checkpoint of step 2
         board = TensorBoard(simsgd.train(**HERE, epochs=1, name=f"{done}").folder.parent, done)
         for step in range(done, 4):
-            board.tell({"a": 10.0 * done + step + 1}, step + 1)
+            board.log({"a": 10.0 * done + step + 1}, step + 1)
         board.close()
     assert events("runs/tensorboard")["a"] == [(1, 1), (2, 2), (3, 23), (4, 24)]
 
@@ -71,7 +71,7 @@ def test_no_dashboard_is_imported_unless_asked_for():
         capture_output=True,
         text=True,
         check=True,
-        env=surroundings(),
+        env=child_environment(),
     )
     assert done.stdout.strip() == "[]"
 

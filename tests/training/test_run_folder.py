@@ -25,7 +25,7 @@ from simsgd.training import checkpoint, run_names
 from simsgd.training.checkpoint import load_checkpoint
 from simsgd.training.run_folder import RunFolder
 from simsgd.training.run_names import default_name
-from simsgd.training.totals import Tally
+from simsgd.training.totals import Totals
 
 CONFIG = {"model": "lenet", "dataset": "mnist5k", "workers": 16, "prune": 0.999}
 
@@ -252,7 +252,7 @@ def test_steps_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path):
 
 def test_the_ratio_follows_from_the_bytes():
     measured = {"loss": 1.0, "error1": 9.0, "error5": 5.0}
-    tally = Tally(payload_bytes=16, dense_bytes=100)
+    tally = Totals(payload_bytes=16, dense_bytes=100)
     assert tally.epoch_row(0, 1, workers=2, measured=measured, spread=0.0)["ratio"] == 12.5
 
 

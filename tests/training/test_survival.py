@@ -55,7 +55,7 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(saved, harm):
     state, warning = load_last(saved.folder)
     assert state["step"] == 1
     assert warning.startswith("warning: last.pt ")
-    assert warning.endswith(f"going on from {saved.folder / 'previous.pt'}, which is older")
+    assert warning.endswith(f"continuing from {saved.folder / 'previous.pt'}, which is older")
 
 
 def test_a_sound_last_checkpoint_is_taken_without_a_word(saved):

@@ -1,4 +1,4 @@
-"""What a data set is.
+"""The interface of a data set.
 
 Letters: N samples, B of a batch; images of C channels, H x W pixels, or F features.
 """

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...settings import SettingError, one_line, require
+from ...settings import require
 from .contract import Dataset, Split
+from .image_files import class_folders, rgb_image
 from .statistics import described
 
 
@@ -19,17 +20,7 @@ def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
     root = Path(path).expanduser()
     root = root if root.exists() else data_dir / path
     layout = f"expected are images {root}/train/CLASS/* and {root}/val/CLASS/*"
-    for part in ("train", "val"):
-        require((root / part).is_dir(), "dataset", name, f"has no folder {root / part}", layout)
-    from torchvision.datasets import ImageFolder
-
-    try:
-        train, val = ImageFolder(root / "train"), ImageFolder(root / "val")
-    except FileNotFoundError as wrong:  # no class, or a class without images
-        raise SettingError("dataset", name, f"is incomplete: {one_line(wrong)}", layout) from wrong
-    differ = sorted({*train.classes} ^ {*val.classes})
-    rule = f"has classes in one of train and val only: {', '.join(differ)}"
-    require(not differ, "dataset", name, rule, layout)
+    train, val = class_folders(name, root, layout)
     first = _image(name, train.samples[0][0])
     splits = [_read(name, part.samples, tuple(first.shape[1:])) for part in (train, val)]
     return described(name, splits[0], splits[1], len(train.classes))
@@ -49,13 +40,7 @@ def _read(name: str, samples: list[tuple[str, int]], size: tuple[int, ...]) -> S
 
 def _image(name: str, path: str) -> Tensor:
     """Return an image file's pixels, uint8 [3, H, W]."""
-    from PIL import Image
     from torchvision.transforms.v2 import functional
 
-    try:
-        with Image.open(path) as image:
-            pixels: Tensor = functional.pil_to_tensor(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
-        rule = f"has a damaged image, {path} ({one_line(wrong)})"
-        raise SettingError("dataset", name, rule, "replace or remove it") from wrong
+    pixels: Tensor = functional.pil_to_tensor(rgb_image(name, path))
     return pixels

@@ -1,4 +1,4 @@
-"""The English of Python's own help topics, which every CPython has on board.
+"""Reads the English of Python's own help topics, which every CPython has on board.
 
 What stands there differs a little from one version of Python to the next, and so does the text.
 """

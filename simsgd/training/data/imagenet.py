@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...settings import SettingError, one_line, require
+from ...settings import SettingError
 from .contract import Dataset, Numbers
+from .image_files import class_folders, rgb_image
 from .statistics import PUBLISHED
 
 _SIZE = 224  # pixels of each side of what the model gets
@@ -71,17 +72,7 @@ def imagenet(name: str, data_dir: Path) -> Dataset:
         f"https://image-net.org (it asks for a registration) into {root}, and let "
         "torchvision.datasets.ImageNet unpack them, once for each of train and val"
     )
-    for part in ("train", "val"):
-        require((root / part).is_dir(), "dataset", name, f"has no folder {root / part}", fix)
-    from torchvision.datasets import ImageFolder
-
-    try:
-        train, val = ImageFolder(root / "train"), ImageFolder(root / "val")
-    except FileNotFoundError as wrong:  # no class, or a class without images
-        raise SettingError("dataset", name, f"is incomplete: {one_line(wrong)}", fix) from wrong
-    differ = sorted({*train.classes} ^ {*val.classes})
-    rule = f"has classes in one of train and val only: {', '.join(differ[:5])}"
-    require(not differ, "dataset", name, rule, fix)
+    train, val = class_folders(name, root, fix)
     splits = [
         Files(tuple(path for path, _ in part.samples), torch.tensor(part.targets))
         for part in (train, val)
@@ -143,12 +134,7 @@ def _cut(path: str, size: int, numbers: Sequence[float]) -> Tensor:
     """Return the part of a file that `numbers` say, or the center, uint8 [3, size, size]."""
     from PIL import Image
 
-    try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGB")
-    except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
-        rule = f"has a damaged image, {path} ({one_line(wrong)})"
-        raise SettingError("dataset", "imagenet", rule, "replace or remove it") from None
+    image = rgb_image("imagenet", path)
     width, height = image.size
     box = _part(height, width, numbers) if numbers else _center(height, width)
     resized = image.resize((size, size), Image.Resampling.BILINEAR, box=box)

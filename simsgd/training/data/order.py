@@ -1,4 +1,4 @@
-"""The order of an epoch's samples, and how many batches it holds.
+"""Orders the samples of an epoch, and counts its batches.
 
 Letters: n samples, W workers, b samples each.
 """

@@ -1,4 +1,4 @@
-"""Which training samples each worker has.
+"""Decides which training samples each worker has.
 
 Letters: n samples, W workers, m samples of each worker.
 """

@@ -1,4 +1,4 @@
-"""What the tokens of a text are: words, characters or bytes, and their numbers.
+"""Numbers the tokens of a text: words, characters or bytes.
 
 Letters: N tokens of a text, V entries of the vocabulary.
 """

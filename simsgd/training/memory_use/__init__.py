@@ -1,1 +1,1 @@
-"""How much memory a run will use, and how much it used."""
+"""Estimates and measures how much memory a run uses."""

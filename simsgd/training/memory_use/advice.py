@@ -1,4 +1,4 @@
-"""Which setting to lower, and to what, when the device's memory does not do.
+"""Advises which setting to lower, and to what, when a device runs out of memory.
 
 Letters: W workers, b samples each.
 """

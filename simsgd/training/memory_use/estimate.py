@@ -1,4 +1,4 @@
-"""How much memory a run will take at its peak, by part, without training.
+"""Estimates how much memory a run takes at its peak, by part, without training.
 
 Letters: W workers, L hosted here, b samples each, n elements of one segment, P all parameters.
 """

@@ -1,4 +1,4 @@
-"""How the C library's heap keeps what is freed, where that library is glibc."""
+"""Keeps freed memory in the heap of the C library, where that is glibc."""
 
 import ctypes
 import functools

@@ -1,4 +1,4 @@
-"""How much memory a run took at its peak, as far as the system tells."""
+"""Measures the peak memory of a run, where the system reports it."""
 
 import importlib
 import sys
@@ -31,7 +31,7 @@ class Peak:
             _reset()
         self._before = self._now()
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Return a line for the log."""
         most = self.bytes()
         if most is None:

@@ -1,4 +1,4 @@
-"""How much memory tensors take at most while something is computed, whatever the device."""
+"""Measures how much memory tensors take at most during a computation, on any device."""
 
 import weakref
 from collections.abc import Callable, Sequence

@@ -1,12 +1,7 @@
-"""The settings of many runs: every combination of some values, and a name for each.
-
-A comma begins a new value unless what follows it is an argument, `name=value`, or it stands in
-brackets: `none,qsgd:15,bucket=512` is the two values `none` and `qsgd:15,bucket=512`.
-"""
+"""Every combination of some values of settings, each with every seed."""
 
 import itertools
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,38 +9,12 @@ from ...config import Config
 from ...config_values import (
     OF_ONE_RUN,
     OF_THE_MACHINE,
-    default_of,
     in_full,
-    in_short,
     plain,
-    varying,
 )
 from ...settings import SettingError, require, unknown
 
-_SPEAKING = {  # settings whose values say what they are
-    "compressor", "dataset", "engine", "memory", "model", "model_config", "optimizer", "regime",
-}  # fmt: skip
-_LONGEST = 120  # characters of a name
 Settings = dict[str, Any]
-
-
-def values_of(text: str) -> list[str]:
-    """Return the values in a text from the command line.
-
-    >>> values_of("4,16"), values_of("topk:0.01,qsgd:15,bucket=512,none")
-    (['4', '16'], ['topk:0.01', 'qsgd:15,bucket=512', 'none'])
-    >>> values_of("depth=8,hidden=(64, 32)")
-    ['depth=8,hidden=(64, 32)']
-    """
-    parts, depth = [""], 0
-    for place, letter in enumerate(text):
-        depth += (letter in "([{") - (letter in ")]}")
-        argument = re.match(r"\s*[A-Za-z_]\w*\s*=", text[place + 1 :])
-        if letter == "," and depth <= 0 and not argument:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts]
 
 
 @dataclass(frozen=True)
@@ -86,36 +55,14 @@ class Grid:
         """Return the settings of every run: each combination with each seed."""
         return [{**point, "seed": seed} for point in self.points() for seed in self.seeds]
 
-    def told(self, settings: Mapping[str, Any]) -> str:
+    def described(self, settings: Mapping[str, Any]) -> str:
         """Return what tells a combination from the others, as a person reads it.
 
-        >>> Grid({"workers": [4, 16], "lr": [0.1]}).told({"workers": 4, "lr": 0.1})
+        >>> Grid({"workers": [4, 16], "lr": [0.1]}).described({"workers": 4, "lr": 0.1})
         'workers=4'
         """
         named = (f"{name}={in_full(settings[name])}" for name in self.varying)
         return ", ".join(named) or "the only combination"
-
-
-def names_of(
-    runs: Sequence[Settings], others: Sequence[Settings] = (), taken: Iterable[str] = ()
-) -> list[str]:
-    """Return a name for each run that tells what varies among these and others, the seed last.
-
-    None of the names in `taken` is given.
-
-    >>> names_of([{"workers": w, "compressor": "topk:0.01", "seed": 0} for w in (4, 16)])
-    ['workers4-seed0', 'workers16-seed0']
-    """
-    varies = varying([*others, *runs])
-    told = [name for name in varies if name not in {*OF_THE_MACHINE, "seed"}]
-    used, found = set(taken), []
-    for run in runs:
-        words = [_word(n, run.get(n, default_of(n))) for n in told]
-        name = "-".join([*words, f"seed{run['seed']}"])[-_LONGEST:].lstrip("-.")
-        free = next(n for n in _numbered(name) if n not in used)
-        used.add(free)
-        found.append(free)
-    return found
 
 
 def _check(name: str, values: Sequence[Any]) -> None:
@@ -124,19 +71,3 @@ def _check(name: str, values: Sequence[Any]) -> None:
     twice = [value for value in values if seen.count(repr(plain(value))) > 1]
     if twice:
         raise SettingError(name, twice[0], "is given twice", "give each value once")
-
-
-def _word(name: str, value: object) -> str:
-    spelling = name.replace("_", "-")
-    if value is None or value is False or value == "none":
-        return f"no-{spelling}"
-    if value is True:
-        return spelling
-    word = re.sub(r"[^A-Za-z0-9.+_]+", "-", in_short(value)).strip("-.")
-    word = re.sub(r"\.{2,}", "-", word)
-    return word if name in _SPEAKING else f"{spelling}{word}"
-
-
-def _numbered(name: str) -> Iterable[str]:
-    yield name
-    yield from (f"{name}-{number}" for number in itertools.count(2))

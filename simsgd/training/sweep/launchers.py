@@ -1,4 +1,4 @@
-"""Where the runs of a sweep are made: processes of this machine, or jobs of a cluster."""
+"""Starts the runs of a sweep: in processes of this machine, or as jobs of a cluster."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ...registry import literal
 from ...settings import SettingError, one_line, require, unknown
 from ..command_line import train_command
-from .process_pool import Ending, Processes, last_line, surroundings
+from .process_pool import Ending, Processes, child_environment, last_line
 
 _EXTRA = "it comes with: pip install 'simsgd[cluster]'"
 _MINUTES = 240  # that a job of submitit may take, unless told otherwise
@@ -109,7 +109,7 @@ def run_command(command: list[str]) -> tuple[int, str]:
     """Run `simsgd` with these words; return its exit code and its last line on stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "simsgd", *command],
-        env=surroundings(),
+        env=child_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         check=False,

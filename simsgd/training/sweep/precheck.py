@@ -1,4 +1,4 @@
-"""Whether combinations of settings go together, found out before the first of them runs."""
+"""Checks combinations of settings before the first of them runs."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...config import Config
 from ...settings import SettingError
-from .process_pool import surroundings
+from .process_pool import child_environment
 
 _CODE = "from simsgd.training.sweep.precheck import main; main()"
 _MARK = "rehearsed "  # of our lines, among whatever a user's own files print
@@ -27,7 +27,7 @@ def refusals(
     asked = json.dumps({"points": list(points), "on_cpu": on_cpu}, default=str)
     process = subprocess.Popen(
         [sys.executable, "-c", _CODE],
-        env=surroundings(),
+        env=child_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""Processes of this machine that make runs one after the other, so that Python starts once.
+"""Runs a sweep's runs one after the other in processes of this machine.
 
 A process that dies takes one run with it; the next run begins in a new one.
 """
@@ -65,7 +65,7 @@ class Process:
         self.answer: Path | None = None  # where it will say how the run ended
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CODE],
-            env={**surroundings(), "OMP_NUM_THREADS": str(threads)},
+            env={**child_environment(), "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -136,7 +136,7 @@ def make_run(settings: Mapping[str, Any]) -> Ending:
     return Ending(0, "")
 
 
-def surroundings() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Return the environment in which another Python finds this very simsgd."""
     here, before = str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, before]))}

@@ -1,4 +1,4 @@
-"""What a sweep shows while it goes on: one bar over all runs, and a line for each that ends."""
+"""Shows the progress of a sweep: one bar over all runs, and a line for each that ends."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +45,7 @@ class SweepProgress:
         begun = sum(0 < part < 1 for part in parts.values())
         told = [f"{done} done before"] * (done > 0) + [f"{begun} to go on with"] * (begun > 0)
         runs = f"{len(parts)} run{'s' * (len(parts) != 1)} in {folder}"
-        self.say(runs + (f": {', '.join(told)}" if told else ""))
+        self.write(runs + (f": {', '.join(told)}" if told else ""))
 
     def show(self, name: str, part: float) -> None:
         """Show how much of a run is done."""
@@ -60,17 +60,17 @@ class SweepProgress:
         self.ended += 1
         count = f"[{self.ended}/{len(self.parts)}] {folder.name}"
         if ending.code:
-            self.say(f"{count}: failed: {ending.reason}")
+            self.write(f"{count}: failed: {ending.reason}")
             return
         self.parts[folder.name] = 1.0
         run = Run(folder)
         last, seconds = run.last, run.epochs["seconds"].sum()
-        self.say(
+        self.write(
             f"{count}: error@1 {last.val_error1:.2f} %, sent {in_units(last.payload_bytes)}, "
             f"ratio {last.ratio:.1f}, {seconds:.1f} s"
         )
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print a text."""
         if not self.quiet:
             tqdm.write(text)

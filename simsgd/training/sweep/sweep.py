@@ -1,4 +1,4 @@
-"""A sweep from its first run to its last: what is done is skipped, what stopped goes on."""
+"""Runs a sweep: skips what is done, and continues what stopped."""
 
 import contextlib
 import time
@@ -10,11 +10,12 @@ from typing import Any
 from ...config_values import OF_THE_MACHINE, ON_RESUME, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
-from ..signals import Interrupted, Request, requests
-from .grid import Grid, Settings, names_of
+from ..signals import Interrupted, StopRequest, stop_requests
+from .grid import Grid, Settings
 from .launchers import Job, Launcher, launcher_of
 from .precheck import refusals
 from .progress import SweepProgress
+from .run_names import names_of
 
 _PAUSE = 0.2  # seconds between two looks at the runs
 
@@ -47,14 +48,14 @@ def sweep(
     known = read_definition(folder)["runs"] if (folder / "sweep.json").exists() else {}
     with (
         contextlib.closing(launcher_of(launcher, jobs, folder)) as starts,
-        requests() as request,
+        stop_requests() as request,
         SweepProgress(quiet) as progress,
     ):
         elsewhere = launcher is not None and not launcher.startswith("local")
         refused = _refused(grid, _done(folder, known), elsewhere, request, progress)
         runs = _named(grid, refused, folder, known)
         _write(grid, folder, {**known, **runs})
-        failed = Crew(folder, runs, starts, request, progress).work()
+        failed = RunQueue(folder, runs, starts, request, progress).work()
     left = Sweep(folder, {**{what: str(error) for what, error in refused.items()}, **failed})
     left.write_table()
     if request.made:
@@ -63,13 +64,13 @@ def sweep(
 
 
 @dataclass
-class Crew:
+class RunQueue:
     """Makes the runs of a sweep, some at a time."""
 
     folder: Path
     runs: Mapping[str, Settings]
     launcher: Launcher
-    request: Request
+    request: StopRequest
     progress: SweepProgress
     running: dict[str, Job] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -132,7 +133,7 @@ def _done(folder: Path, known: Mapping[str, Settings]) -> set[frozenset[tuple[st
 
 
 def _refused(
-    grid: Grid, done: set[Any], on_cpu: bool, request: Request, progress: SweepProgress
+    grid: Grid, done: set[Any], on_cpu: bool, request: StopRequest, progress: SweepProgress
 ) -> dict[str, SettingError]:
     """Return what is wrong with which combinations, of those that have a run to be made."""
     points = [
@@ -145,14 +146,14 @@ def _refused(
     for number, (point, error) in enumerate(zip(points, forward_once, strict=False)):
         progress.check(number + 1, len(points))
         if error is not None:
-            refused[grid.told(point)] = error
+            refused[grid.described(point)] = error
         if request.made:
             break
     forward_once.close()
     if refused and len(refused) == len(grid.points()):
         raise next(iter(refused.values()))
     for combination, error in refused.items():
-        progress.say(f"left out: {combination}: {error}")
+        progress.write(f"left out: {combination}: {error}")
     return refused
 
 
@@ -161,7 +162,7 @@ def _named(
 ) -> dict[str, Settings]:
     """Return the runs of the grid by their names: those that they have, else new ones."""
     names = {identity(run): name for name, run in known.items()}
-    runs = [run for run in grid.runs() if grid.told(run) not in refused]
+    runs = [run for run in grid.runs() if grid.described(run) not in refused]
     new = [run for run in runs if identity(run) not in names]
     taken = {*known, *(path.name for path in folder.glob("*"))}
     fresh = names_of(new, [*known.values(), *grid.runs()], taken)

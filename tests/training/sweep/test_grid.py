@@ -6,7 +6,9 @@ from simsgd.cli import main
 from simsgd.config_values import identity
 from simsgd.settings import SettingError
 from simsgd.training.command_line import train_command
-from simsgd.training.sweep.grid import Grid, names_of, values_of
+from simsgd.training.sweep.grid import Grid
+from simsgd.training.sweep.run_names import names_of
+from simsgd.training.sweep.value_list import values_of
 
 
 @pytest.mark.parametrize(

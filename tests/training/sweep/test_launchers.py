@@ -62,12 +62,12 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_can_go_on(tmp_path, mo
     asked = {**TINY, "epochs": 4000, "runs_dir": "made", "quiet": True, "log_every": 1}
     seen = []
 
-    class Soon(sweeping.Request):
+    class Soon(sweeping.StopRequest):
         @property
         def made(self):
             return seen != [] or (part_done(tmp_path / "made/seed0") > 0 and not seen.append(1))
 
-    monkeypatch.setattr("simsgd.training.signals.Request", Soon)
+    monkeypatch.setattr("simsgd.training.signals.StopRequest", Soon)
     with pytest.raises(sweeping.Interrupted, match="the same command goes on"):
         simsgd.sweep(**asked)
     run = simsgd.Run("made/seed0")
