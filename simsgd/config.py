@@ -42,7 +42,7 @@ class Config(Recipe):
     download: bool = setting(
         False,
         "model and data",
-        "Fetch the data set if it is missing.",
+        "Download the data set if it is missing.",
         scope="machine",
         on_resume=True,
     )
@@ -55,27 +55,27 @@ class Config(Recipe):
     tokens: str | None = setting(
         None,
         "text",
-        "What a text is made of; default: word.",
+        "How a text is split into tokens; default: word.",
         choices=TOKENS,
     )
     min_count: int | None = setting(
         None,
         "text",
-        "Times that a word or character must occur in the training text to be known, else it is "
-        "<unk>; default: 2 for words of pydoc and text:PATH, else 1.",
+        "Occurrences in the training text below which a word or character becomes <unk>; default: "
+        "2 for words of pydoc and text:PATH, else 1.",
         unit="N",
     )
     bptt: int | None = setting(
         None,
         "text",
-        f"Tokens T that each stream goes on by in a pass, and gradients go back; default: {BPTT}.",
+        f"Tokens T of each stream in a pass, through which gradients flow back; default: {BPTT}.",
         unit="T",
     )
     vary_bptt: bool = setting(
-        False, "text", "Draw the tokens of each step anew, from T / 2 to 3 T / 2."
+        False, "text", "Draw the number of tokens in each step, from T / 2 to 3 T / 2."
     )
     batch_size: int | None = setting(
-        None, "workers", "Samples of each worker and pass, b; default: 8.", unit="b"
+        None, "workers", "Samples of each worker in a pass, b; default: 8.", unit="b"
     )
     global_batch_size: int | None = setting(
         None, "workers", "Samples of all workers and passes together, B = W * b * M.", unit="B"
@@ -86,37 +86,39 @@ class Config(Recipe):
     regime: str | None = setting(
         None,
         "optimizer",
-        "Schedule in place of the model's own: a name or a .py file; several joined by + where "
-        "later ones win, and the word model for the model's own.",
+        "Schedule in place of the model's: a name or a .py file, or several joined by + where "
+        "later ones win; the word model means the model's.",
         unit="NAME|PATH",
     )
     partition: str = setting(
         "iid-reshuffled",
         "model and data",
-        "Which samples a worker has: iid-reshuffled (any, anew each epoch), iid-fixed, sorted (by "
-        "class), dirichlet:ALPHA (classes in unequal shares) or shards:S (S pieces of the sorted "
-        "samples).",
+        "How samples are divided among workers: iid-reshuffled (at random in each epoch), "
+        "iid-fixed, or non-IID: sorted (by class), dirichlet:ALPHA (classes in unequal shares) or "
+        "shards:S (S pieces of the sorted samples).",
         unit="NAME",
     )
     evaluate: str = setting(
         "average",
         "run",
-        "Whose model is evaluated after each epoch where workers have their own: the average of "
-        "all, each worker's (into workers.csv), or both.",
+        "Which model is evaluated after each epoch where workers have their own: the average, each "
+        "worker's (into workers.csv), or both.",
         choices=("average", "workers", "both"),
     )
     recalibrate_bn: int = setting(
         0,
         "run",
-        "Before evaluating, estimate the BatchNorm statistics of the average anew on N batches.",
+        "Before evaluating, estimate the BatchNorm statistics of the averaged model on N batches.",
         unit="N",
     )
     scale_lr: str | None = setting(
-        None, "optimizer", "lr times sqrt(B / 128), times B / 128, or not; 128 is the batch of a "
-        "regime that names no other. Default: as the regime says.", ("sqrt", "linear", "none"),
+        None, "optimizer", "Multiply lr by sqrt(B / 128), by B / 128, or not at all; a regime may "
+        "name another batch than 128. Default: the regime's.", ("sqrt", "linear", "none"),
     )  # fmt: skip
-    scale_warmup_epochs: int = setting(5, "optimizer", "Epochs to reach a larger --scale-lr.")
-    scale_epochs: bool | None = setting(None, "optimizer", "Have B / 128 times the epochs.")
+    scale_warmup_epochs: int = setting(
+        5, "optimizer", "Epochs of warm-up to an lr that --scale-lr increases."
+    )
+    scale_epochs: bool | None = setting(None, "optimizer", "Multiply the epochs by B / 128.")
     evaluate_buffers: str = setting(
         "mean",
         "run",
@@ -129,7 +131,7 @@ class Config(Recipe):
     deterministic: bool = setting(
         False,
         "run",
-        "On a GPU, take sums in a fixed order only: slower, the same to the last bit.",
+        "On a GPU, sum in a fixed order: slower, but reproducible to the last bit.",
         scope="machine",
     )
     runs_dir: Path = setting(Path("runs"), "run", "Folder of run folders.", scope="run")
@@ -142,7 +144,7 @@ class Config(Recipe):
     resume: Path | None = setting(
         None,
         "run",
-        "Go on with the run in this folder, with the settings it has.",
+        "Continue the run in this folder, with its settings.",
         scope="run",
         on_resume=True,
     )
@@ -172,7 +174,7 @@ class Config(Recipe):
     wandb: bool = setting(
         False,
         "run",
-        "Log to Weights & Biases, offline unless WANDB_MODE says otherwise.",
+        "Log to Weights & Biases, offline unless WANDB_MODE is set.",
         scope="machine",
         on_resume=True,
     )

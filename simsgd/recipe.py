@@ -40,42 +40,41 @@ class Recipe:
         "auto",
         "workers",
         "How per-worker gradients are computed: onepass, vmap, loop, threads, or the fastest that "
-        "can take the model, by a rule (auto) or by measuring on the first batch (tune); compiled "
-        "is vmap through torch.compile. All give the same numbers.",
+        "supports the model, by a rule (auto) or by timing the first batch (tune); compiled is "
+        "vmap through torch.compile. All give the same numbers.",
         scope="machine",
     )
     worker_chunk: str | int = setting(
         "auto",
         "workers",
-        "Workers that go through the model at a time, with engine onepass or vmap.",
+        "Workers computed at a time, with engine onepass or vmap.",
         unit="C|auto",
         scope="machine",
     )
     amp: str | None = setting(
-        None, "workers", "Mixed precision in forward and backward.", choices=AMPS
+        None, "workers", "Mixed precision in the forward and backward passes.", choices=AMPS
     )
     prune: float | None = setting(
         None,
         "compression",
         "Fraction of every gradient that is not sent, in [0, 1): 0.999 keeps 1 in 1000 entries, "
-        "the largest. Where a regime has it too, this one wins.",
+        "the largest. It overrides the regime's.",
         unit="R",
     )
     compressor: str | None = setting(
         None,
         "compression",
         "What each worker sends of its gradient, such as topk:0.01, qsgd:255 or topk:0.01+sign; "
-        "all are listed by `simsgd list compressors`. --prune R is topk:1-R with a warm-up and "
-        "memory dgc.",
+        "see `simsgd list compressors`. --prune R is topk:1-R with a warm-up and memory dgc.",
         unit="SPEC",
     )
-    warmup: bool = setting(True, "compression", "With --prune, begin at 75 % and rise to it.")
+    warmup: bool = setting(True, "compression", "With --prune, begin at 75 % and rise to R.")
     warmup_epochs: int = setting(4, "compression", "Epochs before --prune is reached.")
     granularity: str = setting(
         "layer",
         "compression",
-        "What is compressed as one: each tensor (layer), all (model), or neighbors up to a size "
-        "(bucket:25MB).",
+        "What is compressed together: each tensor (layer), all tensors (model), or consecutive "
+        "tensors up to a size (bucket:25MB).",
         unit="layer|model|bucket:SIZE",
     )
     compress_if: str = setting(
@@ -86,73 +85,77 @@ class Recipe:
         unit="RULE",
     )
     prune_1d: bool = setting(
-        False, "compression", "Compress biases and BatchNorm too, as --compress-if all."
+        False, "compression", "Compress biases and BatchNorm too, like --compress-if all."
     )
     value_dtype: str | None = setting(
-        None, "compression", "Values on the network; default: the model's.", choices=VALUE_DTYPES
+        None,
+        "compression",
+        "Dtype of values on the network; default: the model's.",
+        choices=VALUE_DTYPES,
     )
     index_dtype: str = setting(
         "int32",
         "compression",
-        "Indices on the network; packed: ceil(log2 n) bits each; gap16: 16-bit run lengths.",
+        "Encoding of indices on the network; packed: ceil(log2 n) bits each; gap16: 16-bit run "
+        "lengths.",
         choices=INDEX_CODINGS,
     )
     memory: str | None = setting(
         None,
         "memory",
-        "What becomes of entries not sent: none, residual, dgc, ef21 or momentum; default: dgc "
-        "with --prune, residual with another biased compressor, else none.",
+        "What happens to entries that are not sent: none, residual, dgc, ef21 or momentum; "
+        "default: dgc with --prune, residual with another biased compressor, else none.",
         unit="SPEC",
     )
     state_dtype: str | None = setting(
         None,
         "memory",
-        "Dtype of what memories keep between steps; bfloat16 halves their size and loses what is "
-        "small beside what they hold; default: the model's.",
+        "Dtype of the memories between steps; bfloat16 halves their size and rounds small updates "
+        "away; default: the model's.",
         choices=STATE_DTYPES,
     )
     lr_in_memory: bool = setting(
         False, "memory", "With memory residual: collect lr times the gradient, as EF-SignSGD does."
     )
     flush_every: int = setting(
-        0, "memory", "Every N steps, send all that the memories hold; 0: never.", unit="N"
+        0, "memory", "Send everything that the memories hold every N steps; 0: never.", unit="N"
     )
     clip: float | None = setting(
         None,
         "memory",
-        "Clip each worker's gradient to the norm C / sqrt(W), or C where models differ.",
+        "Clip each worker's gradient to the norm C / sqrt(W), or to C where workers have their own "
+        "models.",
         unit="C",
     )
     clip_by: str = setting(
         "global-norm",
         "memory",
-        "What --clip holds: the norm of a worker's gradient, of each tensor, or each value.",
+        "What --clip limits: the norm of a worker's gradient, of each tensor, or each value.",
         choices=CLIPS,
     )
     algorithm: str = setting(
         "allreduce",
         "algorithm",
-        "How workers talk: allreduce, dpsgd, choco, dcd, ecd, deepsqueeze, local, fedavg, diloco, "
-        "async or butterfly; all are told by `simsgd list algorithms`.",
+        "What workers exchange: allreduce, dpsgd, choco, dcd, ecd, deepsqueeze, local, fedavg, "
+        "diloco, async or butterfly; see `simsgd list algorithms`.",
         unit="NAME",
     )
     aggregate: str = setting(
         "mean",
         "algorithm",
-        "With allreduce, what workers hear: the mean of what all say, or the sign that most vote "
-        "for.",
+        "With allreduce, how messages are aggregated: their mean, or the majority of their signs.",
         choices=AGGREGATES,
     )
     downlink: str | None = setting(
         None,
         "algorithm",
-        "With allreduce, compress the answer of a server too, with a memory of its own.",
+        "With allreduce, also compress what a server sends back, with its own memory.",
         unit="SPEC",
     )
     topology: str | None = setting(
         None,
         "algorithm",
-        "With gossip, who talks to whom; default: ring. See `simsgd list topologies`.",
+        "With gossip, the graph of workers; default: ring. See `simsgd list topologies`.",
         unit="NAME|FILE",
     )
     consensus_stepsize: float | None = setting(
@@ -161,13 +164,13 @@ class Recipe:
     local_steps: int | None = setting(
         None,
         "algorithm",
-        "With local, fedavg and diloco, steps from one exchange to the next; default: 8.",
+        "With local, fedavg and diloco, steps between exchanges; default: 8.",
         unit="H",
     )
     post_local_from: int | None = setting(
         None,
         "algorithm",
-        "Epoch from which on --local-steps holds; before it, an exchange at every step.",
+        "Epoch from which --local-steps applies; before it, workers exchange at every step.",
         unit="EPOCH",
     )
     participation: float | None = setting(
@@ -182,8 +185,8 @@ class Recipe:
     staleness: str | int | None = setting(
         None,
         "algorithm",
-        "With async, steps that gradients are late: N for all, or uniform:N, each worker's own in "
-        "0 to N; default: 1.",
+        "With async, the delay of gradients in steps: N for all workers, or uniform:N, a delay of "
+        "0 to N for each; default: 1.",
         unit="N|uniform:N",
     )
     optimizer: str | None = setting(None, "optimizer", "torch.optim class, for all epochs.")
@@ -194,24 +197,24 @@ class Recipe:
     weight_decay_at: str = setting(
         "global",
         "optimizer",
-        "Weight decay on the averaged update, or locally before the memory.",
+        "Apply weight decay to the averaged gradient, or locally before the memory.",
         choices=("global", "local"),
     )
     accumulate: int = setting(
         1,
         "workers",
-        "Backward passes of each worker, b samples each, before one exchange.",
+        "Backward passes of each worker before an exchange, b samples each.",
         unit="M",
     )
     on_nonfinite: str = setting(
         "stop",
         "run",
-        "Where a worker's loss, gradient or float16 message is not finite: stop the run, skip the "
-        "step for all workers, or zero that worker's gradient.",
+        "What to do if a worker's loss, gradient or float16 message is not finite: stop the run, "
+        "skip the step for all workers, or zero that worker's gradient.",
         choices=ON_NONFINITE,
         on_resume=True,
     )
-    seed: int = setting(0, "run", "Fixes initial weights, data order and every draw.")
+    seed: int = setting(0, "run", "Seed of initial weights, data order and all random numbers.")
 
     def __post_init__(self) -> None:
         self._check_kinds()

@@ -22,11 +22,17 @@ if TYPE_CHECKING:
     from ..communication.messages import State as State
     from ..communication.messages import Ternary as Ternary
     from ..communication.segments import Segment as Segment
+    from ..communication.topology import topology as topology
     from ..keyed_random import RandomKey as RandomKey
     from ..registry import register as register
     from ..settings import SettingError as SettingError
     from ..settings import count as count
     from ..settings import require as require
+    from .algorithms import Algorithm as Algorithm
+    from .algorithms import ExchangeContext as ExchangeContext
+    from .algorithms import Exchanged as Exchanged
+    from .algorithms import GradientAlgorithm as GradientAlgorithm
+    from .algorithms import ParameterAlgorithm as ParameterAlgorithm
     from .compressors import Compressor as Compressor
     from .compressors import MultiRound as MultiRound
     from .compressors import Quantizer as Quantizer
@@ -40,9 +46,13 @@ _NAMES = {  # what is public, and where it is defined
         "Signs", "Sparse", "State", "Ternary",
     ),
     "..communication.segments": ("Segment",),
+    "..communication.topology": ("topology",),
     "..keyed_random": ("RandomKey",),
     "..registry": ("register",),
     "..settings": ("SettingError", "count", "require"),
+    ".algorithms": (
+        "Algorithm", "ExchangeContext", "Exchanged", "GradientAlgorithm", "ParameterAlgorithm",
+    ),
     ".compressors": ("Compressor", "MultiRound", "Quantizer", "StepInfo", "composed"),
     ".memories": ("Memory",),
 }  # fmt: skip
@@ -50,11 +60,13 @@ _PLACES = {name: place for place, names in _NAMES.items() for name in names}
 __all__ = sorted(_PLACES)
 
 
-def __getattr__(name: str) -> Any:
-    """Import what a public name stands for at its first use, so that `simsgd --help` is instant."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name], __name__), name)
+if not TYPE_CHECKING:  # a type checker is to know the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        """Import what a public name stands for at its first use, so that `--help` is instant."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_PLACES[name], __name__), name)
 
 
 def __dir__() -> list[str]:
