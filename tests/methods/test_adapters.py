@@ -115,16 +115,16 @@ def started(thing, memory=None, workers=3):
     return compressor, compressor.init(torch.empty(workers, N))
 
 
-def compress(thing, said, workers=(0, 1, 2)):
-    compressor, state = started(thing, workers=len(said))
-    return compressor.compress(said, state, step_of(workers=workers))
+def compress(thing, x, workers=(0, 1, 2)):
+    compressor, state = started(thing, workers=len(x))
+    return compressor.compress(x, state, step_of(workers=workers))
 
 
 def test_the_object_decides_what_arrives():
-    said = normal()
-    sent = compress(Strongest(), said).to_dense()
-    least = said.abs().topk(3).values[:, -1:]
-    assert torch.equal(sent, torch.where(said.abs() >= least, said, 0.0))
+    x = normal()
+    sent = compress(Strongest(), x).to_dense()
+    least = x.abs().topk(3).values[:, -1:]
+    assert torch.equal(sent, torch.where(x.abs() >= least, x, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -161,17 +161,17 @@ def test_the_memory_of_a_tensor_is_sent_as_it_lies():
 
 @EACH
 def test_a_row_does_not_look_at_another(thing):
-    said = normal()
-    together = compress(thing, said).to_dense()
-    alone = [compress(thing, said[w : w + 1], [w]).to_dense() for w in range(3)]
+    x = normal()
+    together = compress(thing, x).to_dense()
+    alone = [compress(thing, x[w : w + 1], [w]).to_dense() for w in range(3)]
     assert torch.equal(together, torch.cat(alone))
 
 
 @EACH
-def test_what_was_said_stays_unchanged(thing):
-    said = normal()
-    compress(thing, said)
-    assert torch.equal(said, normal())
+def test_the_input_stays_unchanged(thing):
+    x = normal()
+    compress(thing, x)
+    assert torch.equal(x, normal())
 
 
 @EACH
@@ -236,13 +236,13 @@ def test_its_own_memory_loses_nothing():
     assert torch.allclose(sum(sent) + torch.stack(left), sum(fed), atol=1e-5)
 
 
-def test_all_hear_the_mean_of_what_is_decoded():
+def test_the_aggregate_is_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
     speech = ExchangeContext(compressor, state, step_of(), segment, channel)
-    message, heard = AllReduce().gradients(normal(), speech)
-    assert torch.allclose(heard, message.to_dense().mean(0))
+    message, aggregated = AllReduce().gradients(normal(), speech)
+    assert torch.allclose(aggregated, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [
         ("all-gather", [16] * 3)
     ]
@@ -298,8 +298,8 @@ def test_a_server_keeps_its_objects_from_step_to_step(tmp_path):
     own = algorithm.init(normal(), segment)
     for step in range(3):
         known = ExchangeContext(NoCompression(), {}, step_of(step), segment, channel)
-        _, heard = algorithm.gradients(normal(), known, own)
-        assert heard.unique().tolist() == [step + 1]
+        _, aggregated = algorithm.gradients(normal(), known, own)
+        assert aggregated.unique().tolist() == [step + 1]
 
 
 def test_a_run_is_not_resumed():
@@ -387,13 +387,13 @@ def test_the_same_spec_gives_an_equal_compressor(theirs):
         ("x:Half", "names no file and class"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(theirs, name, message):
-    def speak():
+def test_the_error_of_what_does_not_fit_is_one_line(theirs, name, message):
+    def compress_it():
         compressor = build("compressor", f"{theirs}{name}")[0].for_shape(SHAPE)
         compressor.compress(normal(), compressor.init(normal()), step_of())
 
     with pytest.raises(SettingError, match=message) as caught:
-        speak()
+        compress_it()
     assert "\n" not in str(caught.value)
 
 

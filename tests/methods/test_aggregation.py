@@ -19,44 +19,44 @@ from simsgd.settings import SettingError
 VOTE = AllReduce("vote")
 
 
-def exchange(how, said, compressor, dense=False):
-    """Return the message, what is heard, and the transfers."""
-    workers, n = said.shape
+def exchange(how, x, compressor, dense=False):
+    """Return the message, what is aggregated, and the transfers."""
+    workers, n = x.shape
     segment = Segment("s", ("s",), (torch.Size([n]),), dense)
     channel = Channel(InProcess(), Ledger(workers), Wire())
     key = RandomKey(0, torch.arange(workers)).fold_in(0, "s")
-    state = compressor.init(said)
-    message, heard = how.gradients(
-        said, ExchangeContext(compressor, state, StepInfo(key), segment, channel)
+    state = compressor.init(x)
+    message, aggregated = how.gradients(
+        x, ExchangeContext(compressor, state, StepInfo(key), segment, channel)
     )
-    return message, heard, channel.ledger
+    return message, aggregated, channel.ledger
 
 
 def normal(workers, n, seed=0):
     return torch.randn(workers, n, generator=torch.Generator().manual_seed(seed))
 
 
-def test_by_default_all_hear_the_mean():
-    said = normal(3, 20)
-    _, heard, _ = exchange(AllReduce(), said, NoCompression())
-    assert torch.allclose(heard, said.mean(0))
+def test_by_default_the_aggregate_is_the_mean():
+    x = normal(3, 20)
+    _, aggregated, _ = exchange(AllReduce(), x, NoCompression())
+    assert torch.allclose(aggregated, x.mean(0))
 
 
 def test_a_vote_is_the_sign_of_the_sum_of_signs():
-    said = torch.tensor([[9.0, -1, 1, -5], [-1, -1, 1, -5], [-1, -1, -9, 1]])
-    assert exchange(VOTE, said, Sign(scale=None))[1].tolist() == [-1, -1, 1, -1]
+    x = torch.tensor([[9.0, -1, 1, -5], [-1, -1, 1, -5], [-1, -1, -9, 1]])
+    assert exchange(VOTE, x, Sign(scale=None))[1].tolist() == [-1, -1, 1, -1]
 
 
 def test_a_tied_vote_is_plus_one():
-    said = torch.tensor([[1.0, -1, 0], [-1, 1, 0]])
-    assert exchange(VOTE, said, Sign(scale=None))[1].tolist() == [1, 1, 1]
+    x = torch.tensor([[1.0, -1, 0], [-1, 1, 0]])
+    assert exchange(VOTE, x, Sign(scale=None))[1].tolist() == [1, 1, 1]
 
 
 def test_the_size_of_a_vote_does_not_count():
-    said = normal(5, 30)
+    x = normal(5, 30)
     scales = torch.tensor([1e-9, 1, 1e9, 3, 0.1]).unsqueeze(1)
-    heard = exchange(VOTE, said, Sign())[1]
-    assert torch.equal(exchange(VOTE, said * scales, Sign())[1], heard)
+    aggregated = exchange(VOTE, x, Sign())[1]
+    assert torch.equal(exchange(VOTE, x * scales, Sign())[1], aggregated)
 
 
 def test_one_bit_an_entry_goes_up_and_one_comes_down():
@@ -78,16 +78,16 @@ def test_a_vote_of_one_worker_sends_nothing():
 
 
 def test_what_is_exempt_is_averaged_all_the_same():
-    said = normal(3, 20)
-    _, heard, ledger = exchange(VOTE, said, NoCompression(), dense=True)
-    assert torch.allclose(heard, said.mean(0))
+    x = normal(3, 20)
+    _, aggregated, ledger = exchange(VOTE, x, NoCompression(), dense=True)
+    assert torch.allclose(aggregated, x.mean(0))
     assert [t.direction for t in ledger.transfers] == ["up"]
 
 
 def test_the_message_is_what_each_worker_voted():
-    said = normal(3, 20)
-    message, _, _ = exchange(VOTE, said, Sign(scale=None))
-    assert torch.equal(message.to_dense(), said.sign())
+    x = normal(3, 20)
+    message, _, _ = exchange(VOTE, x, Sign(scale=None))
+    assert torch.equal(message.to_dense(), x.sign())
 
 
 @pytest.mark.parametrize(
@@ -110,40 +110,40 @@ def test_signum_moves_by_the_sign_of_most_momenta():
     for step in range(5):
         grad = normal(3, 40, seed=step)
         momenta = 0.9 * momenta + 0.1 * grad
-        said = memory.compensate(grad.clone(), state)
-        message, heard, _ = exchange(VOTE, said, compressor)
-        memory.update(said, message, state)
-        assert torch.equal(heard, momenta.sign().sum(0).sign())
+        x = memory.compensate(grad.clone(), state)
+        message, aggregated, _ = exchange(VOTE, x, compressor)
+        memory.update(x, message, state)
+        assert torch.equal(aggregated, momenta.sign().sum(0).sign())
 
 
 class Twice(MultiRound):
-    """Say the first half, then what the others' mean of it makes of the rest."""
+    """Send the first half, then what the others' mean of it makes of the rest."""
 
     biased = True
 
-    def rounds(self, said, state, step):
-        half = said.shape[1] // 2
-        sent, mean = yield Dense.of(said[:, :half])
-        rest, second = yield Dense.of(said[:, half:] + mean.sum(1, keepdim=True))
+    def rounds(self, x, state, step):
+        half = x.shape[1] // 2
+        sent, mean = yield Dense.of(x[:, :half])
+        rest, second = yield Dense.of(x[:, half:] + mean.sum(1, keepdim=True))
         whole = Dense.of(torch.cat([sent.to_dense(), rest.to_dense()], 1))
         return whole, torch.cat([mean, second], 1)
 
 
-def test_a_conversation_hears_the_mean_between_its_rounds():
-    said = normal(3, 20)
-    _, heard, _ = exchange(AllReduce(), said, Twice())
-    mean = said.mean(0)
+def test_rounds_get_the_mean_of_the_last_one():
+    x = normal(3, 20)
+    _, aggregated, _ = exchange(AllReduce(), x, Twice())
+    mean = x.mean(0)
     wanted = torch.cat([mean[:10], mean[10:] + mean[:10].sum()])
-    assert torch.allclose(heard, wanted, atol=1e-6)
+    assert torch.allclose(aggregated, wanted, atol=1e-6)
 
 
-def test_each_round_of_a_conversation_is_weighed():
+def test_the_bytes_of_each_round_are_counted():
     _, _, ledger = exchange(AllReduce(), normal(3, 20), Twice())
     assert [t.payload.tolist() for t in ledger.transfers] == [[40] * 3, [40] * 3]
 
 
-def test_a_conversation_with_oneself_hears_only_oneself():
-    said = normal(3, 20)
-    message = Twice().compress(said, {}, StepInfo(RandomKey(0, torch.arange(3))))
-    wanted = said[:, 10:] + said[:, :10].sum(1, keepdim=True)
+def test_alone_the_rounds_of_a_worker_get_its_own_messages():
+    x = normal(3, 20)
+    message = Twice().compress(x, {}, StepInfo(RandomKey(0, torch.arange(3))))
+    wanted = x[:, 10:] + x[:, :10].sum(1, keepdim=True)
     assert torch.allclose(message.to_dense()[:, 10:], wanted, atol=1e-6)

@@ -20,9 +20,9 @@ def normal(n):
     return torch.randn(3, n, generator=torch.Generator().manual_seed(n))
 
 
-def compress(spec, said, state=None):
+def compress(spec, x, state=None):
     compressor = composed(spec)
-    return compressor.compress(said, compressor.init(said) if state is None else state, STEP)
+    return compressor.compress(x, compressor.init(x) if state is None else state, STEP)
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ def test_the_payload_is_the_length_of_a_buffer_that_unpacks(spec, n):
 
 
 def test_what_was_not_selected_is_not_sent(spec):
-    said = normal(200)
-    message = compress(spec, said)
-    rest = torch.ones_like(said)
+    x = normal(200)
+    message = compress(spec, x)
+    rest = torch.ones_like(x)
     message.clear_(rest)
-    assert 0 < (rest == 0).sum() < said.numel()
+    assert 0 < (rest == 0).sum() < x.numel()
     assert not message.to_dense()[rest != 0].any()
 
 
@@ -84,9 +84,9 @@ def test_bytes_of_ten_of_a_thousand(spec, expected):
 
 
 def test_a_row_that_selects_nothing_sends_its_count_alone():
-    said = normal(100)
-    said[1] = 0.0
-    message = compress("threshold:1.5+sign", said)
+    x = normal(100)
+    x[1] = 0.0
+    message = compress("threshold:1.5+sign", x)
     assert message.payload_bytes()[1] == 4
     assert not message.to_dense()[1].any()
 
@@ -102,9 +102,9 @@ def test_shared_places_sum_if_the_values_do():
 
 @pytest.mark.parametrize("quantizer", ["terngrad", "qsgd:4", "natural", "int8"])
 def test_long_gaps_are_filled_with_zeros(quantizer):
-    said = torch.zeros(3, 200_000)
-    said[:, [5, 199_999]] = torch.tensor([1.0, -2.0])
-    message = compress(f"topk:0.00001+{quantizer}", said).on_wire(Wire(None, "gap16"))
+    x = torch.zeros(3, 200_000)
+    x[:, [5, 199_999]] = torch.tensor([1.0, -2.0])
+    message = compress(f"topk:0.00001+{quantizer}", x).on_wire(Wire(None, "gap16"))
     packed = [message.pack(row) for row in range(3)]
     assert [len(b) for b in packed] == message.payload_bytes().tolist()
     back = type(message).unpack(packed, message.header())
@@ -113,9 +113,9 @@ def test_long_gaps_are_filled_with_zeros(quantizer):
 
 @pytest.mark.parametrize("quantizer", ["sign", "qsgd:4,bucket=8"])
 def test_a_form_without_room_for_fillers_says_so(quantizer):
-    said = torch.zeros(3, 200_000)
-    said[:, 199_999] = 1.0
-    message = compress(f"topk:0.00001+{quantizer}", said).on_wire(Wire(None, "gap16"))
+    x = torch.zeros(3, 200_000)
+    x[:, 199_999] = 1.0
+    message = compress(f"topk:0.00001+{quantizer}", x).on_wire(Wire(None, "gap16"))
     with pytest.raises(SettingError, match="index_dtype cannot be gap16"):
         message.payload_bytes()
 
@@ -131,9 +131,9 @@ def test_one_part_is_itself():
 
 
 def test_the_parts_draw_apart():
-    compressor, said = composed("randomk:0.5+natural"), normal(100)
-    message = compressor.compress(said, {}, STEP)
-    alone = composed("randomk:0.5").compress(said, {}, STEP.with_key(0))
+    compressor, x = composed("randomk:0.5+natural"), normal(100)
+    message = compressor.compress(x, {}, STEP)
+    alone = composed("randomk:0.5").compress(x, {}, STEP.with_key(0))
     assert torch.equal(message.index, alone.index)
     sent = compressor.quantizer.quantize(alone.values, None, {}, STEP.with_key(1))
     assert torch.equal(message.values, sent.to_dense())

@@ -56,11 +56,11 @@ INPUTS = {
 }
 
 
-def compress(spec, said, workers=(0, 1, 2)):
+def compress(spec, inputs, workers=(0, 1, 2)):
     compressor = composed(spec)
     key = RandomKey(0, torch.tensor(workers)).fold_in(4, "segment")
-    step = StepInfo(key, 4, gradient=said / 2, squares=said.abs() / 2)
-    return compressor.compress(said, compressor.init(said), step)
+    step = StepInfo(key, 4, gradient=inputs / 2, squares=inputs.abs() / 2)
+    return compressor.compress(inputs, compressor.init(inputs), step)
 
 
 @pytest.fixture(params=SPECS)
@@ -74,9 +74,9 @@ def n(request):
 
 
 def test_a_row_does_not_look_at_another(spec, n):
-    said = INPUTS["normal"](n)
-    together = compress(spec, said).to_dense()
-    alone = [compress(spec, said[w : w + 1], workers=[w]).to_dense() for w in range(3)]
+    inputs = INPUTS["normal"](n)
+    together = compress(spec, inputs).to_dense()
+    alone = [compress(spec, inputs[w : w + 1], workers=[w]).to_dense() for w in range(3)]
     assert torch.equal(together, torch.cat(alone))
 
 
@@ -85,19 +85,19 @@ def test_finite_in_finite_out(spec, n, kind):
     assert compress(spec, INPUTS[kind](n)).to_dense().isfinite().all()
 
 
-def test_what_was_said_stays_unchanged(spec, n):
-    said = INPUTS["normal"](n)
-    compress(spec, said)
-    assert torch.equal(said, INPUTS["normal"](n))
+def test_the_input_stays_unchanged(spec, n):
+    inputs = INPUTS["normal"](n)
+    compress(spec, inputs)
+    assert torch.equal(inputs, INPUTS["normal"](n))
 
 
-def test_sent_and_kept_add_up_to_what_was_said(spec, n):
-    said = INPUTS["normal"](n)
-    message = compress(spec, said)
-    rest = said.clone()
+def test_sent_and_kept_add_up_to_the_input(spec, n):
+    inputs = INPUTS["normal"](n)
+    message = compress(spec, inputs)
+    rest = inputs.clone()
     message.subtract_from_(rest)
-    atol = 1e-6 * float(said.abs().max() + message.to_dense().abs().max())
-    torch.testing.assert_close(rest + message.to_dense(), said, rtol=0, atol=atol)
+    atol = 1e-6 * float(inputs.abs().max() + message.to_dense().abs().max())
+    torch.testing.assert_close(rest + message.to_dense(), inputs, rtol=0, atol=atol)
 
 
 def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
@@ -126,20 +126,22 @@ def test_a_probe_is_the_message_of_one_worker(spec):
 
 
 def test_compressing_leaves_nothing_of_the_step_in_the_state(spec, n):
-    said, compressor = INPUTS["normal"](n), composed(spec)
-    state = compressor.init(said)
+    inputs, compressor = INPUTS["normal"](n), composed(spec)
+    state = compressor.init(inputs)
     before = set(state)
     key = RandomKey(0, torch.arange(3)).fold_in(4, "segment")
-    compressor.compress(said, state, StepInfo(key, 4, gradient=said / 2, squares=said.abs() / 2))
+    compressor.compress(
+        inputs, state, StepInfo(key, 4, gradient=inputs / 2, squares=inputs.abs() / 2)
+    )
     assert set(state) == before
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 1.0])
 def test_topk_keeps_the_largest_exactly(ratio, n):
-    said = INPUTS["normal"](n)
-    sent = TopK(ratio).compress(said, {}, StepInfo(RandomKey(0, torch.arange(3)))).to_dense()
+    inputs = INPUTS["normal"](n)
+    sent = TopK(ratio).compress(inputs, {}, StepInfo(RandomKey(0, torch.arange(3)))).to_dense()
     k = count(ratio, n)
-    for row, got in zip(said, sent, strict=True):
+    for row, got in zip(inputs, sent, strict=True):
         wanted = torch.zeros(n)
         order = sorted(range(n), key=lambda i: (-abs(row[i].item()), i))[:k]
         wanted[order] = row[order]
@@ -223,8 +225,8 @@ PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTIZERS]
     coding=st.sampled_from(["int32", "int64", "packed", "gap16"]),
 )
 def test_every_composition_packs_to_its_payload_and_back(spec, n, workers, kind, coding):
-    said = INPUTS[kind](n)[:workers]
-    message = compress(spec, said, workers=range(workers)).on_wire(Wire(None, coding))
+    inputs = INPUTS[kind](n)[:workers]
+    message = compress(spec, inputs, workers=range(workers)).on_wire(Wire(None, coding))
     buffers = [message.pack(row) for row in range(workers)]
     assert [len(buffer) for buffer in buffers] == message.payload_bytes().tolist()
     back = type(message).unpack(buffers, message.header())

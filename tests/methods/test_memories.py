@@ -30,10 +30,10 @@ def run(memory, fed, compressor=None, dense=False, wire=None):
     state = memory.init(fed[0], dense)
     sent = []
     for grad in fed:
-        said = memory.compensate(grad.clone(), state)
-        message = compressor.compress(said, {}, STEP).on_wire(wire or Wire())
+        compensated = memory.compensate(grad.clone(), state)
+        message = compressor.compress(compensated, {}, STEP).on_wire(wire or Wire())
         sent.append(message.to_dense().clone())
-        memory.update(said, message, state)
+        memory.update(compensated, message, state)
     return sent, state
 
 
@@ -61,17 +61,17 @@ def test_without_a_memory_what_is_not_sent_is_lost():
 
 def test_the_residual_of_a_quantized_message_is_its_error():
     fed = [torch.tensor([[1.0, -3.0]] * W)] * 2
-    said_then = []
+    inputs_then = []
 
     class Mean(NoCompression):
-        def compress(self, said, state, step):
-            said_then.append(said.clone())
-            return Dense.of(said.sign() * said.abs().mean(1, keepdim=True))
+        def compress(self, compensated, state, step):
+            inputs_then.append(compensated.clone())
+            return Dense.of(compensated.sign() * compensated.abs().mean(1, keepdim=True))
 
     _, state = run(Residual(), fed[:1], Mean())
     assert state["residual"][0].tolist() == [-1, -1]
     run(Residual(), fed, Mean())
-    assert said_then[-1][0].tolist() == [0, -4]
+    assert inputs_then[-1][0].tolist() == [0, -4]
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -112,10 +112,10 @@ def test_pruning_may_begin_late_without_a_jump():
     fed, memory = grads(6), DGC(0.9)
     state = memory.init(fed[0], dense=False)
     for grad in fed[:3]:  # dense steps
-        said = memory.compensate(grad, state)
-        memory.update(said, Dense.of(said.clone()), state)
-    said = memory.compensate(fed[3], state)
-    assert torch.allclose(said, momentum_sgd(fed[:4], 0.9)[-1])
+        compensated = memory.compensate(grad, state)
+        memory.update(compensated, Dense.of(compensated.clone()), state)
+    compensated = memory.compensate(fed[3], state)
+    assert torch.allclose(compensated, momentum_sgd(fed[:4], 0.9)[-1])
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1, 2])
@@ -131,10 +131,10 @@ def test_the_residual_and_the_gradient_have_weights(beta, gamma):
     state = memory.init(fed[0], dense=False)
     for grad in fed:
         wanted = beta * kept + gamma * grad
-        said = memory.compensate(grad.clone(), state)
-        assert torch.allclose(said, wanted)
-        message = TopK(0.1).compress(said, {}, STEP)
-        memory.update(said, message, state)
+        compensated = memory.compensate(grad.clone(), state)
+        assert torch.allclose(compensated, wanted)
+        message = TopK(0.1).compress(compensated, {}, STEP)
+        memory.update(compensated, message, state)
         kept = wanted - message.to_dense()
         assert torch.allclose(state["residual"], kept)
 
@@ -157,9 +157,9 @@ def moves(memory, rates):
     state = memory.init(grad, dense=False)
     for lr in rates:
         now = memory.at_rate(lr)
-        said = now.compensate(grad.clone(), state)
-        message = Sign().compress(said, {}, StepInfo(RandomKey(0, torch.arange(1))))
-        now.update(said, message, state)
+        compensated = now.compensate(grad.clone(), state)
+        message = Sign().compress(compensated, {}, StepInfo(RandomKey(0, torch.arange(1))))
+        now.update(compensated, message, state)
         move = message.to_dense()[0] * (1 if memory.lr else lr)
         told.append((move.tolist(), state["residual"][0].tolist()))
     return told
@@ -190,9 +190,9 @@ def test_the_first_step_has_its_lr_like_any_other():
     grad, memory = torch.tensor([[2.0]]), Residual(lr=True).at_rate(0.1)
     state = memory.init(grad, dense=False)
     for _ in range(3):
-        said = memory.compensate(grad, state)
-        message = Sign().compress(said, {}, StepInfo(RandomKey(0, torch.arange(1))))
-        memory.update(said, message, state)
+        compensated = memory.compensate(grad, state)
+        message = Sign().compress(compensated, {}, StepInfo(RandomKey(0, torch.arange(1))))
+        memory.update(compensated, message, state)
         assert message.to_dense().item() == pytest.approx(0.2)
 
 
@@ -200,9 +200,9 @@ def listen(memory, fed, compressor, dense=False):
     """Return what the optimizer gets at each step, [n], and the state afterwards."""
     state, got = memory.init(fed[0], dense), []
     for grad in fed:
-        said = memory.compensate(grad.clone(), state)
-        message = compressor.compress(said, {}, STEP)
-        memory.update(said, message, state)
+        compensated = memory.compensate(grad.clone(), state)
+        message = compressor.compress(compensated, {}, STEP)
+        memory.update(compensated, message, state)
         got.append(memory.on_aggregate(message.sum() / W, state))
     return got, state
 
@@ -218,7 +218,7 @@ def test_under_ef21_the_first_message_is_the_compressed_gradient():
     assert torch.allclose(got[0], TopK(0.1).compress(fed[0], {}, STEP).to_dense().mean(0))
 
 
-def test_under_ef21_a_constant_gradient_is_heard_exactly_in_the_end():
+def test_under_ef21_a_constant_gradient_arrives_exactly_in_the_end():
     fed = grads(1) * 10
     got, state = listen(EF21(), fed, TopK(0.1))
     assert torch.allclose(got[-1], fed[0].mean(0), atol=1e-12)
@@ -229,8 +229,8 @@ def test_under_ef21_a_constant_gradient_is_heard_exactly_in_the_end():
 def test_ef21_without_compression_changes_nothing(dense):
     fed = grads(5)
     got, _ = listen(EF21(), fed, NoCompression(), dense)
-    for heard, grad in zip(got, fed, strict=True):
-        assert torch.allclose(heard, grad.mean(0), atol=1e-12)
+    for aggregated, grad in zip(got, fed, strict=True):
+        assert torch.allclose(aggregated, grad.mean(0), atol=1e-12)
 
 
 def test_ef21_converges_where_compression_without_a_memory_does_not():
@@ -240,9 +240,9 @@ def test_ef21_converges_where_compression_without_a_memory_does_not():
     def distance(memory):
         x, state = torch.zeros(N, dtype=torch.float64), memory.init(centers, dense=False)
         for _ in range(400):
-            said = memory.compensate(x - centers, state)
-            message = TopK(0.1).compress(said, {}, STEP)
-            memory.update(said, message, state)
+            compensated = memory.compensate(x - centers, state)
+            message = TopK(0.1).compress(compensated, {}, STEP)
+            memory.update(compensated, message, state)
             x = x - 0.05 * memory.on_aggregate(message.sum() / W, state)
         return (x - centers.mean(0)).norm()
 
@@ -257,7 +257,7 @@ def test_what_ef21_returns_is_not_its_state():
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_local_momentum_says_what_momentum_sgd_would_move_by(nesterov):
+def test_local_momentum_sends_what_momentum_sgd_would_move_by(nesterov):
     fed = grads(6)
     sent, state = run(LocalMomentum(0.9, nesterov), fed)
     for got, wanted in zip(sent, momentum_sgd(fed, 0.9, nesterov), strict=True):
@@ -269,15 +269,15 @@ def test_local_momentum_does_not_add_up_what_was_not_sent():
     fed = grads(6)
     memory, state = LocalMomentum(0.9), LocalMomentum(0.9).init(fed[0], dense=False)
     for grad, wanted in zip(fed, momentum_sgd(fed, 0.9), strict=True):
-        said = memory.compensate(grad.clone(), state)
-        memory.update(said, TopK(0.1).compress(said, {}, STEP), state)
-        assert torch.allclose(said, wanted)
+        compensated = memory.compensate(grad.clone(), state)
+        memory.update(compensated, TopK(0.1).compress(compensated, {}, STEP), state)
+        assert torch.allclose(compensated, wanted)
 
 
 @pytest.mark.parametrize("memory", [NoMemory(), Residual(), DGC(0.9), LocalMomentum(0.9)])
-def test_what_is_heard_passes_most_memories_unchanged(memory):
-    heard = torch.ones(N)
-    assert memory.on_aggregate(heard, memory.init(grads(1)[0], dense=False)) is heard
+def test_the_aggregate_passes_most_memories_unchanged(memory):
+    aggregated = torch.ones(N)
+    assert memory.on_aggregate(aggregated, memory.init(grads(1)[0], dense=False)) is aggregated
 
 
 class Slope(nn.Module):
@@ -345,7 +345,7 @@ def test_only_a_residual_collects_lr_times_the_gradient():
         DGC().with_lr()
 
 
-def test_memories_say_what_they_need():
+def test_memories_declare_what_they_need():
     memories = [build("memory", name)[0] for name in names("memory")]
     assert [m for m in memories if m.needs_mean_of_all] == [EF21()]
     assert [m for m in memories if m.needs_exact_state] == [EF21()]

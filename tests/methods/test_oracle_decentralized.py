@@ -37,11 +37,11 @@ class Floor(Compressor):
     dropped: float
     biased = True
 
-    def compress(self, said, state, step):
+    def compress(self, x, state, step):
         kept = 1 - Decimal(str(self.dropped))
-        k = max(1, math.floor(kept * said.shape[1]))
-        index = said.abs().topk(k).indices.sort().values
-        return Sparse.of(said.gather(1, index), index, said.shape[1])
+        k = max(1, math.floor(kept * x.shape[1]))
+        index = x.abs().topk(k).indices.sort().values
+        return Sparse.of(x.gather(1, index), index, x.shape[1])
 """
 
 

@@ -42,10 +42,10 @@ class Step:
 
 @dataclass
 class Remembered:
-    """What one step of a memory said and left, and the reference's record of it."""
+    """What one step of a memory compensated and left, and the reference's record of it."""
 
     record: Case
-    said: Tensor  # [n]
+    compensated: Tensor  # [n]
     residual: Tensor  # after the step, [n]
 
 
@@ -69,29 +69,33 @@ def remember(case: Case) -> Iterator[Remembered]:
     memory = Residual()
     state = memory.init(flat(case["inputs"][0]).unsqueeze(0), dense=False)
     for grad, record in zip(case["inputs"], case["expected"], strict=True):
-        said = memory.compensate(flat(grad).unsqueeze(0), state).clone()
+        compensated = memory.compensate(flat(grad).unsqueeze(0), state).clone()
         sent = Dense.of(flat(record["dense_sent"]).unsqueeze(0))
-        memory.update(said, sent, state)
-        yield Remembered(record, said[0], state["residual"][0])
+        memory.update(compensated, sent, state)
+        yield Remembered(record, compensated[0], state["residual"][0])
 
 
-def compress(said: Tensor, ratio: float) -> Message:
+def compress(compensated: Tensor, ratio: float) -> Message:
     if ratio == 1:
-        return NoCompression().compress(said, {}, StepInfo(RandomKey(0, torch.arange(len(said)))))
-    return TopK(ratio).compress(said, {}, StepInfo(RandomKey(0, torch.arange(len(said)))))
+        return NoCompression().compress(
+            compensated, {}, StepInfo(RandomKey(0, torch.arange(len(compensated))))
+        )
+    return TopK(ratio).compress(
+        compensated, {}, StepInfo(RandomKey(0, torch.arange(len(compensated))))
+    )
 
 
 def grace_steps(case: Case) -> Iterator[tuple[Step, Tensor]]:
-    """Run DGC over the steps of a case; yield also what was said, [L, n]."""
+    """Run DGC over the steps of a case; yield also what was compensated, [L, n]."""
     memory, k = DGC(momentum=case["params"]["momentum"]), case["params"]["k"]
     grads = tensor(case["inputs"])  # [L, steps, n]
     state = memory.init(grads[:, 0], dense=False)
     for t in range(grads.shape[1]):
-        said = memory.compensate(grads[:, t], state).clone()
-        message = compress(said, k / grads.shape[2])
-        memory.update(said, message, state)
+        compensated = memory.compensate(grads[:, t], state).clone()
+        message = compress(compensated, k / grads.shape[2])
+        memory.update(compensated, message, state)
         records = [worker[t] for worker in case["expected"]]
-        yield Step(records, message, state["momentum"], state["residual"]), said
+        yield Step(records, message, state["momentum"], state["residual"]), compensated
 
 
 def pipeline_steps(case: Case) -> Iterator[Step]:
@@ -105,9 +109,9 @@ def pipeline_steps(case: Case) -> Iterator[Step]:
         grad = grads[:, t].clone()
         if params["clipping"]:
             clip_([grad], threshold(case), len(grad))
-        said = memory.compensate(grad, state)
-        message = compress(said, records[0]["ratio_in_force"])
-        memory.update(said, message, state)
+        compensated = memory.compensate(grad, state)
+        message = compress(compensated, records[0]["ratio_in_force"])
+        memory.update(compensated, message, state)
         if "sample_start" in records[0]:
             state = reference_state(records)
         else:
@@ -172,9 +176,9 @@ def sends_some(case: Case) -> bool:
 
 
 @each("memory_residual")
-def test_residual_says_the_gradient_and_what_was_not_sent(case: Case) -> None:
+def test_residual_adds_to_the_gradient_what_was_not_sent(case: Case) -> None:
     for step in remember(case):
-        assert_equals_steps(step.said, flat(step.record["compensated"]))
+        assert_equals_steps(step.compensated, flat(step.record["compensated"]))
 
 
 @each("memory_residual")
@@ -184,21 +188,21 @@ def test_residual_keeps_what_was_not_sent(case: Case) -> None:
 
 
 @each("memory_residual", lambda case: "top-k ratio 0.2" in case["params"]["compressor"])
-def test_residual_sends_the_largest_of_what_is_said(case: Case) -> None:
+def test_residual_sends_the_largest_compensated_entries(case: Case) -> None:
     for step in remember(case):
-        sent = compress(step.said.unsqueeze(0), 0.2).to_dense()[0]
+        sent = compress(step.compensated.unsqueeze(0), 0.2).to_dense()[0]
         assert_equals_steps(sent, flat(step.record["dense_sent"]))
 
 
 @each("memory_dgc_grace")
-def test_dgc_says_the_accumulated_momentum(case: Case) -> None:
-    for step, said in grace_steps(case):
+def test_dgc_compensates_by_the_accumulated_momentum(case: Case) -> None:
+    for step, compensated in grace_steps(case):
         wanted = torch.stack([flat(record["compensated"]) for record in step.records])
-        assert_equals_steps(said, wanted)
+        assert_equals_steps(compensated, wanted)
 
 
 @each("memory_dgc_grace")
-def test_dgc_sends_the_largest_of_what_is_said(case: Case) -> None:
+def test_dgc_sends_the_largest_compensated_entries(case: Case) -> None:
     for step, _ in grace_steps(case):
         assert places(step) == [record["selected_sorted"] for record in step.records]
 
@@ -222,8 +226,8 @@ def test_what_goes_dense_gets_momentum_alone(case: Case) -> None:
     memory = DGC(case["params"]["momentum"], case["params"]["nesterov"])
     state = memory.init(flat(case["inputs"][0]).unsqueeze(0), dense=True)
     for grad, record in zip(case["inputs"], case["expected"], strict=True):
-        said = memory.compensate(flat(grad).unsqueeze(0), state)
-        assert_equals_steps(said[0], flat(record["out"]))
+        compensated = memory.compensate(flat(grad).unsqueeze(0), state)
+        assert_equals_steps(compensated[0], flat(record["out"]))
 
 
 @each("dgc_special", lambda case: case["name"].startswith("dgc_first_step"))
@@ -293,10 +297,10 @@ def test_weight_decay_has_a_momentum_of_its_own(case: Case) -> None:
     optimizer = RegimeOptimizer({"p": nn.Parameter(tensor(case["initial_param"]))})
     optimizer.follow({"lr": params["lr"]})
     for record in case["expected"][0]["steps"]:
-        heard = {"p": tensor(record["aggregated"])}
+        aggregated = {"p": tensor(record["aggregated"])}
         decay = {n: p.detach() * params["weight_decay"] for n, p in optimizer.params.items()}
-        optimizer.add_penalties(heard, decay, params["momentum"], params["nesterov"])
-        optimizer.step(heard)
+        optimizer.add_penalties(aggregated, decay, params["momentum"], params["nesterov"])
+        optimizer.step(aggregated)
         assert_equals_steps(optimizer.params["p"].detach(), tensor(record["param_after"]))
 
 

@@ -22,14 +22,14 @@ def memory_of(case: Case) -> Residual:
 
 
 def follow(case: Case) -> list[tuple[Case, Tensor, Tensor]]:
-    """Return the record, what is said and what is left of each step but the first, [n]."""
+    """Return the record, what is compensated and what is left of each step but the first, [n]."""
     memory, first = memory_of(case), case["expected"][0]
     state = {"residual": flat(first["residual_after"]).unsqueeze(0)}
     done = []
     for grad, record in zip(case["inputs"][1:], case["expected"][1:], strict=True):
-        said = memory.compensate(flat(grad).unsqueeze(0), state).clone()
-        memory.update(said, Dense.of(flat(record["dense_sent"]).unsqueeze(0)), state)
-        done.append((record, said[0], state["residual"][0].clone()))
+        compensated = memory.compensate(flat(grad).unsqueeze(0), state).clone()
+        memory.update(compensated, Dense.of(flat(record["dense_sent"]).unsqueeze(0)), state)
+        done.append((record, compensated[0], state["residual"][0].clone()))
     return done
 
 
@@ -38,23 +38,23 @@ def has_residual(case: Case) -> bool:
 
 
 @each("memories", has_residual)
-def test_a_worker_wants_to_say_the_same(case: Case) -> None:
-    for record, said, _ in follow(case):
-        assert_equals_steps(said, flat(record["compensated"]))
+def test_the_compensated_gradient_is_the_same(case: Case) -> None:
+    for record, compensated, _ in follow(case):
+        assert_equals_steps(compensated, flat(record["compensated"]))
 
 
 @each("memories", has_residual)
 def test_the_same_stays_behind(case: Case) -> None:
-    for record, said, left in follow(case):
-        wanted, size = flat(record["residual_after"]), float(said.abs().max())
+    for record, compensated, left in follow(case):
+        wanted, size = flat(record["residual_after"]), float(compensated.abs().max())
         torch.testing.assert_close(left, wanted, rtol=0, atol=1e-5 * size)
 
 
 @pytest.mark.parametrize("case", cases("memories", has_residual), ids=lambda case: case["name"])
 def test_the_first_gradient_is_weighed_like_any_other(case: Case) -> None:
     memory, grad = memory_of(case), flat(case["inputs"][0])
-    said = memory.compensate(grad.unsqueeze(0), memory.init(grad.unsqueeze(0), dense=False))
-    torch.testing.assert_close(said[0], memory.gamma * grad)
+    compensated = memory.compensate(grad.unsqueeze(0), memory.init(grad.unsqueeze(0), dense=False))
+    torch.testing.assert_close(compensated[0], memory.gamma * grad)
     assert_equals_steps(grad, flat(case["expected"][0]["compensated"]))  # theirs: unweighed
 
 
@@ -64,6 +64,6 @@ def test_the_sign_of_the_momentum_is_signum(case: Case) -> None:
     memory, first = LocalMomentum(m), flat(case["expected"][0]["momentum"])
     state = {"momentum": first.unsqueeze(0) / (1 - m)}  # theirs weighs each later gradient by 1 - m
     for grad, record in zip(case["inputs"][1:], case["expected"][1:], strict=True):
-        said = memory.compensate(flat(grad).unsqueeze(0), state)[0]
-        assert_equals_steps(said * (1 - m), flat(record["momentum"]))
-        assert torch.equal(torch.where(said < 0, -1.0, 1.0), flat(record["dense"]))
+        compensated = memory.compensate(flat(grad).unsqueeze(0), state)[0]
+        assert_equals_steps(compensated * (1 - m), flat(record["momentum"]))
+        assert torch.equal(torch.where(compensated < 0, -1.0, 1.0), flat(record["dense"]))

@@ -40,19 +40,24 @@ class Step:
 
     records: list[Case]
     message: Any
-    heard: Tensor  # [n]
+    aggregated: Tensor  # [n]
     kept: Tensor  # the error, [L, n]
 
 
 def exchange(
-    said: Tensor, compressor: Any, state: Any, step: int = 0, wire: Wire | None = None, **how: str
+    compensated: Tensor,
+    compressor: Any,
+    state: Any,
+    step: int = 0,
+    wire: Wire | None = None,
+    **how: str,
 ) -> tuple[Message, Tensor]:
-    workers, n = said.shape
+    workers, n = compensated.shape
     segment = Segment("s", ("s",), (torch.Size([n]),), dense=False)
     channel = Channel(InProcess(), Ledger(workers), wire or Wire())
     key = RandomKey(0, torch.arange(workers)).fold_in(step, "s")
     return AllReduce(**how).gradients(
-        said, ExchangeContext(compressor, state, StepInfo(key), segment, channel)
+        compensated, ExchangeContext(compressor, state, StepInfo(key), segment, channel)
     )
 
 
@@ -68,11 +73,11 @@ def run(case: Case, compressor: PowerSGD, memory: Memory, inputs: Tensor) -> Ite
     remembered = memory.init(grads[:, 0], dense=False)
     expected = case.get("expected") or case["expected_by_worker"]
     for t in range(grads.shape[1]):
-        said = memory.compensate(grads[:, t], remembered)
-        message, heard = exchange(said, compressor, state, t)
-        memory.update(said, message, remembered)
+        compensated = memory.compensate(grads[:, t], remembered)
+        message, aggregated = exchange(compensated, compressor, state, t)
+        memory.update(compensated, message, remembered)
         kept = remembered.get("residual", torch.zeros(workers, grads.shape[2]))
-        yield Step([worker[t] for worker in expected], message, heard, kept)
+        yield Step([worker[t] for worker in expected], message, aggregated, kept)
 
 
 def steps(case: Case) -> Iterator[Step]:
@@ -96,10 +101,10 @@ def is_powersgd(case: Case) -> bool:
 
 
 @each("powersgd", is_powersgd)
-def test_all_hear_the_same_approximation(case: Case) -> None:
+def test_all_get_the_same_approximation(case: Case) -> None:
     for step in steps(case):
         for record in step.records:
-            assert_equals_steps(step.heard, flat(record["output"]))
+            assert_equals_steps(step.aggregated, flat(record["output"]))
 
 
 @each("powersgd", is_powersgd)
@@ -125,7 +130,7 @@ def test_the_first_factor_is_the_same(case: Case) -> None:
 @each("powersgd", lambda case: case["name"].startswith("ddp"))
 def test_a_matrix_in_a_ddp_bucket_comes_out_the_same(case: Case) -> None:
     for step in ddp_steps(case):
-        assert_equals_steps(step.heard, flat(step.records[0]["output"])[:120])
+        assert_equals_steps(step.aggregated, flat(step.records[0]["output"])[:120])
 
 
 @each("powersgd", lambda case: case["name"] == "ddp_powersgd_12x10_r2_W2_ef1")
@@ -139,11 +144,11 @@ def test_a_matrix_in_a_ddp_bucket_leaves_the_same_error(case: Case) -> None:
 def test_a_rank_deficient_matrix_comes_out_as_it_is(case: Case) -> None:
     x = tensor(case["input"]).unsqueeze(0)
     compressor = PowerSGD(case["params"]["rank"]).for_shape(x.shape[1:])
-    said = x.flatten(1)
-    state = compressor.init(said)
+    compensated = x.flatten(1)
+    state = compressor.init(compensated)
     state["q"].copy_(tensor(case["initial_Q"]).expand_as(state["q"]))
-    _, heard = exchange(said, compressor, state)
-    torch.testing.assert_close(heard, said[0], rtol=1e-5, atol=1e-6)
+    _, aggregated = exchange(compensated, compressor, state)
+    torch.testing.assert_close(aggregated, compensated[0], rtol=1e-5, atol=1e-6)
 
 
 @each("powersgd", lambda case: case["name"] == "which_tensors")
@@ -159,18 +164,18 @@ def test_the_same_tensors_are_compressed(case: Case) -> None:
 @each("reducers", lambda case: case["name"] in ("topk", "sign_and_norm", "exact"))
 def test_a_reducer_of_the_paper_gives_the_same_mean_and_memory(case: Case) -> None:
     for place in range(len(case["inputs"][0])):
-        said = torch.stack([flat(worker[place]) for worker in case["inputs"]])
-        k = max(1, int(0.25 * said.shape[1]))
+        compensated = torch.stack([flat(worker[place]) for worker in case["inputs"]])
+        k = max(1, int(0.25 * compensated.shape[1]))
         compressor = {
-            "topk": TopK((k - 0.5) / said.shape[1]),
+            "topk": TopK((k - 0.5) / compensated.shape[1]),
             "sign_and_norm": Sign(),
             "exact": NoCompression(),
         }[case["name"]]
-        message, heard = exchange(said, compressor, {})
-        rest = said.clone()
+        message, aggregated = exchange(compensated, compressor, {})
+        rest = compensated.clone()
         message.subtract_from_(rest)
         for worker, record in enumerate(case["expected"]):
-            assert_equals_steps(heard, flat(record["output"][place]))
+            assert_equals_steps(aggregated, flat(record["output"][place]))
             wanted = flat(record["memory"][place])
             torch.testing.assert_close(rest[worker], wanted, rtol=1e-6, atol=1e-6)
 
@@ -178,45 +183,45 @@ def test_a_reducer_of_the_paper_gives_the_same_mean_and_memory(case: Case) -> No
 @each("reducers", lambda case: case["name"] == "majority")
 def test_a_vote_is_the_papers_except_that_a_tie_is_plus_one(case: Case) -> None:
     for place in range(len(case["inputs"][0])):
-        said = torch.stack([flat(worker[place]) for worker in case["inputs"]])
-        _, heard = exchange(said, Sign(scale=None), {}, aggregate="vote")
+        compensated = torch.stack([flat(worker[place]) for worker in case["inputs"]])
+        _, aggregated = exchange(compensated, Sign(scale=None), {}, aggregate="vote")
         wanted = flat(case["expected"][0]["output"][place])
-        assert torch.equal(heard, torch.where(wanted == 0, 1.0, wanted))
+        assert torch.equal(aggregated, torch.where(wanted == 0, 1.0, wanted))
 
 
 @each("reducers", lambda case: case["name"].startswith("majority_"))
 def test_a_vote_is_grace_s(case: Case) -> None:
-    _, heard = exchange(tensor(case["inputs"]), Sign(scale=None), {}, aggregate="vote")
-    assert torch.equal(heard, flat(case["expected"]["dense"]))
+    _, aggregated = exchange(tensor(case["inputs"]), Sign(scale=None), {}, aggregate="vote")
+    assert torch.equal(aggregated, flat(case["expected"]["dense"]))
 
 
 @each("reducers", lambda case: case["name"].startswith("ddp"))
 def test_the_mean_is_that_of_a_ddp_hook_up_to_its_rounding(case: Case) -> None:
     """The hooks of 16 bits also divide and add in 16 bits; we add what arrives in 32."""
     workers, kind = case["params"]["workers"], case["name"].split("_")[1]
-    said = torch.stack([flat(case["input"]) * (1 + 0.5 * w) for w in range(workers)])
+    compensated = torch.stack([flat(case["input"]) * (1 + 0.5 * w) for w in range(workers)])
     value = {"fp16": "float16", "bf16": "bfloat16", "allreduce": None}[kind]
-    _, heard = exchange(said, NoCompression(), {}, wire=Wire(value))
+    _, aggregated = exchange(compensated, NoCompression(), {}, wire=Wire(value))
     wanted = flat(case["expected"]["dense"])
     if workers == 1 or value is None:
-        assert_equals_step(heard, wanted)
+        assert_equals_step(aggregated, wanted)
     else:
         form = torch.finfo(getattr(torch, value))
         step = form.smallest_normal * form.eps  # of the numbers below the smallest normal one
-        torch.testing.assert_close(heard, wanted, rtol=2 * form.eps, atol=step)
+        torch.testing.assert_close(aggregated, wanted, rtol=2 * form.eps, atol=step)
 
 
 def test_a_dense_vote_is_over_signs() -> None:
-    said = torch.tensor([[3.0, -1, -1, 5], [-1, -1, 2, 1], [-1, 2, -3, 1]])
-    message, heard = exchange(said, NoCompression(), {}, aggregate="vote")
+    compensated = torch.tensor([[3.0, -1, -1, 5], [-1, -1, 2, 1], [-1, 2, -3, 1]])
+    message, aggregated = exchange(compensated, NoCompression(), {}, aggregate="vote")
     assert isinstance(message, Dense)
-    assert heard.tolist() == [-1, -1, -1, 1]
+    assert aggregated.tolist() == [-1, -1, -1, 1]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_bits_of_a_step_are_the_papers(workers: int) -> None:
     """The record's bits cover both factors and a bias of 5, all of 32 bits."""
     compressor = PowerSGD(2).for_shape((8, 6))
-    said = torch.randn(workers, 48, generator=torch.Generator().manual_seed(0))
-    message, _ = exchange(said, compressor, compressor.init(said))
+    compensated = torch.randn(workers, 48, generator=torch.Generator().manual_seed(0))
+    message, _ = exchange(compensated, compressor, compressor.init(compensated))
     assert message.payload_bytes().tolist() == [(1056 - 5 * 32) // 8] * workers

@@ -151,8 +151,10 @@ def test_onebit(case):
 
 @each("quant_sign", named("majority"))
 def test_signs_sum_to_the_votes(case):
-    said = torch.stack([flat(x) for x in case["inputs"]])
-    sent = composed("sign:none").compress(said, {}, StepInfo(RandomKey(0, torch.arange(len(said)))))
+    given = torch.stack([flat(x) for x in case["inputs"]])
+    sent = composed("sign:none").compress(
+        given, {}, StepInfo(RandomKey(0, torch.arange(len(given))))
+    )
     assert torch.equal(sent.sum(), flat(case["expected"]["sum"]))
 
 

@@ -51,11 +51,11 @@ class Job:
         self.channel = Channel(InProcess(), Ledger(workers), wire or Wire())
         self.state = self.compressor.init(torch.empty(workers, n))
 
-    def step(self, said, exchange=None):
+    def step(self, compensated, exchange=None):
         key = step_of(range(self.workers), self.steps).key
         self.steps += 1
         return (exchange or AllReduce()).gradients(
-            said,
+            compensated,
             ExchangeContext(self.compressor, self.state, StepInfo(key), self.segment, self.channel),
         )
 
@@ -67,24 +67,24 @@ def fitted(compressor):
     return compressor.for_shape((ROWS, COLS))
 
 
-def alone(compressor, said, workers=(0, 1, 2), steps=1):
-    """Return the message of workers who hear only themselves, at the last of some steps."""
+def alone(compressor, compensated, workers=(0, 1, 2), steps=1):
+    """Return the message of workers whose means are their own, at the last of some steps."""
     compressor = fitted(compressor)
-    state = compressor.init(said)
+    state = compressor.init(compensated)
     for step in range(steps):
-        message = compressor.compress(said, state, step_of(workers, step))
+        message = compressor.compress(compensated, state, step_of(workers, step))
     return message
 
 
 @ALL
-def test_what_is_kept_is_on_average_the_mean_less_what_is_heard(compressor):
+def test_what_is_kept_is_on_average_the_mean_less_the_aggregate(compressor):
     job, memory = Job(compressor, 4), Residual()
     state = memory.init(torch.empty(4, N), dense=False)
     for step in range(5):
-        said = memory.compensate(normal(4, seed=step), state).clone()
-        message, heard = job.step(said)
-        memory.update(said, message, state)
-        wanted = said.mean(0) - heard
+        compensated = memory.compensate(normal(4, seed=step), state).clone()
+        message, aggregated = job.step(compensated)
+        memory.update(compensated, message, state)
+        wanted = compensated.mean(0) - aggregated
         assert torch.allclose(state["residual"].mean(0), wanted, atol=1e-5)
 
 
@@ -95,62 +95,62 @@ def test_nothing_is_lost_only_delayed(compressor):
     fed, got = torch.zeros(N), torch.zeros(N)
     for step in range(12):
         grad = normal(4, seed=step)
-        message, heard = job.step(said := memory.compensate(grad.clone(), state))
-        memory.update(said, message, state)
-        fed, got = fed + grad.mean(0), got + heard
+        message, aggregated = job.step(compensated := memory.compensate(grad.clone(), state))
+        memory.update(compensated, message, state)
+        fed, got = fed + grad.mean(0), got + aggregated
     assert torch.allclose(got + state["residual"].mean(0), fed, atol=1e-4)
 
 
-def test_in_the_paper_all_subtract_what_all_hear():
-    message, heard = Job(PAPER, 4).step(normal(4))
-    assert torch.equal(message.to_dense(), heard.expand(4, -1))
+def test_in_the_paper_all_subtract_the_aggregate():
+    message, aggregated = Job(PAPER, 4).step(normal(4))
+    assert torch.equal(message.to_dense(), aggregated.expand(4, -1))
 
 
 def test_in_the_package_each_subtracts_its_own_before_the_mean():
-    message, heard = Job(PACKAGE, 4).step(normal(4))
+    message, aggregated = Job(PACKAGE, 4).step(normal(4))
     assert not torch.allclose(message.to_dense()[0], message.to_dense()[1], atol=0.1)
-    assert torch.allclose(message.to_dense().mean(0), heard, atol=1e-6)
+    assert torch.allclose(message.to_dense().mean(0), aggregated, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(8, 12), (12, 8), (1, 20), (20, 1), (5, 5), (1, 1)])
 def test_full_rank_is_exact(shape):
-    said = normal(3, shape[0] * shape[1])
-    _, heard = Job(PowerSGD(100), 3, shape).step(said)
-    assert torch.allclose(heard, said.mean(0), atol=1e-5)
+    compensated = normal(3, shape[0] * shape[1])
+    _, aggregated = Job(PowerSGD(100), 3, shape).step(compensated)
+    assert torch.allclose(aggregated, compensated.mean(0), atol=1e-5)
 
 
 def test_a_matrix_of_low_rank_comes_out_exactly():
     left, right = normal(1, 2 * ROWS).view(ROWS, 2), normal(1, 2 * COLS, seed=1).view(2, COLS)
-    said = (left @ right).view(1, N).expand(3, -1)
-    _, heard = Job(PAPER, 3).step(said)
-    assert torch.allclose(heard, said[0], atol=1e-5)
+    compensated = (left @ right).view(1, N).expand(3, -1)
+    _, aggregated = Job(PAPER, 3).step(compensated)
+    assert torch.allclose(aggregated, compensated[0], atol=1e-5)
 
 
 def test_repeated_steps_come_near_the_best_approximation():
-    said = normal(1).expand(2, -1)
-    matrix = said[0].view(ROWS, COLS).double()
+    compensated = normal(1).expand(2, -1)
+    matrix = compensated[0].view(ROWS, COLS).double()
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
     best = ((left[:, :2] * sizes[:2]) @ right[:2]).flatten()
     job = Job(PAPER, 2)
     for _ in range(60):
-        _, heard = job.step(said)
-    assert (heard.double() - best).norm() < 1e-3 * best.norm()
+        _, aggregated = job.step(compensated)
+    assert (aggregated.double() - best).norm() < 1e-3 * best.norm()
 
 
 def test_the_first_factor_may_be_summed_or_averaged():
     """The sum over W workers is W times the mean; here W = 7."""
-    said, compressor = normal(7), fitted(PAPER)
+    compensated, compressor = normal(7), fitted(PAPER)
 
-    def heard(scale):
+    def aggregated(scale):
         factors = iter([scale, 1])
 
         def carry(message):
             return message, message.sum().unsqueeze(0) / 7 * next(factors)
 
-        rounds = compressor.rounds(said, compressor.init(said), step_of(range(7)))
+        rounds = compressor.rounds(compensated, compressor.init(compensated), step_of(range(7)))
         return run_rounds(rounds, carry)[1]
 
-    assert torch.allclose(heard(7), heard(1), atol=1e-6)
+    assert torch.allclose(aggregated(7), aggregated(1), atol=1e-6)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
@@ -178,8 +178,8 @@ def test_a_column_that_depends_on_another_becomes_zero():
 def test_finite_in_finite_out(compressor, kind):
     job = Job(compressor, 3)
     for _ in range(4):
-        message, heard = job.step(INPUTS[kind]())
-        assert heard.isfinite().all()
+        message, aggregated = job.step(INPUTS[kind]())
+        assert aggregated.isfinite().all()
         assert message.to_dense().isfinite().all()
 
 
@@ -187,51 +187,53 @@ def test_finite_in_finite_out(compressor, kind):
 def test_a_zero_matrix_stays_zero_and_does_not_silence_what_follows(compressor):
     job = Job(compressor, 2)
     for _ in range(3):
-        _, heard = job.step(torch.zeros(2, N))
-        assert not heard.any()
+        _, aggregated = job.step(torch.zeros(2, N))
+        assert not aggregated.any()
     for _ in range(2):
-        _, heard = job.step(normal(2))
-    assert heard.norm() > 0.1
+        _, aggregated = job.step(normal(2))
+    assert aggregated.norm() > 0.1
 
 
 @ALL
 def test_huge_and_tiny_gradients_are_approximated_as_well_as_others(compressor):
-    _, heard = Job(compressor, 2).step(normal(2))
+    _, aggregated = Job(compressor, 2).step(normal(2))
     for scale in (1e30, 1e-30):
         _, scaled = Job(compressor, 2).step(normal(2) * scale)
-        assert torch.allclose(scaled / scale, heard, atol=1e-5)
+        assert torch.allclose(scaled / scale, aggregated, atol=1e-5)
 
 
 @ALL
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_row_does_not_look_at_another(compressor, rank):
     compressor = type(compressor)(rank, compressor.variant, 0, 0, compressor.num_iters_per_step)
-    said = normal(3)
-    together = alone(compressor, said, steps=2).to_dense()
-    apart = [alone(compressor, said[w : w + 1], [w], 2).to_dense() for w in range(3)]
+    compensated = normal(3)
+    together = alone(compressor, compensated, steps=2).to_dense()
+    apart = [alone(compressor, compensated[w : w + 1], [w], 2).to_dense() for w in range(3)]
     assert torch.equal(together, torch.cat(apart))
 
 
 @ALL
-def test_a_single_worker_hears_what_it_says_alone(compressor):
-    said = normal(1)
-    _, heard = Job(compressor, 1).step(said)
-    assert torch.allclose(heard, alone(compressor, said, [0]).to_dense()[0], atol=1e-6)
+def test_the_aggregate_of_a_single_worker_is_its_own_message(compressor):
+    compensated = normal(1)
+    _, aggregated = Job(compressor, 1).step(compensated)
+    assert torch.allclose(aggregated, alone(compressor, compensated, [0]).to_dense()[0], atol=1e-6)
 
 
 @ALL
-def test_what_was_said_stays_unchanged(compressor):
-    said = normal(3)
-    Job(compressor, 3).step(said)
-    assert torch.equal(said, normal(3))
+def test_the_input_stays_unchanged(compressor):
+    compensated = normal(3)
+    Job(compressor, 3).step(compensated)
+    assert torch.equal(compensated, normal(3))
 
 
 def test_the_first_factors_are_the_same_for_all_workers_and_follow_the_seed():
-    said = normal(1).expand(3, -1)
-    rows = alone(PAPER, said).to_dense()
+    compensated = normal(1).expand(3, -1)
+    rows = alone(PAPER, compensated).to_dense()
     assert torch.equal(rows[0], rows[1])
     compressor = fitted(PAPER)
-    other = compressor.compress(said, compressor.init(said), step_of([0, 1, 2], seed=1))
+    other = compressor.compress(
+        compensated, compressor.init(compensated), step_of([0, 1, 2], seed=1)
+    )
     assert not torch.allclose(other.to_dense()[0], rows[0], atol=1e-3)
 
 
@@ -280,11 +282,11 @@ def test_the_first_steps_can_go_whole(variant):
     job = Job(PowerSGD(2, variant, 0, start_compressing_after_num_steps=3), 2)
     sent = []
     for step in range(5):
-        message, heard = job.step(said := normal(2, seed=step))
+        message, aggregated = job.step(compensated := normal(2, seed=step))
         sent.append(job.payload()[0])
         if step < 3:
-            assert torch.equal(message.to_dense(), said)
-            assert torch.allclose(heard, said.mean(0))
+            assert torch.equal(message.to_dense(), compensated)
+            assert torch.allclose(aggregated, compensated.mean(0))
     factors = [ROWS + COLS] * 2 if variant == "paper" else [COLS, ROWS]
     assert sent == [N * 4] * 3 + [f * 2 * 4 for f in factors]
 
@@ -366,8 +368,8 @@ def test_the_dtype_is_kept():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_finds_what_the_cpu_finds():
-    compressor, said = fitted(PAPER), normal(3)
-    here = compressor.compress(said, compressor.init(said), step_of([0, 1, 2]))
+    compressor, compensated = fitted(PAPER), normal(3)
+    here = compressor.compress(compensated, compressor.init(compensated), step_of([0, 1, 2]))
     cuda = StepInfo(RandomKey(0, torch.arange(3, device="cuda")).fold_in(0, "s"))
-    there = compressor.compress(said.cuda(), compressor.init(said.cuda()), cuda)
+    there = compressor.compress(compensated.cuda(), compressor.init(compensated.cuda()), cuda)
     assert torch.allclose(there.to_dense().cpu(), here.to_dense(), atol=1e-4)

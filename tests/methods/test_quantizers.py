@@ -38,9 +38,9 @@ def normal(workers, n, dtype=torch.float32):
     return torch.randn(workers, n, generator=generator, dtype=dtype)
 
 
-def compress(spec, said, **known):
-    key = RandomKey(0, torch.arange(len(said))).fold_in(4, "segment")
-    return composed(spec).compress(said, {}, StepInfo(key, 4, **known))
+def compress(spec, inputs, **known):
+    key = RandomKey(0, torch.arange(len(inputs))).fold_in(4, "segment")
+    return composed(spec).compress(inputs, {}, StepInfo(key, 4, **known))
 
 
 def many(spec, x, draws=DRAWS):
@@ -62,8 +62,8 @@ def buffers(message):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_payload_is_the_length_of_a_buffer_that_unpacks(spec, workers):
     for n in (1, 2, 7, 31, 32, 33, 127, 1000):
-        for said in (normal(workers, n), torch.zeros(workers, n), torch.eye(workers, n) * 1e30):
-            message = compress(spec, said)
+        for inputs in (normal(workers, n), torch.zeros(workers, n), torch.eye(workers, n) * 1e30):
+            message = compress(spec, inputs)
             packed = buffers(message)
             assert [len(b) for b in packed] == message.payload_bytes().tolist()
             back = type(message).unpack(packed, message.header())
@@ -150,8 +150,8 @@ def test_error_feedback_keeps_what_signs_lose():
     memory, gradient = Residual(), torch.tensor([[1.0, -3.0]])
     state = memory.init(gradient, dense=False)
     for residual in ([-1.0, -1.0], [-2.0, -2.0]):
-        said = memory.compensate(gradient, state)
-        memory.update(said, compress("sign", said), state)
+        inputs = memory.compensate(gradient, state)
+        memory.update(inputs, compress("sign", inputs), state)
         assert state["residual"].tolist() == [residual]
 
 
@@ -163,7 +163,7 @@ def test_signs_contract_by_the_papers_delta():
 
 
 @pytest.mark.parametrize("spec", UNBIASED)
-def test_the_mean_over_draws_is_what_was_said(spec):
+def test_the_mean_over_draws_is_the_input(spec):
     x = normal(1, 64)[0].add(normal(1, 64)[0].sign() * 0.2)  # no entry is too rare to be drawn
     sent = many(spec, x)
     assert not composed(spec).biased
@@ -172,7 +172,7 @@ def test_the_mean_over_draws_is_what_was_said(spec):
 
 
 @pytest.mark.parametrize("spec", ["terngrad", "qsgd:4,biased=true", "sign", "int8", "fp16"])
-def test_the_others_say_that_they_are_biased(spec):
+def test_the_others_declare_that_they_are_biased(spec):
     assert composed(spec).biased
 
 
@@ -192,15 +192,15 @@ def test_terngrad_clips_at_standard_deviations():
 
 
 def test_a_shared_scale_is_the_largest_of_all_workers_and_is_not_sent_again():
-    said = torch.tensor([[1.0, 0.5], [4.0, 2.0]]).repeat_interleave(DRAWS, 0)
+    inputs = torch.tensor([[1.0, 0.5], [4.0, 2.0]]).repeat_interleave(DRAWS, 0)
     compressor = composed("terngrad:clip=none,shared_scale=true")
     assert compressor.needs_global_max
-    assert compressor.local_max(said)[::DRAWS].tolist() == [[1.0], [4.0]]
-    largest = compressor.local_max(said).amax(0, keepdim=True)
-    message = compress("terngrad:clip=none,shared_scale=true", said, global_max=largest)
+    assert compressor.local_max(inputs)[::DRAWS].tolist() == [[1.0], [4.0]]
+    largest = compressor.local_max(inputs).amax(0, keepdim=True)
+    message = compress("terngrad:clip=none,shared_scale=true", inputs, global_max=largest)
     assert message.payload_bytes()[0] == 1
     assert message.to_dense().unique().tolist() == [0.0, 4.0]
-    for sent, x in zip(message.to_dense().double().split(DRAWS), said[::DRAWS], strict=True):
+    for sent, x in zip(message.to_dense().double().split(DRAWS), inputs[::DRAWS], strict=True):
         off = (sent.mean(0) - x).abs()
         assert (off <= WITHIN * sent.std(0) / math.sqrt(DRAWS)).all()
     back = type(message).unpack([message.pack(0)], message.header())
@@ -210,9 +210,9 @@ def test_a_shared_scale_is_the_largest_of_all_workers_and_is_not_sent_again():
 @pytest.mark.parametrize("levels", [1, 127, 128, 32767, 32768, 1 << 22])
 @pytest.mark.parametrize("code", ["fixed", "elias"])
 def test_the_highest_level_does_not_wrap(levels, code):
-    said = torch.eye(2, 3) * torch.tensor([[-7.0], [1e30]])
-    message = compress(f"qsgd:{levels},code={code}", said)
-    assert torch.equal(message.to_dense(), said)
+    inputs = torch.eye(2, 3) * torch.tensor([[-7.0], [1e30]])
+    message = compress(f"qsgd:{levels},code={code}", inputs)
+    assert torch.equal(message.to_dense(), inputs)
     back = type(message).unpack(buffers(message), message.header())
     assert torch.equal(back.codes, message.codes)
 
@@ -327,10 +327,10 @@ def test_a_setting_out_of_range_is_refused(spec, told):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("spec", SPECS)
 def test_cuda_sends_what_the_cpu_sends(spec):
-    said = normal(3, 3000)
-    here = compress(spec, said)
+    inputs = normal(3, 3000)
+    here = compress(spec, inputs)
     step = StepInfo(RandomKey(0, torch.arange(3, device="cuda")).fold_in(4, "segment"), 4)
-    there = composed(spec).compress(said.cuda(), {}, step)
+    there = composed(spec).compress(inputs.cuda(), {}, step)
     assert torch.equal(there.to_dense().cpu(), here.to_dense())
     assert torch.equal(there.payload_bytes().cpu(), here.payload_bytes())
     assert torch.equal(there.pack(1), here.pack(1))

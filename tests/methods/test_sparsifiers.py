@@ -34,9 +34,9 @@ def key_of(workers, step=0, segment="segment"):
     return RandomKey(0, torch.arange(workers)).fold_in(step, segment)
 
 
-def compress(method, said, step=0, segment="segment", **known):
-    key = key_of(len(said), step, segment)
-    return method.compress(said, {}, StepInfo(key, step, segment=segment, **known))
+def compress(method, inputs, step=0, segment="segment", **known):
+    key = key_of(len(inputs), step, segment)
+    return method.compress(inputs, {}, StepInfo(key, step, segment=segment, **known))
 
 
 def deviation(samples, expected):
@@ -109,8 +109,8 @@ def test_whether_random_entries_are_biased_is_up_to_the_scale():
 
 
 def test_shared_places_are_not_sent():
-    said = normal(4, 1000)
-    shared, own = compress(RandomK(0.1, shared=True), said), compress(RandomK(0.1), said)
+    inputs = normal(4, 1000)
+    shared, own = compress(RandomK(0.1, shared=True), inputs), compress(RandomK(0.1), inputs)
     assert shared.payload_bytes().tolist() == [400] * 4
     assert own.payload_bytes().tolist() == [800] * 4
     assert shared.summable
@@ -118,18 +118,18 @@ def test_shared_places_are_not_sent():
 
 
 def test_shared_places_do_not_add_up_to_more():
-    said = normal(4, 1000)
-    assert compress(RandomK(0.1, shared=True), said).sum().count_nonzero() == 100
-    union = compress(RandomK(0.1), said).sum().count_nonzero()
+    inputs = normal(4, 1000)
+    assert compress(RandomK(0.1, shared=True), inputs).sum().count_nonzero() == 100
+    union = compress(RandomK(0.1), inputs).sum().count_nonzero()
     assert abs(int(union) - 344) < 5 * 15  # 1 - 0.9^4 of 1000, binomial
 
 
 def test_places_differ_by_worker_step_and_segment():
-    said = normal(2, 1000)
-    here = compress(RandomK(0.1), said).index
+    inputs = normal(2, 1000)
+    here = compress(RandomK(0.1), inputs).index
     assert not torch.equal(here[0], here[1])
-    assert not torch.equal(here, compress(RandomK(0.1), said, step=1).index)
-    ab, ba = (compress(RandomK(0.1), said, segment=name).index for name in ("ab", "ba"))
+    assert not torch.equal(here, compress(RandomK(0.1), inputs, step=1).index)
+    ab, ba = (compress(RandomK(0.1), inputs, segment=name).index for name in ("ab", "ba"))
     assert not torch.equal(ab, ba)
 
 
@@ -141,22 +141,22 @@ def test_a_random_choice_leaves_the_global_generator_alone():
 
 @pytest.mark.parametrize("n", [1, 7, 10, 33])
 def test_every_entry_has_its_turn_in_a_block(n):
-    said = torch.ones(2, n)
+    inputs = torch.ones(2, n)
     k = count(0.3, n)
-    turns = sum(compress(Block(0.3), said, step).to_dense() for step in range(n))
+    turns = sum(compress(Block(0.3), inputs, step).to_dense() for step in range(n))
     assert torch.equal(turns, torch.full((2, n), float(k)))
 
 
 def test_a_block_begins_where_the_last_one_ended_and_wraps_around():
-    said = torch.arange(10.0).expand(2, 10)
-    blocks = [compress(Block(0.4), said, step) for step in range(3)]
+    inputs = torch.arange(10.0).expand(2, 10)
+    blocks = [compress(Block(0.4), inputs, step) for step in range(3)]
     assert [block.index.tolist() for block in blocks] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
     assert blocks[2].payload_bytes().tolist() == [16, 16]
 
 
 def test_shared_places_leave_a_memory_what_was_not_sent():
-    said, x, ones = normal(2, 10), normal(2, 10), torch.ones(2, 10)
-    message = compress(Block(0.4), said, step=2)
+    inputs, x, ones = normal(2, 10), normal(2, 10), torch.ones(2, 10)
+    message = compress(Block(0.4), inputs, step=2)
     message.subtract_from_(x)
     message.clear_(ones)
     assert torch.equal(x, normal(2, 10) - message.to_dense())
@@ -164,8 +164,8 @@ def test_shared_places_leave_a_memory_what_was_not_sent():
 
 
 def test_whose_turn_it_is_follows_the_steps_number_and_not_its_key():
-    said, key = normal(2, 10), key_of(2, step=7)
-    sent = [Block(0.4).compress(said, {}, StepInfo(key, number)) for number in range(3)]
+    inputs, key = normal(2, 10), key_of(2, step=7)
+    sent = [Block(0.4).compress(inputs, {}, StepInfo(key, number)) for number in range(3)]
     assert [message.index.tolist() for message in sent] == [
         [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1],
     ]  # fmt: skip
@@ -186,9 +186,9 @@ def test_a_threshold_that_nothing_reaches_sends_a_header_and_keeps_all():
     g = torch.tensor([[0.1, -0.2, 0.05]] * 2)
     memory = Residual()
     state = memory.init(g, dense=False)
-    said = memory.compensate(g, state)
-    message = compress(Threshold(1.0), said)
-    memory.update(said, message, state)
+    inputs = memory.compensate(g, state)
+    message = compress(Threshold(1.0), inputs)
+    memory.update(inputs, message, state)
     assert message.counts.tolist() == [0, 0]
     assert message.payload_bytes().tolist() == [4, 4]
     assert torch.equal(message.sum(), torch.zeros(3))
@@ -196,8 +196,8 @@ def test_a_threshold_that_nothing_reaches_sends_a_header_and_keeps_all():
 
 
 def test_rows_send_as_many_entries_as_reach_the_threshold():
-    said = torch.tensor([[1.0, -2, 0.5, 3], [0, 0.1, 0, -5], [0, 0, 0, 0]])
-    message = compress(Threshold(1), said)
+    inputs = torch.tensor([[1.0, -2, 0.5, 3], [0, 0.1, 0, -5], [0, 0, 0, 0]])
+    message = compress(Threshold(1), inputs)
     assert message.counts.tolist() == [3, 1, 0]
     assert message.payload_bytes().tolist() == [4 + 3 * 8, 4 + 8, 4]
     assert message.to_dense().tolist() == [[1, -2, 0, 3], [0, 0, 0, -5], [0, 0, 0, 0]]
@@ -208,8 +208,8 @@ def test_a_threshold_of_zero_sends_everything():
 
 
 def test_half_the_largest_magnitude_is_sent_and_of_zeros_nothing():
-    said = torch.tensor([[4.0, -2, 1.9, 0], [0, 0, 0, 0], [-3e38, 3e38, 1, 2]])
-    assert compress(AdaptiveThreshold(), said).counts.tolist() == [2, 0, 2]
+    inputs = torch.tensor([[4.0, -2, 1.9, 0], [0, 0, 0, 0], [-3e38, 3e38, 1, 2]])
+    assert compress(AdaptiveThreshold(), inputs).counts.tolist() == [2, 0, 2]
 
 
 N = 50_000  # large enough to be sampled at 1 %
@@ -218,67 +218,67 @@ N = 50_000  # large enough to be sampled at 1 %
 @pytest.mark.parametrize("strided", [True, False])
 @pytest.mark.parametrize("resample", [True, False])
 def test_a_sampled_row_sends_about_k_and_never_more(strided, resample):
-    said = normal(8, N) * torch.logspace(-6, 6, 8).unsqueeze(1)
+    inputs = normal(8, N) * torch.logspace(-6, 6, 8).unsqueeze(1)
     k = count(0.01, N)
-    counts = compress(SampledTopK(0.01, strided=strided, resample=resample), said).counts
+    counts = compress(SampledTopK(0.01, strided=strided, resample=resample), inputs).counts
     assert counts.max() <= k
     assert counts.min() >= 0.8 * k
 
 
 def test_a_sampled_row_sends_nothing_smaller_than_what_it_keeps():
-    said = normal(8, N)
-    message = compress(SampledTopK(0.01), said)
-    rest = said.clone()
+    inputs = normal(8, N)
+    message = compress(SampledTopK(0.01), inputs)
+    rest = inputs.clone()
     message.clear_(rest)
     sent = message.to_dense().abs().masked_fill(message.to_dense() == 0, math.inf)
     assert (sent.amin(1) >= rest.abs().amax(1)).all()
 
 
 def test_a_sampled_selection_contracts_as_the_largest_entries_would():
-    said = normal(8, N)
-    error = (said - compress(SampledTopK(0.01), said).to_dense()).square().sum(1)
-    assert (error <= (1 - 0.8 * 0.01) * said.square().sum(1)).all()
+    inputs = normal(8, N)
+    error = (inputs - compress(SampledTopK(0.01), inputs).to_dense()).square().sum(1)
+    assert (error <= (1 - 0.8 * 0.01) * inputs.square().sum(1)).all()
 
 
 def test_too_many_above_the_bar_are_cut_to_the_largest(monkeypatch):
-    said = normal(3, 1000)
+    inputs = normal(3, 1000)
     monkeypatch.setattr(SampledTopK, "_estimated", lambda *_: torch.full((3, 1), 0.5))
     for resample in (True, False):
-        message = compress(SampledTopK(0.1, iters=0, resample=resample), said)
-        assert torch.equal(message.to_dense(), compress(TopK(0.1), said).to_dense())
+        message = compress(SampledTopK(0.1, iters=0, resample=resample), inputs)
+        assert torch.equal(message.to_dense(), compress(TopK(0.1), inputs).to_dense())
 
 
 def test_a_bar_that_is_too_high_is_lowered_row_by_row(monkeypatch):
-    said = normal(3, 1000)
+    inputs = normal(3, 1000)
     bars = torch.tensor([[10.0], [1.5], [4.0]])
     monkeypatch.setattr(SampledTopK, "_estimated", lambda *_: bars)
-    counts = compress(SampledTopK(0.1), said).counts
+    counts = compress(SampledTopK(0.1), inputs).counts
     assert counts.min() >= 80
-    alone = said[1:2]
+    alone = inputs[1:2]
     monkeypatch.setattr(SampledTopK, "_estimated", lambda *_: bars[1:2])
     assert compress(SampledTopK(0.1), alone).counts == counts[1]
 
 
 def test_a_small_segment_is_searched_whole():
-    said = normal(3, 199)
+    inputs = normal(3, 199)
     assert sampling(199, 0.01, 0.01) == (199, 1)
-    sent = compress(SampledTopK(0.01), said).to_dense()
-    assert torch.equal(sent, compress(TopK(0.01), said).to_dense())
+    sent = compress(SampledTopK(0.01), inputs).to_dense()
+    assert torch.equal(sent, compress(TopK(0.01), inputs).to_dense())
 
 
 def test_all_samples_make_the_selection_exact():
-    said = normal(3, 3000)
-    sent = compress(SampledTopK(0.01, sample_ratio=1), said).to_dense()
-    assert torch.equal(sent, compress(TopK(0.01), said).to_dense())
+    inputs = normal(3, 3000)
+    sent = compress(SampledTopK(0.01, sample_ratio=1), inputs).to_dense()
+    assert torch.equal(sent, compress(TopK(0.01), inputs).to_dense())
 
 
 def test_a_gradient_of_mostly_zeros_sends_its_largest_entries():
-    said = torch.zeros(2, N)
-    said[:, ::100] = normal(2, N // 100)
-    sent = compress(SampledTopK(0.001), said).to_dense()
-    assert torch.equal(sent, compress(TopK(0.001), said).to_dense())
-    few = compress(SampledTopK(0.1), said)
-    assert torch.equal(few.to_dense(), said)
+    inputs = torch.zeros(2, N)
+    inputs[:, ::100] = normal(2, N // 100)
+    sent = compress(SampledTopK(0.001), inputs).to_dense()
+    assert torch.equal(sent, compress(TopK(0.001), inputs).to_dense())
+    few = compress(SampledTopK(0.1), inputs)
+    assert torch.equal(few.to_dense(), inputs)
 
 
 def test_of_equal_entries_above_the_bar_the_lowest_go():
@@ -287,8 +287,8 @@ def test_of_equal_entries_above_the_bar_the_lowest_go():
 
 
 def test_the_sample_begins_elsewhere_at_another_step():
-    said = normal(1, N)
-    counts = {compress(SampledTopK(0.01), said, step).counts.item() for step in range(10)}
+    inputs = normal(1, N)
+    counts = {compress(SampledTopK(0.01), inputs, step).counts.item() for step in range(10)}
     assert len(counts) > 1
 
 
@@ -307,33 +307,33 @@ def slow_adacomp(G, g, size, c, variant):
 @pytest.mark.parametrize("variant", ["paper", "values"])
 @pytest.mark.parametrize(("n", "size", "c"), [(33, 7, 1.0), (100, 50, 0.5), (20, 500, 3.0)])
 def test_adacomp_is_the_slow_loop(variant, n, size, c):
-    said, gradient = normal(3, n, 1, torch.float64), normal(3, n, 2, torch.float64)
+    inputs, gradient = normal(3, n, 1, torch.float64), normal(3, n, 2, torch.float64)
     method = AdaComp(size, c, variant)
-    ours = compress(method, said, gradient=gradient).to_dense()
-    rows = zip(said.tolist(), gradient.tolist(), strict=True)
+    ours = compress(method, inputs, gradient=gradient).to_dense()
+    rows = zip(inputs.tolist(), gradient.tolist(), strict=True)
     slow = [slow_adacomp(G, g, size, c, variant) for G, g in rows]
     rtol = 1e-7 if variant == "paper" else 0  # the scale travels in float32
     torch.testing.assert_close(ours, torch.tensor(slow, dtype=torch.float64), rtol=rtol, atol=0)
 
 
 def test_without_a_look_ahead_the_largest_of_each_bin_goes():
-    said = normal(3, 1000)
-    message = compress(AdaComp(50, c=0), said, gradient=normal(3, 1000, 1))
+    inputs = normal(3, 1000)
+    message = compress(AdaComp(50, c=0), inputs, gradient=normal(3, 1000, 1))
     assert message.counts.tolist() == [20] * 3
 
 
 def test_adacomp_sends_one_bit_an_entry_and_one_scale():
-    said = normal(3, 1000)
-    message = compress(AdaComp(50), said, gradient=said)
+    inputs = normal(3, 1000)
+    message = compress(AdaComp(50), inputs, gradient=inputs)
     wanted = [4 + 4 * m + 4 + (m + 7) // 8 for m in message.counts.tolist()]
     assert message.payload_bytes().tolist() == wanted
 
 
 def test_a_bin_of_zeros_sends_nothing():
-    said = torch.zeros(2, 100)
-    said[0, :50] = 1.0
+    inputs = torch.zeros(2, 100)
+    inputs[0, :50] = 1.0
     gradient = torch.ones(2, 100)
-    assert compress(AdaComp(50), said, gradient=gradient).counts.tolist() == [50, 0]
+    assert compress(AdaComp(50), inputs, gradient=gradient).counts.tolist() == [50, 0]
 
 
 def test_the_bins_of_a_convolution_are_smaller():
@@ -349,9 +349,9 @@ def test_what_was_sent_and_what_is_kept_are_what_came_in(spec):
     came = sent = torch.zeros(2, 1000, dtype=torch.float64)
     for step in range(5):
         gradient = normal(2, 1000, step)
-        said = memory.compensate(gradient, state)
-        message = compress(method, said, step, gradient=gradient)
-        memory.update(said, message, state)
+        inputs = memory.compensate(gradient, state)
+        message = compress(method, inputs, step, gradient=gradient)
+        memory.update(inputs, message, state)
         came, sent = came + gradient, sent + message.to_dense()
     torch.testing.assert_close(sent + state["residual"], came, rtol=0, atol=1e-5)
 
@@ -435,10 +435,10 @@ def test_a_setting_out_of_range_is_refused(spec):
     ],
 )
 def test_cuda_sends_what_the_cpu_sends(spec):
-    said, method = normal(3, N), build("compressor", spec)[0]
+    inputs, method = normal(3, N), build("compressor", spec)[0]
     sent = []
     for device in ("cpu", "cuda"):
-        here = said.to(device)
+        here = inputs.to(device)
         key = RandomKey(0, torch.arange(3, device=device)).fold_in(0, "segment")
         step = StepInfo(key, gradient=here / 2, squares=here.abs() / 2)
         sent.append(method.compress(here, method.init(here), step).to_dense().cpu())
