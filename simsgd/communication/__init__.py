@@ -1,1 +1,1 @@
-"""What workers put on the network, and its exact bytes."""
+"""Messages, the transports that carry them, and their exact bytes."""

@@ -1,4 +1,4 @@
-"""Whole numbers, mostly zeros and ones, as a stream of bits of no fixed length.
+"""Encodes whole numbers, mostly zeros and ones, as bits of no fixed length (Elias gamma).
 
 For each number that is not zero the stream has the distance to the one before it, a bit for its
 sign, and its magnitude; distance and magnitude are in Elias' gamma code, v in 2 floor(log2 v) + 1

@@ -1,4 +1,4 @@
-"""The bytes of every step, by worker, segment and direction.
+"""Counts the bytes of every step, by worker, segment and direction.
 
 Letters: W simulated workers, L workers hosted here.
 """
@@ -49,7 +49,7 @@ class StepBytes:
     """The bytes of one step; tensors stay on the device until somebody reads them."""
 
     payload: Tensor  # that each worker sent, [W] int64
-    downlink: Tensor  # that each received by itself as an answer, [W] int64
+    downlink: Tensor  # that each received from a server, [W] int64
     network: Tensor  # of all workers together, int64
     dense: int  # of one worker's uncompressed gradient
     transfers: Sequence[Transfer] = ()  # of all W workers

@@ -1,4 +1,4 @@
-"""How a model's gradients are cut into segments, the pieces that a compressor sees.
+"""Cuts a model's gradients into segments, the pieces that a compressor sees.
 
 Letters: L workers hosted here, n elements of one segment.
 """

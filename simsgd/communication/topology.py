@@ -1,4 +1,4 @@
-"""Who talks to whom, and how much of each other's model they take.
+"""Graphs of workers who exchange models, and the mixing weights on their edges.
 
 networkx builds the graphs; the weights are Metropolis-Hastings, w_ij = 1 / (1 + max(d_i, d_j)) for
 neighbors of degrees d_i and d_j, and w_ii what is left to 1 (Xiao, Boyd, "Fast linear iterations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -27,6 +26,7 @@ from .square_sides import square_sides
 _LARGEST_FILE = 1 << 26  # bytes
 _SPARSE = 64  # workers from which on few neighbors are worth a sparse matrix
 _TOLERANCE = 1e-12
+_Form = tuple[torch.dtype, torch.device, int | None]  # of rows, and the first hosted worker
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +39,23 @@ class Mixing:
     name: str  # of the topology
     weights: Tensor  # [W, W] float64: row i is what worker i takes of each model
     symmetric: bool = True  # must be
-    _cast: dict[Any, Tensor] = field(default_factory=dict, repr=False)
+    _cast: dict[tuple[torch.dtype, torch.device, int | None], Tensor] = field(
+        default_factory=dict, repr=False
+    )
 
     def __post_init__(self) -> None:
         w, name = self.weights, self.name
-        good = bool((w >= 0).all()) and bool(w.isfinite().all())
-        require(good, "topology", name, "has weights below 0 or not finite")
+        if not bool((w >= 0).all()) or not bool(w.isfinite().all()):
+            raise SettingError("topology", name, "has weights below 0 or not finite")
         for sums, what in ((w.sum(1), "row"), (w.sum(0), "column")):
             worst = float((sums - 1).abs().max())
             found = float(sums[(sums - 1).abs().argmax()])
             rule = f"has a {what} of weights that adds up to {found}"
             require(worst <= _TOLERANCE, "topology", name, rule, "each must add up to 1")
         if self.symmetric:
-            even = float((w - w.T).abs().max()) <= _TOLERANCE
-            require(even, "topology", name, "has weights that are not symmetric")
+            apart = float((w - w.T).abs().max())
+            rule = "has weights that are not symmetric"
+            require(apart <= _TOLERANCE, "topology", name, rule)
 
     @property
     def degree(self) -> Tensor:
@@ -79,7 +82,7 @@ class Mixing:
 
     def times(self, rows: Tensor, hosted: slice | None = None) -> Tensor:
         """Return sum_j w_ij rows_j, [W, n], for `rows` [W, n]; or those of the hosted, [L, n]."""
-        key = (rows.dtype, rows.device, hosted and hosted.start)
+        key = (rows.dtype, rows.device, None if hosted is None else hosted.start)
         if key not in self._cast:
             own = self.weights if hosted is None else self.weights[hosted]
             few = len(own) >= _SPARSE and float((own != 0).double().mean()) < 0.25
@@ -105,9 +108,9 @@ class Topology:
         return len(self.rounds) > 1
 
     def graph(self) -> "nx.Graph":
-        """Return the graph of all who ever talk."""
-        talk = sum(m.weights + m.weights.T for m in self.rounds).numpy()  # type: ignore[union-attr]
-        return nx.from_numpy_array((talk - np.diag(np.diag(talk))) > 0)
+        """Return the graph of all that ever exchange."""
+        edges = sum(m.weights + m.weights.T for m in self.rounds).numpy()  # type: ignore[union-attr]
+        return nx.from_numpy_array((edges - np.diag(np.diag(edges))) > 0)
 
 
 def about() -> dict[str, str]:
@@ -154,7 +157,7 @@ def _fixed(name: str, weights: Tensor) -> Topology:
     mixing = Mixing(name, weights)
     whole = Topology(name, (mixing,))
     pieces = nx.number_connected_components(whole.graph())
-    rule = f"falls into {pieces} parts that never talk to each other"
+    rule = f"falls into {pieces} parts without an edge between them"
     require(pieces == 1, "topology", name, rule)
     return whole
 
@@ -170,7 +173,7 @@ def _one_peer(workers: int) -> Iterable[Mixing]:
         yield Mixing("one-peer", (one + one.roll(2**hop, dims=1)) / 2, symmetric=False)
 
 
-def _graph(spec: str, name: str, workers: int, given: list[Any]) -> "nx.Graph":
+def _graph(spec: str, name: str, workers: int, given: list[object]) -> "nx.Graph":
     try:
         graph = _GRAPHS[name](workers, *given)
     except TypeError:
@@ -182,12 +185,12 @@ def _graph(spec: str, name: str, workers: int, given: list[Any]) -> "nx.Graph":
 
 
 def _complete(workers: int) -> "nx.Graph":
-    """Everybody talks to everybody: plain averaging."""
+    """Each worker exchanges with all others: plain averaging."""
     return nx.complete_graph(workers)
 
 
 def _ring(workers: int) -> "nx.Graph":
-    """Each worker talks to the two beside it, with weights of 1/3."""
+    """Each worker exchanges with the two beside it, with weights of 1/3."""
     return nx.cycle_graph(workers) if workers > 2 else nx.path_graph(workers)
 
 
@@ -201,7 +204,7 @@ def _torus(workers: int) -> "nx.Graph":
 
 
 def _star(workers: int) -> "nx.Graph":
-    """Worker 0 talks to all the others."""
+    """Worker 0 exchanges with all the others."""
     return nx.star_graph(workers - 1)
 
 
@@ -211,13 +214,13 @@ def _path(workers: int) -> "nx.Graph":
 
 
 def _exponential(workers: int) -> "nx.Graph":
-    """Each worker talks to those 1, 2, 4, 8 ... places away, on both sides."""
+    """Each worker exchanges with those 1, 2, 4, 8 ... places away, on both sides."""
     hops = [2**k for k in range(workers.bit_length()) if 2**k <= workers // 2]
     return nx.circulant_graph(workers, hops)
 
 
 def _hypercube(workers: int) -> "nx.Graph":
-    """Each worker talks to those whose number differs in one bit; W must be a power of 2."""
+    """Workers exchange if their numbers differ in one bit; W must be a power of 2."""
     dimensions = workers.bit_length() - 1
     rule = f"needs a power of 2 as the number of workers, not {workers}"
     require(2**dimensions == workers, "topology", "hypercube", rule)
@@ -225,7 +228,7 @@ def _hypercube(workers: int) -> "nx.Graph":
 
 
 def _expander(workers: int) -> "nx.Graph":
-    """A ring in which each worker also talks to its inverse modulo W, which must be prime."""
+    """A ring where workers also exchange with their inverse modulo W, which must be prime."""
     prime = workers >= 3 and all(workers % d for d in range(2, math.isqrt(workers) + 1))
     rule = f"needs a prime number of workers of at least 3, not {workers}"
     require(prime, "topology", "expander", rule)
@@ -248,13 +251,13 @@ def _social(workers: int) -> "nx.Graph":
 
 
 def _erdos_renyi(workers: int, p: float, seed: int = 0) -> "nx.Graph":
-    """Each pair talks with probability p: erdos-renyi:0.3, or erdos-renyi:0.3,SEED."""
+    """Each pair exchanges with probability p: erdos-renyi:0.3, or erdos-renyi:0.3,SEED."""
     number = isinstance(p, int | float) and 0 < p <= 1
     require(number, "topology", f"erdos-renyi:{p}", "needs a probability in (0, 1]")
     return nx.gnp_random_graph(workers, p, seed=derived("erdos-renyi", seed) % 2**32)
 
 
-_GRAPHS: dict[str, Callable[..., Any]] = {
+_GRAPHS: dict[str, Callable[..., "nx.Graph"]] = {
     "complete": _complete,
     "ring": _ring,
     "torus": _torus,

@@ -1,4 +1,4 @@
-"""How numbers become bytes: the dtype of values, the coding of indices.
+"""Packs numbers into bytes: the dtype of values, the coding of indices.
 
 Letters: n elements of one segment, k kept.
 """

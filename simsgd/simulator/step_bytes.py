@@ -26,7 +26,7 @@ from ..methods.compressors import Compressor, MultiRound, StepInfo, composed
 from ..methods.compressors.none import NoCompression
 from ..recipe import Recipe
 from ..results.tables import ratio
-from ..settings import kept, require
+from ..settings import SettingError, kept, require
 from .model_shapes import shapes_of
 from .step_settings import check_use
 
@@ -63,7 +63,7 @@ class SegmentSize:
 
     @property
     def downlink_bytes(self) -> int:
-        """Bytes that one worker receives by itself as an answer."""
+        """Bytes that one worker receives from a server."""
         return sum(sent.payload_bytes for sent in self.sent if sent.direction == "down")
 
 
@@ -91,7 +91,7 @@ class Sizes:
 
     @property
     def downlink_bytes(self) -> int:
-        """Bytes that one worker receives by itself as an answer."""
+        """Bytes that one worker receives from a server."""
         return sum(segment.downlink_bytes for segment in self.segments)
 
     @property
@@ -149,7 +149,7 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     200
 
     Raises `SettingError` for settings that do not go together, and for another exchange than
-    all-reduce without a downlink: who hears whom, and when, are not in the shapes.
+    all-reduce without a downlink: who exchanges with whom, and when, is not in the shapes.
     """
     recipe, own = Recipe.of(settings), getattr(torch, dtype)
     _check_exchange(recipe)
@@ -169,11 +169,13 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
 
 
 def _check_exchange(recipe: Recipe) -> None:
-    rule = "cannot be counted from shapes alone, which do not tell who speaks to whom and when"
     fix = "train a step and read payload_bytes in its steps.csv"
-    require(recipe.algorithm == "allreduce", "algorithm", recipe.algorithm, rule, fix)
-    rule = "cannot be counted from shapes alone: the answer follows from what all workers send"
-    require(recipe.downlink is None, "downlink", recipe.downlink, rule, fix)
+    if recipe.algorithm != "allreduce":
+        rule = "cannot be counted from shapes alone: they do not show who exchanges with whom"
+        raise SettingError("algorithm", recipe.algorithm, rule, fix)
+    if recipe.downlink is not None:
+        rule = "cannot be counted from shapes alone: its size depends on what all workers send"
+        raise SettingError("downlink", recipe.downlink, rule, fix)
 
 
 def bytes_of(

@@ -1,4 +1,4 @@
-"""The sizes of a step as a text for people."""
+"""Prints the bytes of a step as tables."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,11 +36,11 @@ def _head(sizes: "Sizes") -> str:
 
 
 def _worker(sizes: "Sizes") -> str:
-    heard = sizes.downlink_bytes
-    answer = ["answer", ""] if heard else []
+    received = sizes.downlink_bytes
+    answer = ["answer", ""] if received else []
     rows = [["one worker", "sends", "", *answer, "uncompressed", "", "ratio"]]
     for span, times in _spans(sizes):
-        answer = _both(heard * times) if heard else []
+        answer = _both(received * times) if received else []
         sent, dense = _both(sizes.payload_bytes * times), _both(sizes.dense_bytes * times)
         rows.append([span, *sent, *answer, *dense, f"{sizes.ratio:.1f}"])
     return columns(rows)

@@ -190,7 +190,7 @@ def test_somebody_elses_compressor_is_refused_where_its_bytes_must_be_decoded(tw
         "    def decompress(self, tensors, ctx): return tensors[0].to(ctx)\n"
     )
     settings = {"compressor": f"grace:{path}:Half", "memory": "none", "lr": 0.1}
-    with pytest.raises(SettingError, match="compressor cannot speak between processes"):
+    with pytest.raises(SettingError, match="compressor cannot send between processes"):
         two(shared_out, 2, settings, False)
     _, record = alone(4, **settings)
     own, _ = two(shared_out, 4, settings, True)
@@ -284,7 +284,7 @@ def test_when_a_process_is_killed_the_other_ends_and_the_run_can_go_on(tmp_path,
     _, said = ranks[1 - victim].communicate(timeout=30)
     ranks[victim].communicate()
     assert ranks[1 - victim].returncode == 4
-    assert "another process no longer answers" in said
+    assert "another process no longer responds" in said
     assert f"simsgd train --resume {tmp_path / 'killed'}" in said
     run = simsgd.train(resume=tmp_path / "killed", epochs=6, quiet=True)
     settings = {**TINY, "batch_size": None, "prune": None, "compressor": "randomk:0.1"}

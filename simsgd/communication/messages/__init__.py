@@ -1,4 +1,4 @@
-"""What workers put on the network, one class a form."""
+"""Messages, the buffers that workers put on the network: one class a form."""
 
 from .cast import Cast
 from .contract import Header, Message, State

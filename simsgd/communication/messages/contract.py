@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...settings import SettingError
-from ..wire import LONGEST_GAP, Wire
+from ..wire import Wire
 
 State = dict[str, Tensor]  # plain, updated in place, saved verbatim; rows are workers
 Header = dict[str, Any]  # what both ends know without sending it
@@ -79,15 +78,18 @@ class Message(ABC):
         A message that sends all entries selects none.
         """
 
+    @property
+    def has_zero(self) -> bool:
+        """Whether zeros can be sent between the values, where `spread` puts them."""
+        return False
+
     def spread(self, column: Tensor, width: int, counts: Tensor) -> "Message":
         """Return the values [L, k] at other columns [L, k] among `width`, and zeros between.
 
         `counts` [L] is how many columns of each row are then sent; a value for column `width` is
-        padding. Raises `SettingError` if a zero cannot be sent.
+        padding. Only a message that `has_zero` can do so.
         """
-        told = f"cannot be gap16 for more than {LONGEST_GAP} elements: a long gap needs a zero"
-        whose = f"which {type(self).__name__} has no room for"
-        raise SettingError("index_dtype", None, f"{told}, {whose}", "use int32 or packed")
+        raise NotImplementedError
 
 
 def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -76,6 +76,11 @@ class Dense(Message):
         """Subtract the values from `x` [L, n]."""
         x.sub_(self.values)
 
+    @property
+    def has_zero(self) -> bool:
+        """Yes: it is a value."""
+        return True
+
     def spread(self, column: Tensor, width: int, counts: Tensor) -> "Dense":
         """Return the values at other columns among `width`, and zeros between."""
         wide = self.values.new_zeros(len(self.values), width + 1)  # the last column: padding

@@ -1,4 +1,4 @@
-"""Tensors that somebody else's compressor returned.
+"""The tensors of a compressor from another library.
 
 Letters: L workers hosted here, n elements of one segment.
 """

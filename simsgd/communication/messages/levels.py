@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import elias_gamma as elias
 from ..wire import pack_bits, unpack_bits
-from .contract import Header, Message, term
+from .contract import Header, term
 from .quantized import Quantized, bits_to_bytes, one_if_any
 
 
@@ -19,7 +19,7 @@ class Levels(Quantized):
     """Codes from -s to s; code c in a bucket of scale r stands for c / s * r.
 
     `scales` has one column a bucket. A code takes a bit for the sign and the bits of a number up to
-    s, or the row is one Elias stream, see `elias.py`.
+    s, or the row is one Elias stream, see `elias_gamma.py`.
     """
 
     levels: int  # s
@@ -35,11 +35,10 @@ class Levels(Quantized):
         steps = torch.full((1, 1), self.levels, dtype=self.dtype, device=scale.device)
         return self.codes.to(self.dtype).div_(steps) * scale
 
-    def spread(self, column: Tensor, width: int, counts: Tensor) -> Message:
-        """Return the codes at other columns; raise `SettingError` if buckets would move."""
-        if self.bucket is not None:
-            return Message.spread(self, column, width, counts)
-        return super().spread(column, width, counts)
+    @property
+    def has_zero(self) -> bool:
+        """Whether the row is one bucket; zeros would move the borders of several."""
+        return self.bucket is None
 
     @property
     def bits(self) -> int:

@@ -1,4 +1,4 @@
-"""What all messages of few bits a value have in common.
+"""The shared part of all messages of few bits a value.
 
 Letters: L workers hosted here, n elements of one segment.
 """
@@ -112,6 +112,11 @@ class Quantized(Message):
 
     def clear_(self, x: Tensor) -> None:
         """Leave `x` as it is: nothing was selected."""
+
+    @property
+    def has_zero(self) -> bool:
+        """Yes: code 0."""
+        return True
 
     def spread(self, column: Tensor, width: int, counts: Tensor) -> Message:
         """Return the codes at other columns among `width`, and zeros between."""

@@ -1,4 +1,4 @@
-"""Few values of a segment, at places that every worker knows without being told.
+"""Few values of a segment, at places that follow from seed and step.
 
 Letters: L workers hosted here, n elements of one segment, k kept.
 """

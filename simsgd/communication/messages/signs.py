@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..wire import pack_bits, unpack_bits
-from .contract import Header, Message, term
+from .contract import Header, term
 from .quantized import Quantized, bits_to_bytes, one_if_any
 
 
@@ -32,9 +32,10 @@ class Signs(Quantized):
             dense.mul_(place < self.counts.unsqueeze(1))
         return dense
 
-    def spread(self, column: Tensor, width: int, counts: Tensor) -> Message:
-        """Raise `SettingError`: a bit has no room for a zero."""
-        return Message.spread(self, column, width, counts)
+    @property
+    def has_zero(self) -> bool:
+        """No: a bit has no room for a zero."""
+        return False
 
     def _values(self) -> tuple[Tensor, Tensor]:
         if self.num_scales == 0:

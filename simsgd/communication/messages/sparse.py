@@ -1,4 +1,4 @@
-"""Few values of a segment, and where they belong.
+"""Few values of a segment, and their places.
 
 Letters: L workers hosted here, n elements of one segment, k kept.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...settings import SettingError
 from ..wire import (
     LONGEST_GAP,
     Wire,
@@ -181,6 +182,10 @@ class Sparse(Message):
 
         There are fewer than n / LONGEST_GAP of them in a row.
         """
+        if not self.inner.has_zero:
+            rule = f"cannot be gap16 for more than {LONGEST_GAP} elements: a long gap needs a zero"
+            whose = f"which {type(self.inner).__name__} has no room for"
+            raise SettingError("index_dtype", None, f"{rule}, {whose}", "use int32 or packed")
         k = self.index.shape[1]
         width = k + (self.n - 1) // LONGEST_GAP
         place = torch.arange(width, device=self.index.device)

@@ -1,4 +1,4 @@
-"""Counts every message that leaves, carries it, and tells observers of it.
+"""Counts every message that leaves, carries it, and calls observers with it.
 
 Letters: W workers, L hosted here, n elements of one segment.
 """
@@ -117,7 +117,7 @@ class Channel:
     def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
         """Send each worker's message to one other; return it as it arrives.
 
-        Who gets it is the caller's to say, who has all workers' rows. `payload` [L] are the bytes,
+        The caller, who has all workers' rows, decides which. `payload` [L] are the bytes,
         where a worker passes on more than its own message.
         """
         sent = message.on_wire(self.wire)
@@ -147,7 +147,7 @@ class Channel:
         return sent
 
     def _count(self, transfer: Transfer, message: Message | None = None) -> None:
-        """Record a transfer, and tell the observers of it."""
+        """Record a transfer, and call the observers with it."""
         self.ledger.add(transfer)
         for observer in self.observers:
             observer(transfer, message)

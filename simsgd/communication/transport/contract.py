@@ -56,7 +56,7 @@ class Transport(ABC):
     def all_gather_rows(self, own: Tensor) -> Tensor:
         """Return the rows of all workers, [W, ...], for those of the hosted ones, [L, ...].
 
-        This is for records and checkpoints; it is no part of a method, and not weighed.
+        This is for records and checkpoints; it is no part of a method, and not counted.
         """
 
 

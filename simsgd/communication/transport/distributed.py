@@ -57,9 +57,9 @@ class Distributed(Transport):
             buffers = [message.pack(row) for row in range(len(self.sent))]
             packed = message.unpack(buffers, _on_cpu(message.header()))
             return self._reduced(packed.to_dense().to(message.to_dense().device))
-        everyone = self._gathered(message)
-        assert everyone is not None
-        return everyone.sum().div_(self.workers).to(message.to_dense().device)
+        gathered = self._gathered(message)
+        assert gathered is not None
+        return gathered.sum().div_(self.workers).to(message.to_dense().device)
 
     def vote(self, message: Message) -> Tensor:
         """Return the sign of the sum of all workers' signs, [n], which rank 0 counts."""
@@ -67,10 +67,10 @@ class Distributed(Transport):
         if self.partial_sums:
             return outcome(self._all_reduce(values.sign().sum(0), dist.ReduceOp.SUM))
         n = values.shape[1]
-        everyone = self._gathered(message, to_all=False)
+        gathered = self._gathered(message, to_all=False)
         positive = torch.zeros(n, dtype=torch.int64)
-        if everyone is not None:
-            positive = outcome(everyone.to_dense().sign().sum(0)).gt(0).long()
+        if gathered is not None:
+            positive = outcome(gathered.to_dense().sign().sum(0)).gt(0).long()
         bits = pack_bits(positive, 1).to(collective_device())
         with collective_errors():
             dist.broadcast(bits, src=0)
@@ -89,23 +89,23 @@ class Distributed(Transport):
         values = message.to_dense()  # [L, n]
         own = self.hosted(self.workers)
         weights = mixing.weights
-        talk = weights != 0  # [W, W]: row i hears column j
-        self.sent += (talk.sum(0) - talk.diagonal().long())[own] * message.payload_bytes().cpu()
-        everyone = values.new_zeros(self.workers, values.shape[1])
-        everyone[own] = values
-        for other, rows in self._from_neighbors(message, talk).items():
-            everyone[other] = rows.to(values)
-        return mixing.times(everyone, own)
+        receives = weights != 0  # [W, W]: row i receives from column j
+        self.sent += mixing.degree[own] * message.payload_bytes().cpu()
+        gathered = values.new_zeros(self.workers, values.shape[1])
+        gathered[own] = values
+        for other, rows in self._from_neighbors(message, receives).items():
+            gathered[other] = rows.to(values)
+        return mixing.times(gathered, own)
 
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
         values, own = message.to_dense(), weights[self.hosted(self.workers)]
-        said = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
-        arrived = self._buffers(said, to_all=False)
+        packed = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
+        arrived = self._buffers(packed, to_all=False)
         total = values.new_zeros(values.shape[1])
         if arrived is not None:
-            heard = [buffer for buffer, w in zip(arrived, weights.tolist(), strict=True) if w]
-            rows = message.unpack(heard, _on_cpu(message.header())).to_dense()
+            sent = [buffer for buffer, w in zip(arrived, weights.tolist(), strict=True) if w]
+            rows = message.unpack(sent, _on_cpu(message.header())).to_dense()
             total = (weights[weights > 0].to(rows) @ rows).to(total)
         total = total.to(collective_device())
         with collective_errors():
@@ -114,9 +114,9 @@ class Distributed(Transport):
 
     def all_gather(self, message: Message) -> Tensor:
         """Return what each worker's message stands for, [W, n], unpacked by every rank."""
-        everyone = self._gathered(message)
-        assert everyone is not None
-        return everyone.to_dense().to(message.to_dense().device)
+        gathered = self._gathered(message)
+        assert gathered is not None
+        return gathered.to_dense().to(message.to_dense().device)
 
     def broadcast(self, message: Message) -> Message:
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
@@ -161,16 +161,18 @@ class Distributed(Transport):
     def _gathered(self, message: Message, to_all: bool = True) -> Message | None:
         """Return the messages of all workers, on the CPU; None where they do not come."""
         if isinstance(message, Foreign):
-            told = "cannot speak between processes: what decodes it stays in the worker's own"
-            raise SettingError("compressor", None, told, "use a compressor of ours")
+            rule = "cannot send between processes: only the worker's own process can decode it"
+            raise SettingError("compressor", None, rule, "use a compressor of simsgd")
         buffers = [message.pack(row) for row in range(len(self.sent))]
         arrived = self._buffers(buffers, to_all)
         if arrived is None:
             return None
         return message.unpack(arrived, _on_cpu(message.header()))
 
-    def _from_neighbors(self, message: Message, talk: Tensor) -> dict[int, Tensor]:
-        """Return {worker: [n]} of those in other processes whom the hosted workers hear.
+    def _from_neighbors(self, message: Message, receives: Tensor) -> dict[int, Tensor]:
+        """Return {worker: [n]} of those in other processes from whom hosted ones receive.
+
+        `receives` [W, W]: row i receives from column j.
 
         Sizes go first, then the buffers, each straight to the process that wants it.
         """
@@ -179,20 +181,20 @@ class Distributed(Transport):
         sizes = self.all_gather_rows(
             torch.tensor([len(buffer) for buffer in packed])
         ).tolist()  # [W]
-        hears = talk.unflatten(0, (self.ranks, per)).any(1)  # [ranks, W]
+        wanted = receives.unflatten(0, (self.ranks, per)).any(1)  # [ranks, W]
         moves, arriving = [], dict[int, Tensor]()
         for other in range(self.ranks):
             if other == self.rank:
                 continue
             for row, buffer in enumerate(packed):
                 worker = self.rank * per + row
-                if hears[other, worker] and sizes[worker]:
+                if wanted[other, worker] and sizes[worker]:
                     moves.append(
                         dist.P2POp(dist.isend, buffer.to(collective_device()), other, tag=row)
                     )
             for row in range(per):
                 worker = other * per + row
-                if hears[self.rank, worker]:
+                if wanted[self.rank, worker]:
                     arriving[worker] = torch.empty(
                         sizes[worker], dtype=torch.uint8, device=collective_device()
                     )

@@ -1,4 +1,4 @@
-"""A group of processes: how it comes together, and who of it we are."""
+"""Joins a group of processes, and exchanges Python objects in it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as Parallel
 
 
 class RankLost(RuntimeError):
-    """Another process of the group died, or did not answer in time."""
+    """Another process of the group died, or did not respond in time."""
 
     exit_code = 4
     exits_at_once = True  # what is left of a broken group may abort when it is torn down
@@ -26,7 +26,7 @@ def is_torchrun() -> bool:
 
 
 def restarts() -> tuple[int, int]:
-    """Return how often torchrun has started this group anew, and how often it will at most."""
+    """Return how often torchrun has restarted this group, and how often it will at most."""
     names = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
     done, most = (int(os.environ.get(name, 0)) for name in names)
     return done, most
@@ -47,11 +47,11 @@ def is_rank_zero() -> bool:
 def launched_group(backend: str, seconds: float) -> AbstractContextManager[None]:
     """Be one of the processes that torchrun started; see `group`.
 
-    A group that it starts anew meets at the same place, where what the dead one left must not be
-    read: each attempt has names of its own there.
+    A restarted group meets in the same store, where the keys of the dead one must not be read:
+    each attempt has a prefix of its own.
     """
-    patience = timedelta(seconds=seconds)
-    meeting = dist.rendezvous("env://", timeout=patience)  # type: ignore[attr-defined]
+    timeout = timedelta(seconds=seconds)
+    meeting = dist.rendezvous("env://", timeout=timeout)  # type: ignore[attr-defined]
     store, rank, ranks = next(iter(meeting))
     own = dist.PrefixStore(f"attempt {restarts()[0]}", store)  # type: ignore[attr-defined]
     return group(backend, seconds, store=own, rank=rank, world_size=ranks)
@@ -61,7 +61,7 @@ def launched_group(backend: str, seconds: float) -> AbstractContextManager[None]
 def group(backend: str, seconds: float, **where: Any) -> Iterator[None]:
     """Be one of a group of processes; `where` as in `torch.distributed.init_process_group`.
 
-    `backend` is gloo or nccl; who waits for another for more than `seconds` gets a `RankLost`.
+    `backend` is gloo or nccl. Raises `RankLost` after waiting `seconds` for another process.
     """
     with collective_errors():
         dist.init_process_group(backend, timeout=timedelta(seconds=seconds), **where)
@@ -78,7 +78,7 @@ def collective_errors() -> Iterator[None]:
         yield
     except RuntimeError as wrong:
         reason = str(wrong).strip().splitlines()[0]
-        raise RankLost(f"another process no longer answers ({reason})") from wrong
+        raise RankLost(f"another process no longer responds ({reason})") from wrong
 
 
 def broadcast_object(thing: Any) -> Any:
@@ -121,9 +121,9 @@ def counted(parallel: Parallel) -> list[int]:
     """
     sent: list[int] = []
 
-    def hook(everyone: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    def hook(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         sent.append(bucket.buffer().nbytes)
-        return allreduce_hook(everyone, bucket)
+        return allreduce_hook(group, bucket)
 
     parallel.register_comm_hook(dist.group.WORLD, hook)
     return sent
