@@ -96,12 +96,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _measured(workers: int, n: int, device: str) -> list[dict[str, Any]]:
     at_once = max(1, min(workers, int(_MOST_BYTES / (n * _BYTES_AN_ELEMENT))))
     generator = torch.Generator(device).manual_seed(0)
-    said = torch.randn(workers, n, generator=generator, device=device)
-    works = {FLOOR: _copying(said, at_once)}
-    works |= {spec: _compressing(spec, said, at_once) for spec in SPECS}
+    gradients = torch.randn(workers, n, generator=generator, device=device)
+    works = {FLOOR: _copying(gradients, at_once)}
+    works |= {spec: _compressing(spec, gradients, at_once) for spec in SPECS}
     seconds = taking_turns(works, device, _ROUNDS)
     known = {"workers": workers, "n": n, "rows_at_once": at_once, "rounds": _ROUNDS}
-    moved = said.numel() * said.element_size()
+    moved = gradients.numel() * gradients.element_size()
     return [{"compressor": name, **known, **_row(s, moved)} for name, s in seconds.items()]
 
 
@@ -110,26 +110,26 @@ def _row(seconds: Sequence[float], moved: int) -> dict[str, float]:
     return row | {"gb_per_s": moved / row["ms"] / 1e6}
 
 
-def _copying(said: Tensor, at_once: int) -> Work:
-    target = torch.empty_like(said[:at_once])
+def _copying(gradients: Tensor, at_once: int) -> Work:
+    target = torch.empty_like(gradients[:at_once])
 
     def copy() -> None:
-        for part in said.split(at_once):
+        for part in gradients.split(at_once):
             target[: len(part)].copy_(part)
 
     return copy
 
 
-def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
-    workers, n = said.shape
+def _compressing(spec: str, gradients: Tensor, at_once: int) -> Work:
+    workers, n = gradients.shape
     segment = Segment("segment", ("segment",), (torch.Size(square_sides(n)),), dense=False)
     compressor = composed(spec).for_shape(segment.shape)
     channel, exchange = Channel(InProcess(), Ledger(workers), Wire()), AllReduce()
-    ids = torch.arange(workers, device=said.device)
-    parts = list(zip(said.split(at_once), ids.split(at_once), strict=True))
+    ids = torch.arange(workers, device=gradients.device)
+    parts = list(zip(gradients.split(at_once), ids.split(at_once), strict=True))
     states = [compressor.init(part) for part, _ in parts]
 
-    def speak() -> None:
+    def compress() -> None:
         for (part, own), state in zip(parts, states, strict=True):
             key = RandomKey(0, own).fold_in(0, segment.name)
             squares = part.new_ones(1).expand_as(part) if compressor.needs_squares else None
@@ -137,4 +137,4 @@ def _compressing(spec: str, said: Tensor, at_once: int) -> Work:
             exchange.gradients(part, ExchangeContext(compressor, state, info, segment, channel))
         channel.ledger.transfers.clear()
 
-    return speak
+    return compress

@@ -39,7 +39,7 @@ def measure(
 
     `model`, `workers` W and `batch` b leave out all others. A row has the median, least and
     most of its milliseconds, and the median over rounds of its ratio to the best floor. Models
-    that are not in this installation, and engines that decline one, are told in "notes".
+    that are not in this installation, and engines that decline one, are named in "notes".
     """
     device = device_of(device)
     some = workers or ((4,) if quick else _WORKERS)

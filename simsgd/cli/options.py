@@ -65,7 +65,7 @@ def chosen(*names: str) -> Callable[[_Command], _Command]:
 
 
 def shape_options(command: _Command) -> _Command:
-    """Add the options that say which shapes a model's parameters have."""
+    """Add the options for the shapes of a model's parameters."""
     shape = click.option(
         "--input-shape", metavar="CxHxW", help="Shape of one sample; default: the model's own."
     )

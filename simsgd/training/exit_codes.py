@@ -8,7 +8,7 @@ from .signals import Interrupted
 _WITHOUT_ERROR = {
     0: "All is well",
     1: "`verify`: the two differ; `sweep`: something was left out or failed; "
-    "else an error that nobody foresaw",
+    "or an unexpected error",
 }
 
 

@@ -1,4 +1,4 @@
-"""Several processes on this machine that form a group and talk over loopback."""
+"""Starts processes on this machine that form a group over the loopback interface."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -31,8 +31,8 @@ _PATIENCE = 600.0  # seconds that one rank waits for another, which may be simul
 def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[Any]:
     """Run `work(put, *arguments)` in each of `ranks` new processes, and yield all that they put.
 
-    `work` and its arguments must be picklable. Where each rank can have a GPU of its own they talk
-    by nccl, else by gloo. Where the system can, they are forked from one that has imported what
+    `work` and its arguments must be picklable. Where each rank can have a GPU of its own they
+    use nccl, else gloo. Where the system can, they are forked from one that has imported what
     `work` needs, once for all launches. Raises `RankLost` if one dies, and a `SettingError` that
     one raises.
     """
@@ -40,19 +40,19 @@ def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[A
     context = multiprocessing.get_context(start)
     heavy = [name for name in _IF_IMPORTED if name in sys.modules]
     context.set_forkserver_preload([work.__module__, *_NEEDED, *heavy])
-    spoken: Any = context.Queue()
+    outputs: Any = context.Queue()
     refused: SettingError | None = None
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
-        asked = (ranks, meeting, dict(os.environ), spoken, work, arguments)
+        asked = (ranks, meeting, dict(os.environ), outputs, work, arguments)
         started: Any = start_processes(_enter, asked, ranks, join=False, start_method=start)
         try:
             ended = False
             while not ended:
                 ended = _joined(started, refused)
-                for thing in _drained(spoken):
+                for thing in _drained(outputs):
                     if isinstance(thing, _Refused):
-                        refused = SettingError(*thing.said)
+                        refused = SettingError(*thing.parts)
                     else:
                         yield thing
         finally:
@@ -64,10 +64,10 @@ def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[A
 
 
 class _Refused:
-    """What a `SettingError` in another process said."""
+    """A `SettingError` of another process, as it is sent."""
 
     def __init__(self, error: SettingError) -> None:
-        self.said = (error.name, _plain(error.value), error.rule, error.fix)
+        self.parts = (error.name, _plain(error.value), error.rule, error.fix)
 
 
 def _plain(value: object) -> object:
@@ -79,7 +79,7 @@ def _enter(
     ranks: int,
     meeting: str,
     environment: dict[str, str],
-    spoken: Any,
+    outputs: Any,
     work: Callable[..., None],
     arguments: tuple[Any, ...],
 ) -> None:
@@ -94,10 +94,10 @@ def _enter(
     backend = "nccl" if own_gpu else "gloo"
     try:
         with group(backend, _PATIENCE, init_method=meeting, rank=rank, world_size=ranks):
-            work(spoken.put, *arguments)
-            _leave(spoken)
+            work(outputs.put, *arguments)
+            _leave(outputs)
     except SettingError as error:
-        spoken.put(_Refused(error))
+        outputs.put(_Refused(error))
 
 
 def _end_with_parent() -> None:
@@ -108,13 +108,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _leave(spoken: Any) -> None:
+def _leave(outputs: Any) -> None:
     """End this process once all have done their work and all that was put is on its way.
 
     Nothing is torn down: what one rank closes may abort another that is still closing its own.
     """
-    spoken.close()
-    spoken.join_thread()
+    outputs.close()
+    outputs.join_thread()
     all_gather_object(None)
     os._exit(0)
 
@@ -134,9 +134,9 @@ def _joined(started: Any, refused: SettingError | None) -> bool:
         raise refused or RankLost(f"rank {error.error_index} failed ({reason})") from error
 
 
-def _drained(spoken: Any) -> Iterator[Any]:
-    while not spoken.empty():
+def _drained(outputs: Any) -> Iterator[Any]:
+    while not outputs.empty():
         try:
-            yield spoken.get(timeout=1)
+            yield outputs.get(timeout=1)
         except queue.Empty:
             return

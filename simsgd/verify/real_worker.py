@@ -32,7 +32,7 @@ class RealStep:
 
     losses: Tensor  # of each worker, [W]
     sent: Tensor  # bytes of the buffers that each handed to the network, [W] int64
-    counted: Tensor | None  # what their own ledger says of it, [W] int64; None: they have none
+    counted: Tensor | None  # the same by their own ledger, [W] int64; None: they have none
     decided: list[Decided]  # what was decided in the messages of all workers
     parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
 

@@ -1,4 +1,4 @@
-"""What came out of holding a simulation to reality: the numbers, the judgement, the figure."""
+"""The result of comparing a simulation with real processes: numbers, verdict, figure."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from ..results.figures.style import (
     save,
     screen_look,
 )
+from ..results.figures.style import COLORS
 from ..results.tables import replace_table, table_of
 
 if TYPE_CHECKING:
@@ -88,17 +89,17 @@ class Verdict:
 
     @property
     def bytes_agree(self) -> bool:
-        """Whether every worker sent what the ledger says in every step, to the byte."""
+        """Whether every worker sent what the ledger counts in every step, to the byte."""
         return all(row["bytes_agree"] for row in self.rows)
 
     @property
     def holds(self) -> bool:
-        """Whether the simulation is the reality."""
+        """Whether simulation and real run agree."""
         agree = self.parameters_agree and self.losses_agree and self.bytes_agree
         return agree and len(self.rows) == self.steps
 
     def opening(self, config: Config) -> str:
-        """Return what is held to what."""
+        """Return what is compared with what."""
         what = f"prune {config.prune:g}" if config.prune else config.compressor or "no compression"
         real = "of DistributedDataParallel and torch.optim" if self.plain else "of one worker each"
         return (
