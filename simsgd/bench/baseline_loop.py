@@ -1,4 +1,4 @@
-"""Deep gradient compression as older simulations have it: worker after worker, tensor by tensor.
+"""Deep gradient compression in plain loops, worker after worker and tensor by tensor.
 
 One backward for each worker, then Python loops over the tensors of its gradient, a dense mask for
 what is sent, and a sum into the mean. This is what a step is timed against, and nothing else uses

@@ -1,4 +1,4 @@
-"""The benches by name, and how one is run. No torch until one is."""
+"""Lists the benches by name and runs one. Imports torch only when one is run."""
 
 import importlib
 from dataclasses import dataclass

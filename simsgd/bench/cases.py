@@ -1,4 +1,4 @@
-"""What benches run: models, the batch of one worker, and random samples for them.
+"""Models, batches and random samples for benches.
 
 A model that is not in this installation is left out, and named.
 

@@ -1,4 +1,4 @@
-"""How long one worker takes to compress its gradient, measured here.
+"""Times the compression of one worker's gradient.
 
 Letters: n elements of one segment.
 """

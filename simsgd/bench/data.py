@@ -1,4 +1,4 @@
-"""What share of an epoch goes into its data: taking batches, augmenting and normalizing them.
+"""Times the data of a batch (gather, augment, normalize) beside its training step.
 
 Timed are, for one global batch, what an epoch's iterator does (gather uint8 images on the device,
 draw each image's numbers, crop, mirror, normalize) and a whole training step. Images are random, of

@@ -1,6 +1,6 @@
-"""How long engines take for all workers' gradients, beside one plain large batch.
+"""Times engines for all workers' gradients beside one plain large batch.
 
-The plain batch is what nobody has to pay more than: one forward and one backward of all samples,
+The plain batch is the lower bound: one forward and one backward of all samples,
 one gradient. As a large batch may outgrow a processor's cache, it is also timed in W parts whose
 gradients are added up, and ratios are to the better of both. All take turns in one process.
 

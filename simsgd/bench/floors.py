@@ -1,4 +1,4 @@
-"""What nobody has to pay more than: one plain forward and backward of all workers' samples.
+"""Lower bounds: one plain forward and backward of all workers' samples.
 
 A large batch may outgrow a processor's cache, so that it is also taken in W parts whose gradients
 are added up. A language model with an LSTM of its own is set against torch.nn.LSTM as well.

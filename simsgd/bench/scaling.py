@@ -1,4 +1,4 @@
-"""How the time of a training step grows with the number of workers, and with that of parameters.
+"""Times a training step over the number of workers, and over the number of parameters.
 
 Letters: W workers, b samples each, B = W * b, P all parameters.
 """

@@ -1,4 +1,4 @@
-"""How long a whole training step takes, beside those that do the same in other ways.
+"""Times a whole training step beside other ways to do the same.
 
 Set against one plain momentum SGD step of the same global batch, whole and in W parts, are the
 step with deep gradient compression and the step that sends everything; a loop over workers with

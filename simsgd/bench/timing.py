@@ -1,4 +1,4 @@
-"""Timing by turns: round after round in one process, so that noise falls on all that is timed."""
+"""Times work by turns, round after round in one process, so that noise affects all alike."""
 
 import statistics
 import time

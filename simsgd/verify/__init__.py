@@ -1,1 +1,1 @@
-"""Simulated worker w held against real rank w."""
+"""Compares simulated worker w with real rank w."""

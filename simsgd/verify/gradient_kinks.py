@@ -1,4 +1,4 @@
-"""Where rounding parts two gradients: at a kink of the model, as where a ReLU's input is zero.
+"""Finds kinks of the model at which rounding separates two gradients, such as a ReLU's zero.
 
 Letters: W workers, M passes.
 """

@@ -1,4 +1,4 @@
-"""One worker of a real data-parallel job, in a process of its own.
+"""Trains as one worker of a real data-parallel job, in its own process.
 
 Letters: W workers, which is W processes; B global batch, b samples of the own worker.
 """

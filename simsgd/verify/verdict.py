@@ -15,7 +15,6 @@ from ..results.figures.style import (
     save,
     screen_look,
 )
-from ..results.figures.style import COLORS
 from ..results.tables import replace_table, table_of
 
 if TYPE_CHECKING:

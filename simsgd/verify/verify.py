@@ -1,4 +1,4 @@
-"""Run a recipe simulated and as real processes, and hold one to the other.
+"""Runs a recipe simulated and as real processes, and compares the two.
 
 Letters: W workers, which is W processes; B global batch.
 """
