@@ -17,14 +17,14 @@ TINY = {
 }  # fmt: skip
 
 
-def apart(folder, other):
+def differences(folder, other):
     """Return what differs between two runs, but for the time they took."""
     different = []
     for table in ("epochs.csv", "steps.csv", "transfers.csv"):
         one, two = (text_of(f / table) for f in (folder, other))
         different += [table] if one != two else []
     for name in ("last.pt", "best.pt"):
-        one, two = (plain(torch.load(f / name, weights_only=True)) for f in (folder, other))
+        one, two = (numbers(torch.load(f / name, weights_only=True)) for f in (folder, other))
         different += [f"{name} {key}" for key in one.keys() | two.keys() if one[key] != two[key]]
     return different
 
@@ -36,14 +36,14 @@ def text_of(path):
     return [[cell for place, cell in enumerate(line) if place not in timed] for line in lines]
 
 
-def plain(state, name=""):
+def numbers(state, name=""):
     """Return a checkpoint's numbers by their path, tensors as bytes."""
     if isinstance(state, torch.Tensor):
         return {name: (state.dtype, state.shape, state.numpy().tobytes())}
     if isinstance(state, dict | list):
         pairs = state.items() if isinstance(state, dict) else enumerate(state)
         kept = [(k, v) for k, v in pairs if k not in ("config", "seconds")]
-        return {n: v for k, value in kept for n, v in plain(value, f"{name}/{k}").items()}
+        return {n: v for k, value in kept for n, v in numbers(value, f"{name}/{k}").items()}
     return {name: state}
 
 
@@ -72,97 +72,115 @@ class Child:
     """Trains in a process of its own, which is forked from one that has torch already."""
 
     def __init__(self, settings, moment=None):
-        self.process, self.ours, theirs = process(live, settings, moment)
-        self.process.start()
-        theirs.close()
+        self._start(train_until, settings, moment)
 
-    def end(self):
-        """Return the exit code, minus the signal's number for one that was killed."""
+    def _start(self, target, *arguments):
+        self.process, self.pipe, other_end = process(target, *arguments)
+        self.process.start()
+        other_end.close()
+
+    def exit_code(self):
+        """Wait for its end; return minus the signal's number where it was killed."""
         self.process.join()
         return self.process.exitcode
 
-    def moments(self):
-        """Return the names of all moments at which it could have died."""
-        told = self.ours.recv()
-        assert self.end() == 0
-        return told
+    def received(self):
+        """Return what it sent when it was done: the names of all moments to be killed at."""
+        content = self.pipe.recv()
+        assert self.exit_code() == 0
+        return content
 
 
-def live(settings, moment, told):
-    """Train, and die at a moment by its number; tell the moments' names."""
+class Moments:
+    """The moments at which a process may be killed, in their order."""
+
+    def __init__(self, fatal):
+        self.names = []  # of those that came
+        self.fatal = fatal  # number of the moment to be killed at; None for no moment
+
+    def is_fatal(self, name):
+        """Count a moment, and return whether the process is to be killed at it."""
+        self.names.append(name)
+        return len(self.names) - 1 == self.fatal
+
+
+def train_until(settings, moment, pipe):
+    """Train, and be killed at a moment by its number; send the names of all moments."""
     torch.set_num_threads(1)
-    passed = []
-
-    def at(name):
-        passed.append(name)
-        return len(passed) - 1 == moment
-
-    _mortal(os, "fsync", at)
-    _mortal(os, "replace", at)
-    _mortal(os, "link", at)
-    _mortal(simsgd.Simulator, "step", at)
-    _half_written(at)
+    moments = Moments(moment)
+    for owner, name in ((os, "fsync"), (os, "replace"), (os, "link"), (simsgd.Simulator, "step")):
+        _kill_before_and_after(moments, owner, name)
+    _kill_in_a_checkpoint(moments)
+    _kill_in_a_row(moments)
     simsgd.train(**settings)
-    told.send(passed)
+    pipe.send(moments.names)
 
 
-def _mortal(owner, name, at):
-    """Let a function be a moment to die before it does anything, and another after it did."""
+def _kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_before_and_after(moments, owner, name):
+    """Make two moments of a function: one before it does anything, one when it is done."""
     real = getattr(owner, name)
 
-    def call(*arguments, **named):
-        if at(f"before {name}"):
-            os.kill(os.getpid(), signal.SIGKILL)
+    def replacement(*arguments, **named):
+        if moments.is_fatal(f"before {name}"):
+            _kill()
         result = real(*arguments, **named)
-        if at(f"after {name}"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if moments.is_fatal(f"after {name}"):
+            _kill()
         return result
 
-    setattr(owner, name, call)
+    setattr(owner, name, replacement)
 
 
-def _half_written(at):
-    """Let each write of a checkpoint's archive, and of a table's rows, be a moment to die."""
-    write, append = atomic_files._DeferredErrors.write, atomic_files.append
+def _kill_in_a_checkpoint(moments):
+    """Make a moment of each write of a checkpoint's archive, when half of it is in the file."""
+    write = atomic_files._DeferredErrors.write
 
-    def half(self, some):
-        if at("write"):
-            write(self, bytes(some)[: len(some) // 2])
+    def replacement(self, content):
+        if moments.is_fatal("write"):
+            write(self, bytes(content)[: len(content) // 2])
             self._file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(self, some)
+            _kill()
+        return write(self, content)
 
-    def half_a_row(path, text):
-        if at("append"):
+    atomic_files._DeferredErrors.write = replacement
+
+
+def _kill_in_a_row(moments):
+    """Make a moment of each text appended to a table or the log, when half of it is there."""
+    append = atomic_files.append
+
+    def replacement(path, text):
+        if moments.is_fatal("append"):
             append(path, text[: len(text) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
+            _kill()
         append(path, text)
 
-    atomic_files._DeferredErrors.write = half
-    tables.append = folder_files.append = half_a_row
+    tables.append = folder_files.append = replacement
 
 
-class Long(Child):
-    """Trains many steps, and tells what the process holds after each so many."""
+class LongChild(Child):
+    """Trains many steps, and sends what the process holds after each so many."""
 
     def __init__(self, settings, every):
-        self.process, self.ours, theirs = process(live_long, settings, every)
-        self.process.start()
-        theirs.close()
+        self._start(train_measured, settings, every)
 
 
-def live_long(settings, every, told):
-    """Train, and tell the bytes in memory after each `every` steps."""
+def train_measured(settings, every, pipe):
+    """Train, and send the bytes in memory after each `every` steps."""
     torch.set_num_threads(1)
-    step, held = simsgd.Simulator.step, []
+    step, resident = simsgd.Simulator.step, []
 
-    def call(self, *arguments):
+    def measured(self, *arguments):
         record = step(self, *arguments)
         if self.steps % every == 0:
             pages = int(Path("/proc/self/statm").read_text().split()[1])
-            held.append(pages * os.sysconf("SC_PAGE_SIZE"))
+            resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
         return record
 
-    simsgd.Simulator.step = call
+    simsgd.Simulator.step = measured
     simsgd.train(**settings)
-    told.send(held)
+    pipe.send(resident)

@@ -15,13 +15,15 @@ from torch import Tensor
 
 Case = dict[str, Any]
 
+DATA = Path(__file__).parent / "data"
+
 SINGLE_STEP = 1e-6  # relative
 MULTI_STEP = 1e-5  # of the largest entry
 
 
 def cases(topic: str, holds: Callable[[Case], bool] = lambda case: True) -> list[Case]:
     """Return the cases of a file for which `holds`; there is at least one."""
-    found = json.loads((Path(__file__).parent / "data" / f"{topic}.json").read_text())
+    found = json.loads((DATA / f"{topic}.json").read_text())
     chosen = [case for case in found if holds(case)]
     assert chosen, f"no case of {topic} is asked for"
     return chosen

@@ -115,9 +115,15 @@ def test_the_readmes_own_compressor_is_used_as_shown(tmp_path, monkeypatch):
 
 def test_the_readmes_loop_runs_as_it_stands():
     code = next(code for code in PYTHON if "simsgd.Simulator" in code)
-    x, y = torch.randn(64, 4), torch.randint(3, (64,))
-    names = {"simsgd": simsgd, "model": nn.Linear(4, 3), "criterion": nn.CrossEntropyLoss()}
-    exec(code, names | {"batches": [(x, y)]})
+    batches = [(torch.randn(64, 4), torch.randint(3, (64,)))]
+    model, criterion = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    scope = {"simsgd": simsgd, "model": model, "criterion": criterion, "batches": batches}
+    exec(code, scope)
+    record = scope["record"]
+    assert record.step == 10
+    assert len(record.payload_bytes) == 16
+    assert record.ratio > 1
+    assert scope["model"](batches[0][0]).shape == (64, 3)
 
 
 def test_the_readme_shows_what_simsgd_bytes_prints():

@@ -98,7 +98,7 @@ def check(kill_runs, folder, chosen, step):
         finally:
             patch.undo()
     run = simsgd.train(resume=folder / "part")
-    assert kill_runs.apart(run.folder, folder / "whole") == []
+    assert kill_runs.differences(run.folder, folder / "whole") == []
     assert run.epochs["train_loss"].notna().all()
 
 

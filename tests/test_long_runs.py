@@ -18,7 +18,7 @@ def test_twenty_thousand_steps_take_no_more_memory_than_a_thousand(kill_runs, tm
         "engine": "loop", "compressor": "topk:0.1", "memory": "residual", "log_every": 1000,
         "checkpoint_every": 5000, "epochs": -(-STEPS // an_epoch), "runs_dir": tmp_path,
     }  # fmt: skip
-    held = kill_runs.Long({**settings, "name": "long"}, EVERY).moments()
+    held = kill_runs.LongChild({**settings, "name": "long"}, EVERY).received()
     assert max(held) <= 1.05 * held[0], held
     steps = simsgd.Run(tmp_path / "long").steps
     assert steps["step"].tolist() == [*range(1, an_epoch * settings["epochs"] + 1)]

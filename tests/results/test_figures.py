@@ -78,22 +78,27 @@ def lines(axes):
     return [line for line in own if line.get_markersize() < 8]
 
 
-def words(figure):
+def visible_texts(figure):
     """Return every text that is seen, with its box: names, and the numbers along the axes."""
     figure.draw_without_rendering()
-    axises = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
-    ticks = [(a, tick) for a in axises for tick in [*a.get_major_ticks(), *a.get_minor_ticks()]]
-    beyond = {tick.label1 for axis, tick in ticks if not _within(axis, tick)}
+    clipped = {
+        label
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for label in labels_outside_the_view(axis)
+    }
     return [
         (text.get_text(), Text.get_window_extent(text))
         for text in figure.findobj(Text)
-        if text.get_text() and text.get_visible() and text not in beyond
+        if text.get_text() and text.get_visible() and text not in clipped
     ]
 
 
-def _within(axis, tick):
+def labels_outside_the_view(axis):
+    """Return the labels of ticks beyond the ends of an axis, which matplotlib does not draw."""
     low, high = sorted(axis.get_view_interval())
-    return low <= tick.get_loc() <= high
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    return [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]
 
 
 # which runs belong together
@@ -375,7 +380,7 @@ def crowd(request, tmp_path_factory):
 def test_no_text_overlaps_another_or_leaves_the_figure(crowd, kind, theme):
     network = ("wan", "10gbe") if kind == "time" else ()
     figure = plot_results(crowd, kind=kind, network=network, theme=theme, x="bytes")
-    shown = words(figure)
+    shown = visible_texts(figure)
     pairs = itertools.combinations(shown, 2)
     assert [(a, b) for (a, box), (b, other) in pairs if box.overlaps(other)] == []
     edge = figure.bbox.padded(1)

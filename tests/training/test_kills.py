@@ -23,7 +23,7 @@ def test_a_run_killed_at_any_moment_and_resumed_is_the_run_that_never_stopped(
         settings |= {"model": str(tmp_path / "net.py"), "model_config": ""}
     settings |= {"checkpoint_every": 3, "log_every": 2}
     began = time.perf_counter()
-    moments = kill_runs.Child({**settings, "name": "whole"}).moments()
+    moments = kill_runs.Child({**settings, "name": "whole"}).received()
     seconds = time.perf_counter() - began
     chance = random.Random(f"{method} {augmented}")
     begun = moments.index("before step")
@@ -34,16 +34,16 @@ def test_a_run_killed_at_any_moment_and_resumed_is_the_run_that_never_stopped(
     for number in chosen:
         name = f"killed {number} {moments[number]}"
         child = kill_runs.Child({**settings, "name": name}, number)
-        assert child.end() == -signal.SIGKILL
+        assert child.exit_code() == -signal.SIGKILL
         killed.append(name)
     child = kill_runs.Child({**settings, "name": "killed by the clock"})
     time.sleep(chance.uniform(0.5, 1) * seconds)
     child.process.kill()
-    child.end()
+    child.exit_code()
     killed += (
         ["killed by the clock"] if (tmp_path / "killed by the clock/config.json").exists() else []
     )
     for name in killed:
         run = simsgd.train(resume=tmp_path / name)
-        assert (name, kill_runs.apart(run.folder, tmp_path / "whole")) == (name, [])
+        assert (name, kill_runs.differences(run.folder, tmp_path / "whole")) == (name, [])
         assert run.steps["step"].tolist() == [*range(1, 2 * (1437 // 360) + 1)]

@@ -106,7 +106,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_ends_as_if_it_were_not(kill_runs
     )
     damage_end(part.folder / "last.pt")
     resumed = simsgd.train(resume=part.folder, epochs=2, quiet=False)
-    assert kill_runs.apart(resumed.folder, whole.folder) == []
+    assert kill_runs.differences(resumed.folder, whole.folder) == []
     assert "warning: last.pt cannot be read as a checkpoint" in resumed.log
     assert "warning: last.pt cannot be read as a checkpoint" in capsys.readouterr().err
     assert (part.folder / "damaged.pt").exists()
@@ -123,7 +123,8 @@ def test_a_run_that_replaced_another_can_go_on(kill_runs, tmp_path):
     whole = simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="whole")
     shorter = kill_runs.TINY | {"epochs": 1}
     part = simsgd.train(**shorter, runs_dir=tmp_path, name="part", overwrite=True)
-    assert kill_runs.apart(simsgd.train(resume=part.folder, epochs=2).folder, whole.folder) == []
+    resumed = simsgd.train(resume=part.folder, epochs=2)
+    assert kill_runs.differences(resumed.folder, whole.folder) == []
 
 
 def test_an_epoch_in_which_nothing_is_said_is_told(kill_runs, tmp_path):
@@ -163,7 +164,7 @@ def test_a_disk_that_fills_at_any_write_leaves_a_run_that_can_go_on(
     assert full.left < 0
     assert "\n" not in str(e.value)
     assert not list((tmp_path / "part").glob(".*.part"))
-    assert kill_runs.apart(simsgd.train(resume=tmp_path / "part").folder, whole.folder) == []
+    assert kill_runs.differences(simsgd.train(resume=tmp_path / "part").folder, whole.folder) == []
 
 
 def test_a_folder_that_becomes_read_only_is_told_with_the_last_good_checkpoint(

@@ -263,10 +263,13 @@ def test_numbers_in_the_middle_leave_an_image_where_it_was() -> None:
     assert torch.equal(shifted, normalize(images))
 
 
-def test_the_largest_number_below_1_stays_inside_the_padded_image() -> None:
+def test_the_largest_number_below_1_crops_the_last_corner_of_the_padded_image() -> None:
     largest = torch.full((1, 3), 1 - 2**-24)
     for padding in range(1, 20):
-        vision.PadCropFlip(padding, normalize)(torch.rand(1, 3, 4, 4), largest)
+        image = torch.rand(1, 3, 4, 4)
+        last = _crop(image[0], largest[0].tolist(), padding)
+        cropped = vision.PadCropFlip(padding, normalize)(image, largest)
+        assert torch.equal(cropped, normalize(last.unsqueeze(0)))
 
 
 def _crop(image: torch.Tensor, numbers: list[float], padding: int) -> torch.Tensor:
