@@ -6,8 +6,31 @@ from typing import Any
 
 import click
 
+from ..settings import SettingError
 from .group import main
 from .pricing import priced
+
+
+def _labels(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the texts of RUN=TEXT by run."""
+    pairs = [text.partition("=") for text in texts]
+    for run, equals, _text in pairs:
+        if not equals:
+            raise SettingError("labels", run, "must be RUN=TEXT")
+    return {run: text for run, _equals, text in pairs}
+
+
+def _limits(
+    _: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[float, float] | None:
+    """Return the numbers of LOW,HIGH."""
+    if text is None:
+        return None
+    low, _comma, high = text.partition(",")
+    try:
+        return float(low), float(high)
+    except ValueError as wrong:
+        raise SettingError(str(parameter.name), text, "must be LOW,HIGH, two numbers") from wrong
 
 
 @main.command("plot-results")
@@ -44,6 +67,31 @@ from .pricing import priced
 )
 @click.option("--theme", default="screen", show_default=True, help="screen, or paper: one column.")
 @click.option("--each", is_flag=True, help="Draw runs that differ only in their seed one by one.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=_labels,
+    metavar="RUN=TEXT",
+    help="Text for a run, by its name in the figure or its folder's; repeatable.",
+)
+@click.option(
+    "--order", multiple=True, metavar="RUN", help="Draw this run first; repeatable, in this order."
+)
+@click.option("--title", metavar="TEXT", help="Text above the figure.")
+@click.option("--xlim", callback=_limits, metavar="LOW,HIGH", help="Limits along x.")
+@click.option("--ylim", callback=_limits, metavar="LOW,HIGH", help="Limits along y.")
+@click.option("--logx/--no-logx", default=None, help="Whether x is logarithmic.")
+@click.option("--logy/--no-logy", default=None, help="Whether y is logarithmic.")
+@click.option(
+    "--legend", metavar="PLACE", help="inside, outside or none; default: names beside few lines."
+)
+@click.option(
+    "--band",
+    default="range",
+    show_default=True,
+    help="Around the mean over seeds: range, std, sem (standard error) or none.",
+)
 @priced()
 def plot_results(runs: tuple[Path, ...], **options: Any) -> None:
     """Draw several runs, or folders of runs, in one figure.

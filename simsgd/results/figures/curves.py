@@ -13,7 +13,6 @@ from ..tables import STEP_COLUMNS
 from .legends import Curve, name_curves
 from .request import Request
 from .series import curves_of
-from .style import Theme
 from .ticks import set_ticks, thin_out
 
 if TYPE_CHECKING:
@@ -62,16 +61,17 @@ def draw(request: Request) -> "Figure":
     """Draw a panel for each column asked for."""
     from .canvas import NotebookFigure  # here: it imports matplotlib
 
-    marked = len(request.groups) > MOST_NAMED_AT_THE_LINE
+    marked = len(request.groups) > MOST_NAMED_AT_THE_LINE  # in gray, dashes alone are too few
     panels = [curves_of(request, column, marked) for column in request.y]
     width, height = request.theme.panel
-    figure = NotebookFigure(width, height * len(panels) ** 0.8)
+    figure = NotebookFigure(width, height * len(panels) ** 0.8, request.appearance.title)
     rows = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     for axes, curves, column in zip(rows, panels, request.y, strict=True):
-        _panel(axes, curves, column, request.theme)
+        _panel(axes, curves, column, request)
         axes.set_ylabel(label_of(column) + _per(request.x, column))
     _across(rows[-1], [curve for curves in panels for curve in curves], request)
-    name_curves(figure, rows, panels, at_the_lines=not marked, fixed=request.theme.fixed)
+    place = request.appearance.legend or ("outside" if marked else "lines")
+    name_curves(figure, rows, panels, place, fixed=request.theme.fixed)
     thin_out(rows[-1].xaxis)
     return figure
 
@@ -83,7 +83,7 @@ def _per(x: str, column: str) -> str:
     return " and step" if of_steps and column.endswith("_bytes") else ""
 
 
-def _panel(axes: "Axes", curves: list[Curve], column: str, theme: Theme) -> None:
+def _panel(axes: "Axes", curves: list[Curve], column: str, request: Request) -> None:
     for curve in curves:
         color = curve.look.color
         if curve.low is not None and curve.high is not None:
@@ -101,23 +101,22 @@ def _panel(axes: "Axes", curves: list[Curve], column: str, theme: Theme) -> None
         if column.endswith(("error1", "error5", "loss", "perplexity", "bits")):
             best = int(np.argmin(curve.y))
             x, y = curve.x[best], curve.y[best]
-            axes.plot(
-                x, y, "o", color=color, markeredgecolor="white", markersize=theme.best, zorder=5
-            )
+            size = request.theme.best
+            axes.plot(x, y, "o", color=color, markeredgecolor="white", markersize=size, zorder=5)
     values = np.concatenate([part for curve in curves for part in curve.heights])
-    if values.min() > 0 and values.max() > 20 * values.min():
-        axes.set_yscale("log")
-    set_ticks(axes.yaxis, values, in_bytes="bytes" in column)
+    ticked = request.appearance.scale_y(axes, values)
+    set_ticks(axes.yaxis, ticked, in_bytes="bytes" in column)
 
 
 def _across(axes: "Axes", curves: list[Curve], request: Request) -> None:
-    x, log = request.x, request.x == "bytes"
+    x, in_bytes = request.x, request.x == "bytes"
     label = f"simulated seconds on {request.networks[0].name}" if x == "seconds" else LABELS[x]
-    axes.set(xlabel=label, xscale="log" if log else "linear")
+    axes.set_xlabel(label)
     values = np.concatenate([curve.x for curve in curves])
+    values = request.appearance.scale_x(axes, values, log=in_bytes)
     if values.min() == values.max():  # a single point: leave room for ticks
         only = float(values[0])
-        low, high = (only / 2, only * 2) if log else (only - 0.5, only + 0.5)
+        low, high = (only / 2, only * 2) if axes.get_xscale() == "log" else (only - 0.5, only + 0.5)
         axes.set_xlim(low, high)
         values = np.array([low, high])
-    set_ticks(axes.xaxis, values, in_bytes=log, whole=x in ("epoch", "step"))
+    set_ticks(axes.xaxis, values, in_bytes=in_bytes, whole=x in ("epoch", "step"))

@@ -23,13 +23,15 @@ _ROW_INCHES = 0.19
 
 def draw(request: Request) -> "Figure":
     """Draw a row for each layer, in the order of the model, and a marker for each group."""
-    from .canvas import NotebookFigure  # here: it imports matplotlib
+    from .canvas import TITLE_INCHES, NotebookFigure  # here: it imports matplotlib
 
     tables = [_means(group) for group in request.groups]
     rows = list(dict.fromkeys(name for table in tables for name in table.index))
     elements = {name: int(n) for table in tables for name, n in table["elements"].items()}
     width, height = request.theme.panel
-    figure = NotebookFigure(width * (1 if request.theme.fixed else 1.35), height)
+    figure = NotebookFigure(
+        width * (1 if request.theme.fixed else 1.35), height, request.appearance.title
+    )
     left, right = figure.subplots(1, 2, sharey=True)
     looks = [marker_of(group.place) for group in request.groups]
     for axes, column in ((left, "payload_bytes"), (right, "relative_error")):
@@ -42,7 +44,8 @@ def draw(request: Request) -> "Figure":
     left.set_xlabel("bytes sent\nper step")
     right.set(xlabel="relative\nerror", xlim=(-0.04, 1.04))
     high = max(_ROW_INCHES, 0.075 * len(tables)) * len(rows)
-    figure.set_size_inches(figure.get_size_inches()[0], max(2.0, high + 0.9))
+    above = TITLE_INCHES if request.appearance.title else 0.0
+    figure.set_size_inches(figure.get_size_inches()[0], max(2.0, high + 0.9) + above)
     names = [textwrap.fill(group.name, request.theme.wrap) for group in request.groups]
     draw_legend(figure, looks, names, below=request.theme.fixed)
     thin_out(left.xaxis)

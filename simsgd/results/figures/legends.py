@@ -13,6 +13,7 @@ from .style import GRAY, Look
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
 
@@ -41,31 +42,32 @@ def name_curves(
     figure: "Figure",
     rows: Sequence["Axes"],
     panels: list[list[Curve]],
-    at_the_lines: bool,
+    place: str,
     fixed: bool = False,
 ) -> None:
-    """Name the curves at their lines' ends or in a legend, and lay the figure out.
+    """Name the curves, and lay the figure out.
 
+    They are named at the ends of the `lines`, or in a legend `outside` or `inside` of the panels.
     A `fixed` figure stays as wide as it is: its legend lies below, and so do names that would take
     more than a third of it.
     """
-    if at_the_lines and not (fixed and _widest(figure, panels[0]) > 1 / 3):
+    looks, names = [c.look for c in panels[0]], [c.name for c in panels[0]]
+    if place == "none":
+        settle(figure)
+    elif place == "inside":
+        draw_legend_inside(rows[0], looks, names)
+        settle(figure)
+    elif place == "outside" or (fixed and _widest(figure, panels[0]) > 1 / 3):
+        draw_legend(figure, looks, names, below=fixed)
+    else:
         _name_at_the_lines(figure, rows, panels, fixed)
-        return
-    curves = panels[0]
-    draw_legend(figure, [c.look for c in curves], [c.name for c in curves], below=fixed)
 
 
 def draw_legend(
     figure: "Figure", looks: Sequence[Look], names: Sequence[str], below: bool = False
 ) -> None:
     """Put names in a legend at the right or below, and make the figure as large as it needs."""
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker)
-        for look in looks
-    ]
+    handles = _handles(looks)
     for columns in range(min(3, len(names)) if below else 1, 0, -1):
         legend = figure.legend(
             handles,
@@ -87,6 +89,22 @@ def draw_legend(
     else:
         figure.set_size_inches(width + wide, max(height, high + 0.2))
     settle(figure)
+
+
+def draw_legend_inside(axes: "Axes", looks: Sequence[Look], names: Sequence[str]) -> None:
+    """Put names in a legend where a panel has most room."""
+    legend = axes.legend(_handles(looks), ["" for _ in names], loc="best")
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set(text=name, parse_math=False)
+
+
+def _handles(looks: Sequence[Look]) -> "list[Line2D]":
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker)
+        for look in looks
+    ]
 
 
 def _widest(figure: "Figure", curves: list[Curve]) -> float:
@@ -140,10 +158,11 @@ def settle(figure: "Figure") -> None:
 
 
 def _end_of(axes: "Axes", curve: Curve) -> tuple[float, float]:
-    """Return where a line ends, as fractions of the axes."""
-    end = axes.transData.transform((curve.x[-1], curve.y[-1]))
-    x, y = axes.transAxes.inverted().transform(end)
-    return float(x), float(y)
+    """Return where a line ends, or leaves the panel at the right, as fractions of the axes."""
+    points = axes.transData.transform(np.column_stack([curve.x, curve.y]))
+    across, up = axes.transAxes.inverted().transform(points).T
+    x = min(float(across[-1]), 1.0)
+    return x, float(np.clip(np.interp(x, across, up), 0, 1))
 
 
 def _lead(axes: "Axes", curve: Curve, end: tuple[float, float], place: float) -> None:

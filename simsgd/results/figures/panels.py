@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _MOST_BESIDE = {"screen": 4, "paper": 2}
 
 
-def panels(titles: Sequence[str], theme: Theme, inches: float) -> "tuple[Figure, list[Axes]]":
+def panels(
+    titles: Sequence[str], theme: Theme, inches: float, title: str | None = None
+) -> "tuple[Figure, list[Axes]]":
     """Return a figure and its panels, which are `inches` wide unless the theme is fixed."""
     from .canvas import NotebookFigure  # here: it imports matplotlib
 
@@ -22,16 +24,16 @@ def panels(titles: Sequence[str], theme: Theme, inches: float) -> "tuple[Figure,
     rows = math.ceil(len(titles) / columns)
     side = theme.panel[0] / columns if theme.fixed else inches
     letters = max(8, int(side * 72 / (0.62 * float(theme.look["font.size"]))))
-    wrapped = [textwrap.fill(title, letters) for title in titles]
-    lines = 1 + max(title.count("\n") for title in wrapped)
+    wrapped = [textwrap.fill(name, letters) for name in titles]
+    lines = 1 + max(name.count("\n") for name in wrapped)
     beside = 0.5 if theme.fixed else 0.9  # below or beside the panels, for what colors mean
     width = theme.panel[0] if theme.fixed else side * columns + beside
     high = side + 0.17 * lines + 0.4
-    figure = NotebookFigure(width, high * rows + (beside if theme.fixed else 0.1))
+    figure = NotebookFigure(width, high * rows + (beside if theme.fixed else 0.1), title)
     every = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in every[len(titles) :]:
         axes.remove()
-    for axes, title in zip(every, wrapped, strict=False):
-        axes.set_title(title, fontsize=theme.look["font.size"], parse_math=False)
+    for axes, name in zip(every, wrapped, strict=False):
+        axes.set_title(name, fontsize=theme.look["font.size"], parse_math=False)
         axes.grid(visible=False)
     return figure, every[: len(titles)]

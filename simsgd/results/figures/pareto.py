@@ -14,7 +14,7 @@ import numpy as np
 from ...settings import SettingError
 from ..run_tables import RunTables
 from .curves import label_of
-from .legends import draw_legend, settle
+from .legends import draw_legend, draw_legend_inside, settle
 from .point_labels import Point, name_nearby
 from .request import Request
 from .run_groups import Group
@@ -35,16 +35,24 @@ def draw(request: Request) -> "Figure":
     if len(request.y) != 1:
         raise SettingError("y", ", ".join(request.y), "must be one column", "give one -y")
     points = [_point(group, request) for group in request.groups]
-    figure = NotebookFigure(*request.theme.panel)
+    figure = NotebookFigure(*request.theme.panel, request.appearance.title)
     axes = figure.subplots()
     _draw(axes, points, request)
     looks, names = [p.look for p in points], [p.name for p in points]
     settle(figure)
-    if len(points) > _MOST_NAMED_NEARBY or not name_nearby(axes, points, frontier(points)):
+    place = request.appearance.legend
+    if place == "inside":
+        draw_legend_inside(axes, looks, names)
+    elif place == "outside" or (place is None and not _name(axes, points)):
         figure.set_layout_engine("constrained")
         draw_legend(figure, looks, names, below=request.theme.fixed)
     thin_out(axes.xaxis)
     return figure
+
+
+def _name(axes: "Axes", points: Sequence[Point]) -> bool:
+    """Write names beside the points; return whether all found room."""
+    return len(points) <= _MOST_NAMED_NEARBY and name_nearby(axes, points, frontier(points))
 
 
 def frontier(points: Sequence[Point]) -> list[tuple[float, float]]:
@@ -90,12 +98,12 @@ def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
         axes.plot(point.x, point.y, marker, color=color, markersize=size, zorder=4)
     across = np.array([x for point in points for x in point.xs])
     up = np.array([y for point in points for y in point.ys])
-    axes.set(xscale="log", xlabel="bytes sent per worker", ylabel=label_of(request.y[0]))
-    if up.min() > 0 and up.max() > 20 * up.min():
-        axes.set_yscale("log")
+    axes.set(xlabel="bytes sent per worker", ylabel=label_of(request.y[0]))
     axes.margins(0.12, 0.12)
+    up = request.appearance.scale_y(axes, up)
+    across = request.appearance.scale_x(axes, across, log=True)
     set_ticks(axes.yaxis, up, in_bytes="bytes" in request.y[0])
-    if across.max() < 2 * across.min():  # near each other: leave room for ticks
+    if axes.get_xscale() == "log" and across.max() < 2 * across.min():  # leave room for ticks
         across = np.sqrt(across.min() * across.max()) * np.array([0.5, 2.0])
         axes.set_xlim(*across)
     set_ticks(axes.xaxis, across, in_bytes=True)

@@ -28,7 +28,9 @@ def draw(request: Request) -> "Figure":
         for run in group.runs
     ]
     inches = 4.6 if len(found) == 1 else 3.0
-    figure, axes = panels([name for name, _, _ in found], request.theme, inches)
+    figure, axes = panels(
+        [name for name, _, _ in found], request.theme, inches, request.appearance.title
+    )
     for each, (_, run, table) in zip(axes, found, strict=True):
         workers, classes = (int(table[what].max()) + 1 for what in ("worker", "class"))
         each.set(xlim=(-0.6, workers - 0.4), ylim=(classes - 0.4, -0.6), ylabel="class")

@@ -4,7 +4,7 @@ Up to four runs are named where their lines end, more in a legend. Colors are di
 color-blind, line styles and markers in gray. Bytes are in binary units (1 MiB = 2**20 bytes).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -16,8 +16,9 @@ from ..run_folders import RunPaths, find_runs
 from ..step_times import Pricing
 from ..tables import EPOCH_COLUMNS, STEP_COLUMNS
 from . import curves, layers, pareto, partition, step_time, topology
+from .appearance import Appearance, Limits
 from .request import Request
-from .run_groups import grouped
+from .run_groups import grouped, labeled, ordered
 from .style import require_suffix, save, theme_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ class PlotSettings(TypedDict, total=False):
     smooth: int
     theme: str
     each: bool
+    labels: Mapping[str, str]
+    order: Sequence[str]
+    title: str | None
+    xlim: Limits | None
+    ylim: Limits | None
+    logx: bool | None
+    logy: bool | None
+    legend: str | None
+    band: str
     compute_ms: float | None
     compress_ms: float | None
     all_reduce: str
@@ -60,6 +70,15 @@ def plot_results(
     smooth: int = 1,
     theme: str = "screen",
     each: bool = False,
+    labels: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
+    title: str | None = None,
+    xlim: Limits | None = None,
+    ylim: Limits | None = None,
+    logx: bool | None = None,
+    logy: bool | None = None,
+    legend: str | None = None,
+    band: str = "range",
     compute_ms: float | None = None,
     compress_ms: float | None = None,
     all_reduce: str = "ring",
@@ -81,6 +100,14 @@ def plot_results(
     network, compute_ms, compress_ms, all_reduce, fusion, overlap: as for `network`.
     smooth: points of a running mean.
     theme: `screen`, or `paper`: one column wide, 8 points.
+    labels: texts for runs, by the names that the figure has for them or by those of the runs.
+    order: names of those that come first, in this order.
+    title: text above the figure.
+    xlim, ylim, logx, logy: limits, and whether scales are logarithmic, of curves and pareto.
+    legend: `inside`, `outside` or `none`, of curves and pareto; None: names beside lines or points
+        where there is room.
+    band: of curves over several seeds: `range`, from least to most; `std`, the standard deviation
+        of the sample; `sem`, that of the mean; or `none`.
 
     Raises `SettingError` for an unknown name, a run without such values, another suffix, or an
     option that would have no effect.
@@ -93,14 +120,18 @@ def plot_results(
     require_suffix(output)
     _check(kind, x, columns, smooth)
     _check_networks(kind, x, specs, pricing)
+    appearance = Appearance(title, xlim, ylim, logx, logy, legend, band)
+    appearance.check(kind)
+    groups = grouped(find_runs(runs, with_epochs=True), average=not each)
     request = Request(
-        groups=grouped(find_runs(runs, with_epochs=True), average=not each),
+        groups=labeled(ordered(groups, list(order)), labels or {}),
         x=x,
         y=columns,
         networks=networks_of(specs),
         pricing=pricing,
         smooth=smooth,
         theme=theme_of(theme),
+        appearance=appearance,
     )
     if not request.groups:
         raise SettingError("run", None, "must name at least one run folder")

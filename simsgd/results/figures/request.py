@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..network import Network
 from ..step_times import Pricing
+from .appearance import Appearance
 from .run_groups import Group
 from .style import Theme
 
@@ -20,3 +21,4 @@ class Request:
     pricing: Pricing
     smooth: int  # points of a running mean; 1: none
     theme: Theme
+    appearance: Appearance

@@ -1,12 +1,12 @@
 """Groups of runs that a figure draws as one: those that differ in nothing but their seed."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...config_values import identity
-from ...settings import SettingError
+from ...settings import SettingError, unknown
 from ..run_folders import natural_key
 from ..run_tables import RunTables
 from .group_names import group_names
@@ -36,6 +36,37 @@ def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
         groups.extend([members] if len(seeds) == len(members) else [[run] for run in members])
     names, places = group_names(groups), _places([runs[0] for runs in groups], average)
     return [Group(*each) for each in zip(names, groups, places, strict=True)]
+
+
+def labeled(groups: Sequence[Group], labels: Mapping[str, str]) -> list[Group]:
+    """Return groups with the labels given for their names, or for the names of their runs."""
+    _check_names("labels", labels, groups)
+    texts = [[labels[name] for name in _names_of(group) if name in labels] for group in groups]
+    return [
+        replace(group, name=text[0]) if text else group
+        for group, text in zip(groups, texts, strict=True)
+    ]
+
+
+def ordered(groups: Sequence[Group], order: Sequence[str]) -> list[Group]:
+    """Return groups in an order of their names, or of their runs' names; the others follow."""
+    _check_names("order", order, groups)
+
+    def rank(group: Group) -> int:
+        return min((order.index(n) for n in _names_of(group) if n in order), default=len(order))
+
+    return sorted(groups, key=rank)
+
+
+def _names_of(group: Group) -> list[str]:
+    return [group.name, *(run.name for run in group.runs)]
+
+
+def _check_names(setting: str, names: Iterable[str], groups: Sequence[Group]) -> None:
+    known = {name: None for group in groups for name in _names_of(group)}
+    for name in names:
+        if name not in known:
+            raise unknown(setting, name, known)
 
 
 def _key(run: RunTables, average: bool) -> object:

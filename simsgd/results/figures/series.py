@@ -39,8 +39,20 @@ def _curve(group: Group, request: Request, column: str, look: Look) -> Curve:
     shortest = min(len(x) for x, _ in points)
     across = np.stack([x[:shortest] for x, _ in points])  # [runs, points]
     values = np.stack([running_mean(y, request.smooth)[:shortest] for _, y in points])
-    band = values.min(0), values.max(0)
-    return Curve(name, across.mean(0), values.mean(0), look, low=band[0], high=band[1])
+    low, high = _band(values, request.appearance.band)
+    return Curve(name, across.mean(0), values.mean(0), look, low=low, high=high)
+
+
+def _band(values: Floats, kind: str) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Return the band around the mean of runs: values [runs, points]."""
+    if kind == "none":
+        return None, None
+    if kind == "range":
+        return values.min(0), values.max(0)
+    deviation = values.std(0, ddof=1)  # of the sample
+    if kind == "sem":
+        deviation = deviation / np.sqrt(len(values))
+    return values.mean(0) - deviation, values.mean(0) + deviation
 
 
 def running_mean(values: ArrayLike, points: int) -> Floats:

@@ -32,7 +32,9 @@ def draw(request: Request) -> "Figure":
     lines = 1 + max(name.count("\n") for name in names)
     heights = max(0.5, max(_BAR_INCHES, 0.16 * lines + 0.04) * bars + 0.3)
     width, _ = request.theme.panel
-    figure = NotebookFigure(width, (heights + 0.35) * len(request.networks) + 0.7)
+    figure = NotebookFigure(
+        width, (heights + 0.35) * len(request.networks) + 0.7, request.appearance.title
+    )
     panels = figure.subplots(len(request.networks), 1, squeeze=False)[:, 0]
     for axes, network in zip(panels, request.networks, strict=True):
         rows = [_mean(prices(group.runs, [network], request.pricing)) for group in request.groups]
@@ -42,7 +44,7 @@ def draw(request: Request) -> "Figure":
             label.set_parse_math(False)
         axes.set_title(network.name, loc="left", fontsize="medium", fontweight="bold")
     panels[-1].set_xlabel("milliseconds a step")
-    _legend(figure, request.theme.fixed)
+    _legend(figure, request.theme.fixed, below=request.appearance.title is not None)
     return figure
 
 
@@ -87,7 +89,7 @@ def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _legend(figure: "Figure", narrow: bool) -> None:
+def _legend(figure: "Figure", narrow: bool, below: bool) -> None:
     from matplotlib.artist import Artist
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -100,7 +102,7 @@ def _legend(figure: "Figure", narrow: bool) -> None:
     dense.set_label("dense all-reduce")
     figure.legend(
         handles=[*handles, dense],
-        loc="outside upper center",
+        loc="outside lower center" if below else "outside upper center",
         ncols=2 if narrow else 4,
         handlelength=1.6,
         columnspacing=1.2,

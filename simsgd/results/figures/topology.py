@@ -51,7 +51,9 @@ def draw(request: Request) -> "Figure":
     """Draw a panel for each group of runs; errors are the means over its runs."""
     graphs = [_graph(group) for group in request.groups]
     inches = 3.2 if len(graphs) == 1 else 2.6
-    figure, axes = panels([g.title for g in graphs], request.theme, inches)
+    figure, axes = panels(
+        [graph.title for graph in graphs], request.theme, inches, request.appearance.title
+    )
     errors = [error for graph in graphs for error in graph.errors or () if math.isfinite(error)]
     colors = _colors(errors)
     thickest = (_WIDEST / 2 if request.theme.fixed else _WIDEST) / max(

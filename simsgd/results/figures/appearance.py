@@ -1,0 +1,85 @@
+"""The title, limits, scales, legend and bands of a figure, where a user sets them."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...settings import SettingError, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEGENDS = ("inside", "outside", "none")
+BANDS = ("range", "std", "sem", "none")
+Limits = tuple[float, float]
+_ON_AXES = ("curves", "pareto")  # kinds whose axes can be set
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """How a figure is labeled and scaled; what is None is chosen by the figure."""
+
+    title: str | None = None
+    xlim: Limits | None = None
+    ylim: Limits | None = None
+    logx: bool | None = None
+    logy: bool | None = None
+    legend: str | None = None  # of `LEGENDS`
+    band: str = "range"  # of `BANDS`: around the mean over seeds
+
+    def __post_init__(self) -> None:
+        if self.legend not in (None, *LEGENDS):
+            raise unknown("legend", str(self.legend), LEGENDS)
+        if self.band not in BANDS:
+            raise unknown("band", self.band, BANDS)
+        for name, limits in (("xlim", self.xlim), ("ylim", self.ylim)):
+            if limits is not None and not -math.inf < limits[0] < limits[1] < math.inf:
+                low, high = limits
+                raise SettingError(name, f"{low},{high}", "must be a lower and an upper limit")
+
+    def check(self, kind: str) -> None:
+        """Raise `SettingError` for a setting that has no effect on a kind of figure."""
+        for name in ("xlim", "ylim", "logx", "logy", "legend"):
+            if getattr(self, name) is not None and kind not in _ON_AXES:
+                _refuse(name, kind)
+        if self.band != "range" and kind != "curves":
+            _refuse("band", kind)
+
+    def scale_x(self, axes: "Axes", values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
+        """Set the limits and the scale along x, `log` by default; return the values to tick."""
+        log = log if self.logx is None else self.logx
+        _check_positive("logx", self.xlim, values, log)
+        axes.set_xscale("log" if log else "linear")
+        if self.xlim is None:
+            return values
+        axes.set_xlim(*self.xlim)
+        return np.array(self.xlim)
+
+    def scale_y(self, axes: "Axes", values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Set the limits and the scale along y; return the values to tick.
+
+        By default the scale of positive values that span more than a factor of twenty is
+        logarithmic.
+        """
+        log = bool(values.min() > 0 and values.max() > 20 * values.min())
+        log = log if self.logy is None else self.logy
+        _check_positive("logy", self.ylim, values, log)
+        axes.set_yscale("log" if log else "linear")
+        if self.ylim is None:
+            return values
+        axes.set_ylim(*self.ylim)
+        return np.array(self.ylim)
+
+
+def _check_positive(
+    name: str, limits: Limits | None, values: NDArray[np.float64], log: bool
+) -> None:
+    if log and (values.min() if limits is None else limits[0]) <= 0:
+        raise SettingError(name, True, "needs values above 0", "set limits above 0")
+
+
+def _refuse(name: str, kind: str) -> None:
+    raise SettingError(name, None, f"has no effect on a figure of {kind}", "leave it out")
