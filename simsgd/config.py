@@ -218,9 +218,10 @@ class Config(Recipe):
     @property
     def files_of_code(self) -> list[str]:
         """The .py files that settings name, each once, by their whole paths."""
-        methods = self.compressor, self.memory, self.algorithm, self.downlink
-        told = "+".join(spec for spec in (self.model, self.regime, *methods) if spec)
-        named = [name for name in re.split(r"[+:]", told) if name.endswith(".py")]
+        methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
+        specs = (self.model, self.regime, *methods, self.outer_optimizer)
+        words = re.split(r"[+:]", "+".join(spec for spec in specs if spec))
+        named = [name for name in words if name.endswith(".py")]
         return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in named))
 
     def recipe(self) -> Recipe:

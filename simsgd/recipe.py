@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from .settings import (
-    AGGREGATES,
     AMPS,
     CLIPS,
     INDEX_CODINGS,
@@ -136,15 +135,16 @@ class Recipe:
     algorithm: str = setting(
         "allreduce",
         "algorithm",
-        "What workers exchange: allreduce, dpsgd, choco, dcd, ecd, deepsqueeze, local, fedavg, "
-        "diloco, async or butterfly; see `simsgd list algorithms`.",
-        unit="NAME",
+        "What workers exchange with whom, and when; `simsgd list algorithms` has all, with their "
+        "settings and defaults.",
+        unit="SPEC",
     )
     aggregate: str = setting(
         "mean",
         "algorithm",
-        "With allreduce, how messages are aggregated: their mean, or the majority of their signs.",
-        choices=AGGREGATES,
+        "With allreduce, what is made of the workers' messages: the mean, the sign that most vote "
+        "for, or another of `simsgd list aggregations`.",
+        unit="SPEC",
     )
     downlink: str | None = setting(
         None,
@@ -155,16 +155,16 @@ class Recipe:
     topology: str | None = setting(
         None,
         "algorithm",
-        "With gossip, the graph of workers; default: ring. See `simsgd list topologies`.",
+        "With gossip, the graph of workers; see `simsgd list topologies`.",
         unit="NAME|FILE",
     )
     consensus_stepsize: float | None = setting(
-        None, "algorithm", "With choco and deepsqueeze, gamma in (0, 1]; default: 0.5.", unit="G"
+        None, "algorithm", "With choco and deepsqueeze, gamma in (0, 1].", unit="G"
     )
     local_steps: int | None = setting(
         None,
         "algorithm",
-        "With local, fedavg and diloco, steps between exchanges; default: 8.",
+        "With local, fedavg and diloco, steps between exchanges.",
         unit="H",
     )
     post_local_from: int | None = setting(
@@ -174,19 +174,24 @@ class Recipe:
         unit="EPOCH",
     )
     participation: float | None = setting(
-        None, "algorithm", "With fedavg, fraction of workers in a round; default: 0.5.", unit="C"
+        None, "algorithm", "With fedavg, fraction of workers in a round.", unit="C"
     )
-    outer_lr: float | None = setting(
-        None, "algorithm", "With diloco, lr of the outer optimizer; default: 0.7."
+    outer_optimizer: str | None = setting(
+        None,
+        "algorithm",
+        "With diloco, how the common model moves along the mean change of the workers' models; "
+        "`simsgd list outer-optimizers` has all.",
+        unit="SPEC",
     )
+    outer_lr: float | None = setting(None, "algorithm", "With diloco, lr of the outer optimizer.")
     outer_momentum: float | None = setting(
-        None, "algorithm", "With diloco, momentum of the outer optimizer; default: 0.9."
+        None, "algorithm", "With diloco, momentum of the outer optimizer."
     )
     staleness: str | int | None = setting(
         None,
         "algorithm",
         "With async, the delay of gradients in steps: N for all workers, or uniform:N, a delay of "
-        "0 to N for each; default: 1.",
+        "0 to N for each.",
         unit="N|uniform:N",
     )
     optimizer: str | None = setting(None, "optimizer", "torch.optim class, for all epochs.")

@@ -1,11 +1,12 @@
 """Finds methods by name: one registration each, and one grammar for their settings.
 
-A file in `simsgd/methods/compressors`, `memories` or `algorithms` is imported by itself.
+A file in a folder of `simsgd/methods`, as `compressors` and `algorithms` are, is found by itself.
 
 `SPEC = part ("+" part)*`, `part = name [":" arg ("," arg)*]`, `arg = value | key=value`.
 Positional values fill the fields of the method's dataclass in order: `topk:0.01`.
 A method of a user's own is a file and a class, `./mine.py:Mine`, or an entry point of an installed
-package in the group `simsgd.compressors`, `simsgd.memories` or `simsgd.algorithms`.
+package in the group `simsgd.compressors`, `simsgd.memories`, `simsgd.algorithms`,
+`simsgd.aggregations` or `simsgd.outer_optimizers`.
 """
 
 import ast

@@ -12,7 +12,6 @@ VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
 STATE_DTYPES = ("float32", "bfloat16", "float16")
 CLIPS = ("global-norm", "per-tensor", "value")
-AGGREGATES = ("mean", "vote")
 ON_NONFINITE = ("stop", "skip", "zero")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 

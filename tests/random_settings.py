@@ -86,7 +86,8 @@ WHERE = {  # and those that others need, by the setting and the values that they
     ("algorithm", LOCAL): {"local_steps": (1, 2)},
     ("algorithm", ("local", "diloco")): {"post_local_from": (0, 1)},
     ("algorithm", ("fedavg",)): {"participation": (0.5, 1.0)},
-    ("algorithm", ("diloco",)): {"outer_lr": (0.5,), "outer_momentum": (0.0, 0.5)},
+    ("algorithm", ("diloco",)): {"outer_lr": (0.5,), "outer_momentum": (0.0, 0.5),
+                                 "outer_optimizer": ("sgd", "nesterov:0.5")},
     ("algorithm", ("async",)): {"staleness": (0, 2, "uniform:2")},
 }  # fmt: skip
 ONCE = ("workers", "seed", "lr", "algorithm", "compressor", "prune")  # drawn by `recipes` itself

@@ -19,7 +19,8 @@ from ..communication.topology import topology as graph_of
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
 from ..keyed_random import RandomKey
-from ..methods.algorithms import ExchangeContext, Gossip
+from ..methods.algorithms import ExchangeContext
+from ..methods.algorithms.gossip import Gossip
 from ..methods.compressors import StepInfo, composed
 from ..registry import find
 from ..results.figures.style import (

@@ -1,4 +1,4 @@
-"""What the papers say, one class each: compressors, memories, algorithms.
+"""What the papers say, one class each: compressors, memories, algorithms and more.
 
 All that a method of one's own is made of, imported at its first use:
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ..communication.messages import Ternary as Ternary
     from ..communication.segments import Segment as Segment
     from ..communication.topology import topology as topology
+    from ..communication.transport import Channel as Channel
     from ..keyed_random import RandomKey as RandomKey
     from ..registry import register as register
     from ..settings import SettingError as SettingError
     from ..settings import count as count
     from ..settings import require as require
+    from .aggregations import Aggregation as Aggregation
     from .algorithms import Algorithm as Algorithm
     from .algorithms import ExchangeContext as ExchangeContext
     from .algorithms import Exchanged as Exchanged
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from .compressors import StepInfo as StepInfo
     from .compressors import composed as composed
     from .memories import Memory as Memory
+    from .outer_optimizers import OuterOptimizer as OuterOptimizer
 
 _NAMES = {  # what is public, and where it is defined
     "..communication.messages": (
@@ -50,11 +53,14 @@ _NAMES = {  # what is public, and where it is defined
     "..keyed_random": ("RandomKey",),
     "..registry": ("register",),
     "..settings": ("SettingError", "count", "require"),
+    "..communication.transport": ("Channel",),
+    ".aggregations": ("Aggregation",),
     ".algorithms": (
         "Algorithm", "ExchangeContext", "Exchanged", "GradientAlgorithm", "ParameterAlgorithm",
     ),
     ".compressors": ("Compressor", "MultiRound", "Quantizer", "StepInfo", "composed"),
     ".memories": ("Memory",),
+    ".outer_optimizers": ("OuterOptimizer",),
 }  # fmt: skip
 _PLACES = {name: place for place, names in _NAMES.items() for name in names}
 __all__ = sorted(_PLACES)

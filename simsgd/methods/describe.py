@@ -23,7 +23,10 @@ def details(method: type) -> str:
     paper: "1-Bit Stochastic Gradient Descent and its ...", Interspeech 2014
     """
     text = " ".join((inspect.getdoc(method) or "").split())
-    lines = [(inspect.getdoc(method) or "").partition("\n")[0], f"settings: {_settings(method)}"]
+    lines = [
+        (inspect.getdoc(method) or "").partition("\n")[0],
+        f"settings: {settings_text(method)}",
+    ]
     nature = [_when(method, _biased, "biased", "unbiased")]
     nature.append(_when(method, _summable, "all-reducible", "not all-reducible"))
     papers = [f"paper: {paper}" for paper in _papers(text)]
@@ -43,7 +46,8 @@ class _Echo:
 _EXAMPLES: dict[Any, Any] = {float: 0.5, int: 1, Any: _Echo}  # of settings without a default
 
 
-def _settings(method: Any) -> str:
+def settings_text(method: Any) -> str:
+    """Return the settings of a method in one line, with their defaults."""
     shown = [
         f.name if f.default is dataclasses.MISSING else f"{f.name}={_shown(f.default)}"
         for f in settings_of(method)

@@ -119,7 +119,7 @@ def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
 
 def check_use(recipe: Recipe, compresses: bool) -> None:
     """Raise `SettingError` for a setting of compression where nothing is compressed."""
-    if compresses or recipe.downlink is not None or recipe.aggregate == "vote":
+    if compresses or recipe.downlink is not None or recipe.aggregate != "mean":
         return
     for key in ("prune_1d", "compress_if", "index_dtype", "flush_every"):
         value = getattr(recipe, key)

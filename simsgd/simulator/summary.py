@@ -35,7 +35,11 @@ def html_table(simulator: "Simulator") -> str:
             ("workers", f"{recipe.workers}, engine {recipe.engine}"),
             ("compressor", f"{simulator.compressor} on {n - whole:,} entries; {whole:,} whole"),
             ("memory", str(recipe.memory)),
-            ("algorithm", recipe.algorithm + (" by vote" if recipe.aggregate == "vote" else "")),
+            (
+                "algorithm",
+                recipe.algorithm
+                + ("" if recipe.aggregate == "mean" else f" by {recipe.aggregate}"),
+            ),
             ("steps done", f"{simulator.steps:,}"),
         ]
     )

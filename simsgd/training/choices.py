@@ -13,7 +13,7 @@ from ..communication.topology import topology
 from ..gradients import GradientEngine
 from ..methods.algorithms import Algorithm
 from ..methods.compressors import Compressor
-from ..methods.describe import details
+from ..methods.describe import details, settings_text
 from ..methods.memories import Memory
 from ..registry import find, names
 from ..settings import SettingError, require, unknown
@@ -30,14 +30,17 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "memories": lambda: _methods("memory"),
     "topologies": lambda: list(topologies().items()),
     "algorithms": lambda: _methods("algorithm"),
-    "engines": lambda: _methods("engine"),
+    "aggregations": lambda: _methods("aggregation"),
+    "outer-optimizers": lambda: _methods("outer_optimizer"),
+    "engines": lambda: [(name, _first_line(find("engine", name))) for name in names("engine")],
 }
 
 
 def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     """Return the names of a kind, and what each is, in one line or more.
 
-    `kind` is models, regimes, datasets, compressors, memories, algorithms, topologies or engines.
+    `kind` is models, regimes, datasets, compressors, memories, algorithms, aggregations,
+    outer-optimizers, topologies or engines.
     Topologies are measured for a number of `workers`. Raises `SettingError` for an unknown kind.
     """
     if kind not in _KINDS:
@@ -71,7 +74,8 @@ def _files(kind: str) -> list[tuple[str, str]]:
 
 
 def _methods(kind: str) -> list[tuple[str, str]]:
-    return [(name, _first_line(find(kind, name))) for name in names(kind)]
+    methods = [(name, find(kind, name)) for name in names(kind)]
+    return [(name, f"{_first_line(m)}\nsettings: {settings_text(m)}") for name, m in methods]
 
 
 def _first_line(documented: object) -> str:

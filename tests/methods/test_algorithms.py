@@ -13,7 +13,7 @@ import simsgd
 from simsgd import SettingError, Simulator
 from simsgd.bench.consensus import gossip, tune_consensus
 from simsgd.communication.topology import topology
-from simsgd.methods.algorithms.asynchronous import lateness
+from simsgd.methods.algorithms.butterfly import lateness
 from simsgd.registry import find, names
 
 W, B = 8, 32
@@ -598,7 +598,7 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
         ({"algorithm": "dpsgd", "optimizer": "Adafactor"}, "is not an element-wise optimizer"),
         ({"algorithm": "dpsgd", "aggregate": "vote"}, "aggregate has no effect"),
         ({"algorithm": "dpsgd", "engine": "onepass"}, "engine needs parameters that all workers"),
-        ({"aggregate": "vote", "downlink": "sign"}, "downlink has no effect on a vote"),
+        ({"aggregate": "vote", "downlink": "sign"}, "downlink has no effect with aggregate vote"),
         ({"downlink": "powersgd:2"}, "downlink needs several rounds"),
     ],
     ids=str,

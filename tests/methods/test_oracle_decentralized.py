@@ -9,7 +9,7 @@ from torch import nn
 
 from simsgd import Simulator
 from simsgd.bench.consensus import gossip
-from simsgd.methods.algorithms import Choco
+from simsgd.methods.algorithms.choco import Choco
 
 from ..reference_data import DATA, cases, each, tensor
 

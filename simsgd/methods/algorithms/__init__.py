@@ -1,25 +1,24 @@
-"""Conversations between workers: who hears what of what is said.
+"""Who exchanges what with whom, and when: one file an algorithm, made by name.
 
-Importing this package registers all of them.
+`simsgd.registry` finds a file that is placed here by itself.
 """
 
 from .allreduce import AllReduce
-from .asynchronous import Asynchronous, Butterfly
-from .contract import Algorithm, ExchangeContext, Exchanged, GradientAlgorithm, ParameterAlgorithm
-from .gossip import Choco, Gossip
-from .local import FedAvg, LocalSGD
+from .contract import (
+    Algorithm,
+    ExchangeContext,
+    Exchanged,
+    GradientAlgorithm,
+    OptimizerSteps,
+    ParameterAlgorithm,
+)
 
 __all__ = [
     "Algorithm",
     "AllReduce",
-    "Asynchronous",
-    "Butterfly",
-    "Choco",
     "ExchangeContext",
     "Exchanged",
-    "FedAvg",
-    "Gossip",
     "GradientAlgorithm",
-    "LocalSGD",
+    "OptimizerSteps",
     "ParameterAlgorithm",
 ]

@@ -1,4 +1,4 @@
-"""Synchronous data-parallel SGD: the mean of all workers' messages, or a vote.
+"""Synchronous data-parallel SGD: one gradient of the messages of all workers.
 
 Letters: L workers hosted here, n elements of one segment, m of one message.
 """
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...communication.messages import Dense, Message, SharedSparse, Sparse, State
+from ...communication.messages import Dense, Message, State
 from ...communication.segments import Segment
-from ...registry import register
-from ...settings import AGGREGATES, SettingError
+from ...registry import build, register
+from ...settings import SettingError
+from ..aggregations import Aggregation
+from ..aggregations.mean import Mean
 from ..compressors import Compressor, MultiRound, composed
 from ..compressors.contract import Aggregated, run_rounds
 from .contract import ExchangeContext, GradientAlgorithm
@@ -24,31 +26,38 @@ from .contract import ExchangeContext, GradientAlgorithm
 class AllReduce(GradientAlgorithm):
     """Synchronous data-parallel SGD: parameters are shared, compressed gradients are aggregated.
 
-    With `aggregate=vote` the aggregate is the sign of the sum of signs, +1 where the votes are
-    equal. What is exempt from compression is averaged all the same.
+    `aggregate` is the rule that makes one gradient of the workers' messages; what is exempt from
+    compression is averaged all the same.
 
     With `downlink` a server gathers the messages, and what it sends back, v = mean + e, is
     compressed too, with a memory e = v - C(v) of its own: DoubleSqueeze.
-    Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication
-    Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291;
     Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze: Parallel Stochastic Gradient Descent with
     Double-pass Error-Compensated Compression", ICML 2019, https://arxiv.org/abs/1905.05957.
     """
 
-    aggregate: str = "mean"  # mean, or vote: the sign of the sum of signs
+    aggregate: str = "mean"  # the rule's spec, of `simsgd list aggregations`
     downlink: str = ""  # the server's compressor; nothing: no server
     parameters_per_worker = False
 
     def __post_init__(self) -> None:
-        if self.aggregate not in AGGREGATES:
-            rule = f"must be one of {', '.join(AGGREGATES)}"
-            raise SettingError("aggregate", self.aggregate, rule)
-        if self.aggregate == "vote" and self.downlink:
-            rule = "has no effect on a vote, which is one bit"
+        is_mean = self._rule.is_mean  # refuses an unknown rule too
+        if self.downlink and not is_mean:
+            rule = f"has no effect with aggregate {self.aggregate}"
             raise SettingError("downlink", self.downlink, rule)
         if self.downlink and isinstance(self._downlink_compressor, MultiRound):
             rule = "needs several rounds with all workers; a downlink sends one message"
             raise SettingError("downlink", self.downlink, rule)
+
+    @functools.cached_property
+    def _rule(self) -> Aggregation:
+        try:
+            parts = build("aggregation", self.aggregate)
+        except SettingError as wrong:
+            raise SettingError("aggregate", wrong.value, wrong.rule, wrong.fix) from wrong
+        if len(parts) != 1:
+            raise SettingError("aggregate", self.aggregate, "must be one rule")
+        rule: Aggregation = parts[0]
+        return rule
 
     @functools.cached_property
     def _downlink_compressor(self) -> Compressor:
@@ -59,14 +68,8 @@ class AllReduce(GradientAlgorithm):
             raise SettingError(name, wrong.value, wrong.rule, wrong.fix) from wrong
 
     def check_compressor(self, compressor: Compressor) -> None:
-        """Raise `SettingError` for a vote without the sign of every entry."""
-        if self.aggregate != "vote":
-            return
-        if isinstance(compressor, MultiRound):
-            rule = "has no meaning for a compressor of several rounds"
-            raise SettingError("aggregate", "vote", rule, _FIX)
-        if isinstance(compressor.probe((2, 2)), Sparse | SharedSparse):
-            raise SettingError("aggregate", "vote", "needs a vote on every entry", _FIX)
+        """Raise `SettingError` for a compressor whose messages the rule cannot take."""
+        self._rule.check_compressor(compressor)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the server's residual and its compressor's state, [1, n]; none without one."""
@@ -92,10 +95,8 @@ class AllReduce(GradientAlgorithm):
                 largest = channel.all_reduce_max(compressor.local_max(compensated), segment)
                 step = dataclasses.replace(step, global_max=largest)
             message = compressor.compress(compensated, context.compressor_state, step)
-            if self.aggregate == "vote" and not segment.dense:
-                return channel.vote(message, segment)
-            mean = channel.gather_mean if self.downlink else channel.all_reduce_mean
-            sent, aggregated = mean(message, segment)
+            rule = _MEAN if segment.dense else self._rule
+            sent, aggregated = rule.aggregate(message, segment, channel, bool(self.downlink))
         if self.downlink:
             aggregated = self._sent_back(aggregated, context, state)
         return sent, aggregated
@@ -117,7 +118,7 @@ class AllReduce(GradientAlgorithm):
 
 
 _DOWN = "downlink "  # before the names of the server's compressor's state
-_FIX = "use a compressor that sends every entry, as sign does"
+_MEAN = Mean()
 
 
 def _in_rounds(

@@ -1,0 +1,39 @@
+"""A vote of all workers on the sign of each entry.
+
+Letters: n elements of one segment.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...communication.messages import Message, SharedSparse, Sparse
+from ...communication.segments import Segment
+from ...communication.transport import Channel
+from ...registry import register
+from ...settings import SettingError
+from ..compressors import Compressor
+from .contract import Aggregation
+
+
+@register("aggregation", "vote")
+@dataclass(frozen=True)
+class Vote(Aggregation):
+    """The sign of the sum of signs, +1 where the votes are equal.
+
+    Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication
+    Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291.
+    """
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for messages without the sign of every entry."""
+        super().check_compressor(compressor)
+        if isinstance(compressor.probe((2, 2)), Sparse | SharedSparse):
+            rule, fix = "needs a vote on every entry", "use a compressor that sends every entry"
+            raise SettingError("aggregate", "vote", rule, f"{fix}, as sign does")
+
+    def aggregate(
+        self, message: Message, segment: Segment, channel: Channel, at_server: bool
+    ) -> tuple[Message, Tensor]:
+        """Return the messages, and what they vote for, +-1 each, [n]."""
+        return channel.vote(message, segment)

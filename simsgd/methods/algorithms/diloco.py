@@ -1,0 +1,57 @@
+"""DiLoCo: local SGD with an outer optimizer.
+
+Letters: W workers, L hosted here, n elements of one segment, x their parameters [L, n].
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...communication.messages import State
+from ...communication.segments import Segment
+from ...registry import build, register
+from ...settings import require
+from ..outer_optimizers import OuterOptimizer
+from .local import LocalSGD
+
+
+@register("algorithm", "diloco")
+@dataclass(frozen=True)
+class DiLoCo(LocalSGD):
+    """Local SGD whose mean difference is the gradient of an outer optimizer.
+
+    The outer gradient is g = -mean_i (x_i - a), and the outer optimizer SGD with Nesterov momentum.
+    The workers' own optimizers continue.
+    Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023,
+    https://arxiv.org/abs/2311.08105.
+    """
+
+    outer_optimizer: str = "nesterov"  # its spec, of `simsgd list outer-optimizers`
+    outer_lr: float = 0.7  # lr, greater than 0
+    outer_momentum: float = 0.9  # m in [0, 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.outer_lr < math.inf, "outer_lr", self.outer_lr, "must be greater than 0")
+        holds = 0 <= self.outer_momentum < 1
+        require(holds, "outer_momentum", self.outer_momentum, "must lie in [0, 1)")
+        self._outer  # noqa: B018 - reads the spec, and refuses a wrong one
+
+    @functools.cached_property
+    def _outer(self) -> OuterOptimizer:
+        spec = self.outer_optimizer
+        parts = build("outer_optimizer", spec)
+        require(len(parts) == 1, "outer_optimizer", spec, "must be one outer optimizer")
+        outer: OuterOptimizer = parts[0]
+        return outer.filled(self.outer_lr, self.outer_momentum)
+
+    def init(self, x: Tensor, segment: Segment) -> State:
+        """Return the common model and the outer optimizer's state, [1, n]."""
+        state = super().init(x, segment)
+        return {**state, **self._outer.init(state["anchor"])}
+
+    def move(self, state: State, mean: Tensor) -> None:
+        """Take a step of the outer optimizer."""
+        self._outer.step(state["anchor"], mean.neg(), state)

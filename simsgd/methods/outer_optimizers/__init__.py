@@ -1,0 +1,8 @@
+"""How a common model moves along the mean change of its workers' models: one file each.
+
+`simsgd.registry` finds a file that is placed here by itself.
+"""
+
+from .contract import OuterOptimizer
+
+__all__ = ["OuterOptimizer"]
