@@ -48,7 +48,7 @@ class Crew:
 
     def __call__(self, task, *arguments):
         """Return what `task` returns on rank 0, or raise what it raises."""
-        self._tell((task.__name__, arguments))
+        self._send((task.__name__, arguments))
         result, refused, failed = next(self.results)
         if refused is not None:
             raise SettingError(*refused)
@@ -56,11 +56,11 @@ class Crew:
         return result
 
     def dismiss(self):
-        self._tell(None)
+        self._send(None)
         assert list(self.results) == []
 
-    def _tell(self, task):
-        """Tell every rank by itself: no rank waits for another between tasks, for hours perhaps."""
+    def _send(self, task):
+        """Send to each rank alone: between tasks no rank waits for another, for hours perhaps."""
         for tasks in self.tasks:
             tasks.put(task)
 
@@ -91,7 +91,7 @@ def verified(steps, settings):
 
 
 class Other(OwnWorker):
-    """A real side that does something else than the recipe says."""
+    """A real side that does something else than the recipe."""
 
     def __init__(self, wrong, config):
         changed = {"lr": {"lr": 0.1 * 1.001}, "momentum": {"momentum": 0.899}}
@@ -226,28 +226,28 @@ def shared_out(workers, settings, partial_sums, state=None):
         simulator.load_state_dict(state)
     for x, y in batches(6):
         record = simulator.step(x, y, epoch=9)
-    return told(record), simulator.state_dict()
+    return measured(record), simulator.state_dict()
 
 
-def wild_batches(steps):
+def nonfinite_batches(steps):
     """Return batches of which one worker of eight, the seventh, has one of numbers not finite."""
     drawn = list(batches(steps))
     drawn[3][0][19] = float("inf")
     return drawn
 
 
-def shared_out_wild(workers, settings):
-    """Return what is told of each of 6 steps, and the state, each rank hosting a part."""
+def shared_out_nonfinite(workers, settings):
+    """Return what is measured of each of 6 steps, and the state, each rank hosting a part."""
     simulator = Simulator(
         network(), workers=workers, transport=Distributed(workers, True), **settings
     )
-    records = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
+    records = [simulator.step(x, y, epoch=9) for x, y in nonfinite_batches(6)]
     return [
         (r.applied, r.nonfinite.tolist(), r.payload_bytes) for r in records
     ], simulator.state_dict()
 
 
-def told(record):
+def measured(record):
     measures = [
         (m.segment.name, m.payload.tolist(), m.entries.tolist(), m.relative_error)
         for m in record.segments
@@ -311,12 +311,12 @@ def hooked(settings, momentum, steps=8, stop=None, bucket_mb=25):
     return [p.detach().clone() for p in model.parameters()], real.hook.sent_bytes
 
 
-def tell(put, name):
+def put_variable(put, name):
     """Put what a variable of the environment is, on every rank."""
     put(os.environ.get(name))
 
 
-def linger(put):
+def put_pid_and_stay(put):
     """Put the number of this process, and stay."""
     put(os.getpid())
     threading.Event().wait()

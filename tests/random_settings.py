@@ -104,9 +104,9 @@ def recipes(draw):
         "lr": 0.01,
         "algorithm": algorithm,
     }
-    said = draw(st.sampled_from(["compressor", "compressor", "compressor", "prune", ""]))
-    if said:
-        chosen[said] = draw(st.sampled_from(COMPRESSORS if said == "compressor" else PRUNED))
+    option = draw(st.sampled_from(["compressor", "compressor", "compressor", "prune", ""]))
+    if option:
+        chosen[option] = draw(st.sampled_from(COMPRESSORS if option == "compressor" else PRUNED))
     for needed, group in [(None, ALWAYS), *WHERE.items()]:
         if needed is None or chosen.get(needed[0]) in needed[1]:
             for name, values in group.items():

@@ -34,9 +34,9 @@ def call(line):
 def refused(done, message):
     assert (done.exit_code, done.stdout) == (2, "")
     assert isinstance(done.exception, SystemExit)
-    told = done.stderr.replace(str(Path.cwd()), "HERE")
-    assert len(told.splitlines()) == 1
-    whole = told.removeprefix("simsgd: ").rstrip("\n")
+    error = done.stderr.replace(str(Path.cwd()), "HERE")
+    assert len(error.splitlines()) == 1
+    whole = error.removeprefix("simsgd: ").rstrip("\n")
     if message.endswith("..."):
         assert whole.startswith(message.removesuffix("..."))
     else:
@@ -44,7 +44,7 @@ def refused(done, message):
 
 
 @pytest.mark.parametrize(("line", "message"), CASES, ids=[line for line, _ in CASES])
-def test_a_wrong_line_is_told_exactly_and_leaves_nothing(tmp_path, line, message):
+def test_a_wrong_line_gets_exactly_its_error_and_leaves_nothing(tmp_path, line, message):
     refused(call(line), message)
     assert list(tmp_path.iterdir()) == []
 
@@ -68,7 +68,7 @@ def test_every_option_of_training_is_given_wrongly_somewhere():
     assert missing <= harmless | {"runs-dir", "warmup"}
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     refused(
         call("train --runs-dir file/runs"), "--runs-dir cannot be made (Not a directory), got fi..."
@@ -116,9 +116,9 @@ def test_a_run_of_another_model_is_not_gone_on_with(tmp_path):
     ],
 )
 def test_a_compressor_that_does_not_suit_the_exchange_is_refused_before_a_step(settings, name):
-    with pytest.raises(SettingError) as told:
+    with pytest.raises(SettingError) as error:
         simsgd.Simulator(nn.Linear(4, 2), workers=2, lr=0.1, **settings)
-    assert told.value.name == name
+    assert error.value.name == name
 
 
 @pytest.mark.parametrize("setting", ["prune_1d", "index_dtype", "compress_if", "flush_every"])
@@ -132,7 +132,7 @@ def test_a_regime_that_compresses_later_gives_settings_an_effect(setting):
         simsgd.Simulator(nn.Linear(4, 2), regime={0: {"lr": 0.1}}, **given)
 
 
-def test_a_momentum_that_the_regimes_optimizer_does_not_take_is_told():
+def test_a_momentum_that_the_regimes_optimizer_does_not_take_is_refused():
     with pytest.raises(SettingError, match=r"momentum is not taken by Adam, got 0\.9"):
         simsgd.Simulator(
             nn.Linear(4, 2), workers=2, regime={0: {"optimizer": "Adam", "lr": 0.1}}, momentum=0.9

@@ -28,7 +28,7 @@ def test_private_files_are_no_models() -> None:
 
 
 @pytest.mark.parametrize(("kind", "setting"), [("models", "model"), ("regimes", "regime")])
-def test_an_unknown_name_is_told_with_all_that_are_known(kind: str, setting: str) -> None:
+def test_an_unknown_name_is_refused_with_all_that_are_known(kind: str, setting: str) -> None:
     with pytest.raises(SettingError, match=f"^{setting} is not known, got zzz; known: "):
         catalog.load(kind, "zzz")
 
@@ -55,7 +55,7 @@ def test_the_factory_named_as_the_file_comes_before_model(tmp_path: Path) -> Non
     assert _built(_file(tmp_path, one + two)).out_features == 2
 
 
-def test_a_file_without_a_factory_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_the_error_of_a_file_without_a_factory_names_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="neither a function mine nor one called model"):
         _built(_file(tmp_path, "mine = 3\n"))
 
@@ -65,7 +65,7 @@ def test_a_factory_that_makes_no_network_is_refused(tmp_path: Path) -> None:
         _built(_file(tmp_path, "def mine():\n    return 3\n"))
 
 
-def test_a_setting_of_the_user_comes_before_what_the_data_say(tmp_path: Path) -> None:
+def test_a_setting_of_the_user_comes_before_that_of_the_data(tmp_path: Path) -> None:
     module = _file(tmp_path, "def mine(num_classes):\n    return nn.Linear(3, num_classes)\n")
     assert _built(module, num_classes=4).out_features == 4
 
@@ -81,7 +81,7 @@ def test_a_factory_of_any_settings_is_given_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "told"),
+    ("name", "config", "error"),
     [
         ("resnet", {"depth": 21}, r"depth must be 6n \+ 2"),
         ("resnet", {"depth": "deep"}, r"depth must be 6n \+ 2"),
@@ -93,9 +93,9 @@ def test_a_factory_of_any_settings_is_given_all(tmp_path: Path) -> None:
     ],
 )
 def test_a_value_that_a_model_refuses_is_a_setting_error(
-    name: str, config: dict[str, Any], told: str
+    name: str, config: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(SettingError, match=f"^model_config does not fit: .*{told}"):
+    with pytest.raises(SettingError, match=f"^model_config does not fit: .*{error}"):
         catalog.build_model(name, config, 10, (3, 32, 32))
 
 

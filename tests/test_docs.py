@@ -41,10 +41,10 @@ def test_every_memory_has_its_row():
 
 
 def test_nature_in_the_table_is_that_of_the_list():
-    told = list_names("compressors")
+    listed = list_names("compressors")
     for row in table("Compressors"):
         for name in named([row]):
-            nature = next(line for line in told[name].splitlines() if "all-reducible" in line)
+            nature = next(line for line in listed[name].splitlines() if "all-reducible" in line)
             assert nature.startswith("unbiased") == (row[3] in ("no", "if `biased=true`"))
             assert (row[4] == "yes") == ("not all-reducible" not in nature)
 

@@ -45,10 +45,10 @@ def test_ones_own_algorithm_is_used_as_shown(tmp_path, monkeypatch):
     assert own.epochs["consensus_distance"].iloc[-1] > 0
 
 
-def test_topologies_are_told_with_what_they_cost():
-    told = run("list", "topologies", "--workers", "16")
-    assert "degree 2, spectral gap 0.0507, 32 messages a step" in told
-    assert "not for 16 workers: is a graph of 32 workers, not 16" in told
+def test_topologies_are_listed_with_what_they_cost():
+    output = run("list", "topologies", "--workers", "16")
+    assert "degree 2, spectral gap 0.0507, 32 messages a step" in output
+    assert "not for 16 workers: is a graph of 32 workers, not 16" in output
     assert "ring" in run("list", "topologies")
 
 
@@ -61,15 +61,15 @@ def test_a_number_of_workers_is_for_topologies():
 def test_the_consensus_step_size_is_found_and_drawn(tmp_path):
     figure = tmp_path / "consensus.png"
     words = ["--workers", "8", "--compressor", "topk:0.2", "--elements", "50", "--rounds", "60"]
-    told = run("tune-consensus", *words, "-o", str(figure))
-    best = re.search(r"--consensus-stepsize (\S+) halves", told)[1]
-    assert f"{best:<7} " in told
-    assert told.count("<- best") == 1
+    output = run("tune-consensus", *words, "-o", str(figure))
+    best = re.search(r"--consensus-stepsize (\S+) halves", output)[1]
+    assert f"{best:<7} " in output
+    assert output.count("<- best") == 1
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (["--algorithm", "dpsgd"], "--algorithm is not known, got dpsgd"),
         (["--rounds", "1"], "--rounds must be at least 2"),
@@ -77,14 +77,14 @@ def test_the_consensus_step_size_is_found_and_drawn(tmp_path):
         (["--compressor", "topk:0.2", "-o", "figure.gif"], "must end in .png, .svg or .pdf"),
     ],
 )
-def test_what_cannot_be_tuned_is_told(words, told):
+def test_what_cannot_be_tuned_is_refused(words, error):
     sizes = [] if "--rounds" in words else ["--rounds", "4"]
-    assert told in run("tune-consensus", *sizes, "--elements", "50", *words, code=2)
+    assert error in run("tune-consensus", *sizes, "--elements", "50", *words, code=2)
 
 
-def test_a_run_says_how_workers_talk(tmp_path):
-    told = run("train", *TINY, "--algorithm", "choco", "--runs-dir", str(tmp_path))
+def test_a_run_logs_how_workers_exchange(tmp_path):
+    output = run("train", *TINY, "--algorithm", "choco", "--runs-dir", str(tmp_path))
     line = (
         "algorithm choco: topology ring, consensus stepsize 0.5 (2 neighbors, spectral gap 0.6667)"
     )
-    assert line in told
+    assert line in output

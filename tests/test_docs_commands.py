@@ -111,14 +111,14 @@ def run(folder, type_in, command):
         "HOME": str(folder),
     }
     if command.startswith("simsgd ") and not set(command) & set("|&;<>$`*?"):
-        code, told = type_in(shlex.split(command)[1:], folder, surroundings)
+        code, output = type_in(shlex.split(command)[1:], folder, surroundings)
     else:
         done = subprocess.run(
             ["bash", "-c", command], cwd=folder, env=surroundings, check=False, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        code, told = done.returncode, done.stdout
-    assert code == 0, f"{command}\n{told}"
+        code, output = done.returncode, done.stdout
+    assert code == 0, f"{command}\n{output}"
 
 
 @pytest.mark.slow

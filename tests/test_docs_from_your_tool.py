@@ -49,8 +49,8 @@ def test_values_that_are_written_out_are_taken(span):
     words = shlex.split(span)
     with main.commands["train"].make_context("train", words) as context:
         assert context.args == []
-        said = given(context.params)
-    config = Config(**said)
+        settings = given(context.params)
+    config = Config(**settings)
     composed(config.compressor or "none")
     assert isinstance(build("memory", config.memory or "none")[0], Memory)
     algorithm_of(config.recipe())

@@ -48,6 +48,6 @@ def test_every_model_of_images_has_a_row() -> None:
     assert {row[0] for row in ROWS} == names
 
 
-def test_every_data_set_of_samples_is_told() -> None:
-    told = set(re.findall(r"`([\w:-]+)`", TEXT.split("## Data")[1]))
-    assert set(about()) - {"pydoc", "ptb", "wikitext2", "text:PATH"} <= told
+def test_every_data_set_of_samples_is_named() -> None:
+    named = set(re.findall(r"`([\w:-]+)`", TEXT.split("## Data")[1]))
+    assert set(about()) - {"pydoc", "ptb", "wikitext2", "text:PATH"} <= named

@@ -229,10 +229,10 @@ def test_many_settings_at_all_train_count_and_resume_or_are_refused(random_setti
 
 
 def test_every_setting_of_a_recipe_is_drawn(random_settings):
-    told = {*random_settings.ONCE}.union(
+    drawn = {*random_settings.ONCE}.union(
         *([*random_settings.ALWAYS], *random_settings.WHERE.values())
     )
-    assert told == {f.name for f in dataclasses.fields(Recipe)}
+    assert drawn == {f.name for f in dataclasses.fields(Recipe)}
 
 
 def _steps(found):
@@ -251,14 +251,14 @@ def test_every_method_is_drawn(random_settings, kind):
 
 
 @pytest.mark.parametrize("algorithm", ["async", "butterfly"])
-def test_ef21_is_refused_where_nobody_hears_a_mean(algorithm):
+def test_ef21_is_refused_where_nobody_computes_a_mean(algorithm):
     chosen = {"workers": 2, "algorithm": algorithm, "compressor": "topk:0.5", "memory": "ef21"}
     with pytest.raises(SettingError, match=f"which algorithm {algorithm} never computes"):
         simulator(Drawn("linear", torch.float32, chosen))
 
 
 @pytest.mark.parametrize("algorithm", ["dpsgd", "choco", "local", "diloco"])
-def test_models_are_not_said_by_the_gradients_of_samples(algorithm):
+def test_a_compressor_of_sample_gradients_is_refused_for_models(algorithm):
     chosen = {"workers": 2, "algorithm": algorithm, "compressor": "variance", "lr": 0.1}
     with pytest.raises(SettingError, match="looks at the gradients of single samples"):
         simulator(Drawn("linear", torch.float32, chosen))

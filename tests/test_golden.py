@@ -102,9 +102,9 @@ def trajectory(settings):
     steps, messages = [], []
     for step in range(STEPS):
         record = simulator.step(*batch(step), epoch=step // STEPS_AN_EPOCH)
-        said = [told(transfer) for transfer in record.bytes.transfers]
-        if said not in messages:
-            messages.append(said)
+        transfers = [described(transfer) for transfer in record.bytes.transfers]
+        if transfers not in messages:
+            messages.append(transfers)
         steps.append(
             {
                 "loss": record.loss,
@@ -118,7 +118,7 @@ def trajectory(settings):
                 "network_bytes": record.network_bytes,
                 "dense_bytes": record.dense_bytes,
                 "sent_elements": record.sent_elements,
-                "messages": messages.index(said),
+                "messages": messages.index(transfers),
             }
         )
     parameters = simulator.parameters()
@@ -134,7 +134,7 @@ def trajectory(settings):
     }
 
 
-def told(transfer):
+def described(transfer):
     """Return one message of each worker: whose it is, how it goes, its bytes, its copies."""
     degree = None if transfer.degree is None else transfer.degree.tolist()
     way = transfer.segment, transfer.direction, transfer.collective

@@ -71,7 +71,7 @@ def test_a_checkpoint_runs_no_code(run, tmp_path, write, line):
         {"epoch": "x", "model": {"a": 1}},
     ],
 )
-def test_a_checkpoint_of_odd_parts_is_told(run, odd):
+def test_a_checkpoint_of_odd_parts_is_refused(run, odd):
     own = {} if len(odd) == 1 else torch.load(run / "last.pt", weights_only=True)
     torch.save({**own, **odd}, run / "last.pt")
     refused("evaluate RUN")
@@ -82,14 +82,14 @@ def test_a_checkpoint_of_odd_parts_is_told(run, odd):
     "text",
     ['{"a":' * DEEP, "[" * DEEP + "]" * DEEP, "[1, 2]", "", "nul\0", '{"model": {"a": [1]}}'],
 )
-def test_a_config_that_is_none_is_told_by_every_command(run, text):
+def test_a_config_that_is_none_is_refused_by_every_command(run, text):
     (run / "config.json").write_text(text)
     for line in (*READERS, GO_ON):
         refused(line, "config.json")
 
 
 @pytest.mark.parametrize("workers", ["x", float("nan"), 10**30, 0, None])
-def test_a_config_with_odd_workers_is_told(run, workers):
+def test_a_config_with_odd_workers_is_refused(run, workers):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "workers": workers}))
     refused("network RUN", "without a number of workers")
@@ -97,7 +97,7 @@ def test_a_config_with_odd_workers_is_told(run, workers):
 
 
 @pytest.mark.parametrize("setting", ["data_dir", "runs_dir", "model", "prune", "seed", "lr"])
-def test_a_config_with_a_setting_of_another_kind_is_told(run, setting):
+def test_a_config_with_a_setting_of_another_kind_is_refused(run, setting):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, setting: True}))
     refused(GO_ON, f"--{setting.replace('_', '-')} must be")
@@ -115,7 +115,7 @@ def test_a_config_cannot_name_another_folder(run, tmp_path):
     assert json.loads((run / "config.json").read_text())["name"] == "a"
 
 
-def test_a_report_shows_what_a_config_says_as_text(run):
+def test_a_report_shows_what_a_config_holds_as_text(run):
     config = json.loads((run / "config.json").read_text())
     evil = "<script>alert(1)</script>"
     (run / "config.json").write_text(json.dumps({**config, "dataset": evil, "model": evil}))
@@ -138,7 +138,7 @@ def test_a_report_shows_what_a_config_says_as_text(run):
     ("table", "lines"),
     [("epochs", READERS[:3]), ("steps", READERS[3:]), ("transfers", READERS[3:])],
 )
-def test_a_table_that_is_none_is_told(run, table, content, lines):
+def test_a_table_that_is_none_is_refused(run, table, content, lines):
     (run / f"{table}.csv").write_bytes(content)
     for line in lines:
         refused(line)
@@ -158,7 +158,7 @@ def edges(lines):
         (b"\0\xff", "cannot be read as numbers"),
     ],
 )
-def test_an_odd_list_of_edges_is_told(tmp_path, monkeypatch, content, words):
+def test_an_odd_list_of_edges_is_refused(tmp_path, monkeypatch, content, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "edges.txt").write_bytes(content)
     refused(f"{TINY} --algorithm dpsgd --topology edges.txt", words)
@@ -174,7 +174,7 @@ def test_an_odd_list_of_edges_is_told(tmp_path, monkeypatch, content, words):
         (b"\0" * 1000, "tokens"),
     ],
 )
-def test_an_odd_text_is_told(tmp_path, monkeypatch, content, words):
+def test_an_odd_text_is_refused(tmp_path, monkeypatch, content, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_bytes(content)
     refused("train --dataset text:text.txt --workers 2 --quiet", words)
@@ -192,7 +192,9 @@ def test_an_odd_text_is_told(tmp_path, monkeypatch, content, words):
         ("\0\0:1\n", "cannot be read"),
     ],
 )
-def test_odd_numbered_features_are_told_without_their_memory(tmp_path, monkeypatch, content, words):
+def test_odd_numbered_features_are_refused_without_taking_their_memory(
+    tmp_path, monkeypatch, content, words
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.svm").write_text(content * 8)
     refused("train --model logistic --dataset libsvm:rows.svm --workers 2 --quiet", words)

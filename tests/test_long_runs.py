@@ -10,7 +10,7 @@ STEPS, EVERY = 20_000, 1_000
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells memory on Linux only")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux reports memory so")
 def test_twenty_thousand_steps_take_no_more_memory_than_a_thousand(kill_runs, tmp_path):
     an_epoch = 1438  # digits to train on, one a step
     settings = kill_runs.TINY | {

@@ -1,4 +1,4 @@
-"""Runs that the package left before it was laid out anew go on, and are drawn and told.
+"""Runs that the package left before it was laid out anew go on, and are drawn and output.
 
 `dgc` and `lm` were ended by SIGTERM within an epoch, `choco` was killed after its last checkpoint,
 and `diloco` ended its one epoch. Their best.pt and previous.pt were taken away, to keep the folders
@@ -57,7 +57,7 @@ def test_an_old_run_goes_on_to_the_numbers_it_went_on_to_before(old):
                 assert (table, name, own) == (table, name, wanted)
 
 
-def test_an_old_run_can_be_told_what_it_cannot_change(old):
+def test_an_old_run_may_be_given_again_what_it_cannot_change(old):
     done = CliRunner().invoke(main, ["train", "--resume", str(old), "--workers", "8"])
     workers = simsgd.Run(old).num_workers
     assert done.exit_code == 2
@@ -77,8 +77,8 @@ def test_an_old_run_is_drawn(old):
     for kind in KINDS[old.name]:
         words = curve if kind == "curves" else []
         figure = Path(f"{kind}.png")
-        told = call("plot-results", old, "--kind", kind, "-o", figure, *words)
-        assert told.strip() == str(figure)
+        output = call("plot-results", old, "--kind", kind, "-o", figure, *words)
+        assert output.strip() == str(figure)
         assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -86,8 +86,8 @@ def test_old_runs_are_in_the_table_of_results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in EXPECTED:
         shutil.copytree(FOLDER / name, Path("runs") / name)
-    told = call("results", "runs")
-    assert {line.split()[0] for line in told.splitlines() if line} >= {*EXPECTED}
+    output = call("results", "runs")
+    assert {line.split()[0] for line in output.splitlines() if line} >= {*EXPECTED}
 
 
 @pytest.mark.parametrize("name", ["dgc", "choco", "lm"])

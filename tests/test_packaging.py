@@ -67,8 +67,8 @@ def test_the_installed_package_trains_from_another_folder(installed, tmp_path):
         "--name",
         "a",
     ]
-    told = python("-m", "simsgd", "train", *options, folder=tmp_path, path=installed)
-    assert "validation error@1" in told
+    output = python("-m", "simsgd", "train", *options, folder=tmp_path, path=installed)
+    assert "validation error@1" in output
     assert (tmp_path / "runs/a/best.pt").exists()
 
 

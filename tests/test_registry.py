@@ -37,7 +37,7 @@ def test_settings_of_a_memory_are_given_by_name():
         ("", "is not known"),
     ],
 )
-def test_a_bad_spec_is_told_in_one_line(spec, message):
+def test_a_bad_spec_is_refused_in_one_line(spec, message):
     with pytest.raises(SettingError, match=message) as caught:
         build("compressor", spec)
     assert "\n" not in str(caught.value)
@@ -77,7 +77,7 @@ def test_every_method_has_a_name():
         ("def (:", "SyntaxError at line 1"),
     ],
 )
-def test_an_error_in_a_users_file_is_told_with_its_line(tmp_path, content, message):
+def test_an_error_in_a_users_file_is_reported_with_its_line(tmp_path, content, message):
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(SettingError, match=f"compressor cannot be run: {message}") as caught:
         build("compressor", f"{tmp_path}/mine.py:Mine")

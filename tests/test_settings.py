@@ -20,7 +20,7 @@ def test_an_error_names_the_setting_the_value_the_rule_and_the_fix():
         require(False, "prune", 1.5, "must lie in [0, 1)", "use 0.999")
 
 
-def test_an_error_can_be_told_with_the_options_spelling():
+def test_an_error_can_be_printed_with_the_options_spelling():
     assert (
         SettingError("batch_size", 0, "is 0").sentence("--batch-size") == "--batch-size is 0, got 0"
     )

@@ -82,7 +82,7 @@ def offer(compressor, total, dense=1.0):
 
 
 @pytest.mark.parametrize(
-    ("total", "said"),
+    ("total", "opening"),
     [
         (2.0, "dense all-reduce wins: the best compressor, sign, takes 2.00 times as long"),
         (1.0, "dense all-reduce wins"),
@@ -90,15 +90,15 @@ def offer(compressor, total, dense=1.0):
         (0.5, "sign wins: 2.00 times as fast as dense all-reduce (1 of 1 compressors"),
     ],
 )
-def test_the_verdict_says_plainly_who_wins(total, said):
-    assert verdict([offer("none", 1.0), offer("sign", total)]).startswith(said)
+def test_the_verdict_names_the_winner_plainly(total, opening):
+    assert verdict([offer("none", 1.0), offer("sign", total)]).startswith(opening)
 
 
 def test_with_nothing_to_compare_no_one_wins():
     assert verdict([offer("none", 1.0)]).startswith("no compressor")
 
 
-def test_what_is_assumed_is_told():
+def test_what_is_assumed_is_printed():
     rows = advised(SLOW, "none", "threshold:3")
     text = table(rows, SLOW, Pricing(), "mlp")
     assert "compute is not counted" in text
@@ -106,7 +106,7 @@ def test_what_is_assumed_is_told():
     assert "* of one normal draw" in text
 
 
-def test_an_unknown_compressor_is_told_in_one_line():
+def test_an_unknown_compressor_is_refused_in_one_line():
     with pytest.raises(SettingError, match=r"^compressor is not known, got topq"):
         advised(SLOW, "topq:0.1")
 

@@ -44,7 +44,7 @@ def test_an_algorithm_that_so_many_cannot_follow_is_left_out_with_one_note():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (("--model", "lennet"), "--model is not known, got lennet; did you mean lenet"),
         (("--model", "resnet9"), "--model is not known, got resnet9; did you mean resnet"),
@@ -52,8 +52,8 @@ def test_an_algorithm_that_so_many_cannot_follow_is_left_out_with_one_note():
         (("--compressor", "topl:0.1"), "--compressor is not known, got topl; did you mean topk"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_timed(words, told):
+def test_what_cannot_be_measured_is_refused_before_anything_is_timed(words, error):
     done = run(*words)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -37,7 +37,7 @@ def test_workers_go_in_parts_where_memory_would_not_do(monkeypatch):
     assert "2 workers at a time" in bench.tables(measured)[0]
 
 
-def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
+def test_a_file_that_cannot_be_written_is_refused_in_one_line(tmp_path):
     path = str(tmp_path / "none" / "rows.json")
     done = CliRunner().invoke(main, ["bench", "compressors", "--quick", "--json", path])
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)

@@ -37,7 +37,7 @@ def test_auto_is_the_first_of_the_engines():
     assert [row["engine"] for row in rows][:3] == [*engines.FLOORS, "auto"]
 
 
-def test_a_model_that_is_not_timed_is_told_with_those_that_are():
+def test_a_model_that_is_not_timed_is_refused_with_those_that_are():
     done = CliRunner().invoke(main, ["bench", "engines", "--model", "resnett"])
     assert done.exit_code == 2
     assert "did you mean resnet" in done.stderr
@@ -55,7 +55,7 @@ def test_all_work_is_done_in_every_round_and_what_is_brief_twice():
     def long():
         done.append("long")
         if done.count("long") == 1:
-            time.sleep(0.6)  # its first run tells that it is long
+            time.sleep(0.6)  # its first run shows that it is long
 
     seconds = taking_turns({"brief": lambda: done.append("brief"), "long": long}, "cpu", rounds=4)
     assert done == ["brief", "long", *["brief", "brief", "long"] * 4]

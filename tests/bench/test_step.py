@@ -48,7 +48,7 @@ def test_the_quick_scaling_bench_prints_writes_and_draws_both_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "error"),
     [
         (("scaling", "--workers", "3"), "must each be a divisor of the 512 samples"),
         (("step", "--plot", "a.gif"), "plot must end in .png, .svg or .pdf"),
@@ -57,10 +57,10 @@ def test_the_quick_scaling_bench_prints_writes_and_draws_both_rows(tmp_path):
         (("step", "--batch", "0"), "batch must be at least 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_timed(arguments, told):
+def test_what_cannot_be_measured_is_refused_before_anything_is_timed(arguments, error):
     done = run(*arguments)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -111,7 +111,7 @@ def test_the_help_of_training_names_every_setting():
         ("--wrokers 4", "No such option"),
     ],
 )
-def test_bad_input_is_told_in_one_line(tmp_path, words, message):
+def test_bad_input_is_refused_in_one_line(tmp_path, words, message):
     done = call("train", *TINY, *words.split())
     assert done.exit_code == 2
     assert message in done.stderr
@@ -121,14 +121,14 @@ def test_bad_input_is_told_in_one_line(tmp_path, words, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip"])
-def test_an_unreadable_checkpoint_is_told_in_one_line(tmp_path, content):
+def test_an_unreadable_checkpoint_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "bad.pt").write_bytes(content)
     done = call("evaluate", "bad.pt")
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
     assert "bad.pt" in done.stderr
 
 
-def test_a_run_that_exists_is_told_with_both_ways_out():
+def test_a_run_that_exists_is_refused_with_both_ways_out():
     train("--name", "a")
     done = train("--name", "a")
     assert done.exit_code == 2

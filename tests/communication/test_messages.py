@@ -15,13 +15,13 @@ WIRES = [
 ]
 
 
-def said(workers, n, seed=0, dtype=torch.float32):
+def normal(workers, n, seed=0, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(workers, n, generator=generator, dtype=dtype)
 
 
 def sparse(workers, n, k, seed=0, dtype=torch.float32):
-    whole = said(workers, n, seed, dtype)
+    whole = normal(workers, n, seed, dtype)
     generator = torch.Generator().manual_seed(seed)
     index = torch.stack([torch.randperm(n, generator=generator)[:k] for _ in range(workers)])
     index = index.sort(1).values
@@ -29,7 +29,7 @@ def sparse(workers, n, k, seed=0, dtype=torch.float32):
 
 
 def messages(workers, n):
-    return [Dense.of(said(workers, n)), sparse(workers, n, 1), sparse(workers, n, (n + 1) // 2)]
+    return [Dense.of(normal(workers, n)), sparse(workers, n, 1), sparse(workers, n, (n + 1) // 2)]
 
 
 def every_message():
@@ -56,16 +56,16 @@ def test_unpacking_gives_the_message_back():
 
 
 def test_a_message_arrives_rounded_to_its_wire_dtype():
-    message = Dense.of(said(2, 50)).on_wire(Wire("float16"))
-    assert torch.equal(message.to_dense(), said(2, 50).half().float())
+    message = Dense.of(normal(2, 50)).on_wire(Wire("float16"))
+    assert torch.equal(message.to_dense(), normal(2, 50).half().float())
 
 
 def test_subtracting_what_was_sent_leaves_the_rest_and_the_rounding_error():
-    for message in (Dense.of(said(3, 40)), sparse(3, 40, 8)):
+    for message in (Dense.of(normal(3, 40)), sparse(3, 40, 8)):
         sent = message.on_wire(Wire("bfloat16"))
-        rest = said(3, 40)
+        rest = normal(3, 40)
         sent.subtract_from_(rest)
-        assert torch.equal(rest + sent.to_dense(), said(3, 40))
+        assert torch.equal(rest + sent.to_dense(), normal(3, 40))
         assert rest.abs().sum() > 0
 
 
@@ -77,12 +77,12 @@ def test_a_sparse_message_clears_what_it_sends_and_nothing_else():
 
 def test_a_dense_message_selects_nothing():
     x = torch.ones(2, 30)
-    Dense.of(said(2, 30)).clear_(x)
+    Dense.of(normal(2, 30)).clear_(x)
     assert torch.equal(x, torch.ones(2, 30))
 
 
 def test_the_sum_is_over_workers():
-    for message in (Dense.of(said(4, 25)), sparse(4, 25, 9)):
+    for message in (Dense.of(normal(4, 25)), sparse(4, 25, 9)):
         assert torch.allclose(message.sum(), message.to_dense().sum(0), atol=1e-6)
 
 

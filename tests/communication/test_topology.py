@@ -114,7 +114,7 @@ def test_a_file_of_weights_is_taken_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         ("0 3\n", "has no edge between two of the workers 0 to 2 in entry 1"),
         ("0 1\n1 1\n", "in entry 2"),
@@ -128,15 +128,15 @@ def test_a_file_of_weights_is_taken_as_it_is(tmp_path):
         ("1 0 0\n0 1 0\n0 0 1\n", "falls into 3 parts"),
     ],
 )
-def test_a_wrong_file_is_told(tmp_path, text, told):
+def test_a_wrong_file_is_refused(tmp_path, text, error):
     file = tmp_path / "graph.txt"
     file.write_text(text)
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=error):
         topology(str(file), 3)
 
 
 @pytest.mark.parametrize(
-    ("name", "workers", "told"),
+    ("name", "workers", "error"),
     [
         ("torus", 8, "has sides 2 x 4 for 8 workers; both must be at least 3"),
         ("torus", 4, "has sides 2 x 2"),
@@ -154,6 +154,6 @@ def test_a_wrong_file_is_told(tmp_path, text, told):
         ("./nothing.txt", 8, "names a file that does not exist"),
     ],
 )
-def test_a_graph_that_does_not_exist_is_told(name, workers, told):
-    with pytest.raises(SettingError, match=told):
+def test_a_graph_that_does_not_exist_is_refused(name, workers, error):
+    with pytest.raises(SettingError, match=error):
         topology(name, workers)

@@ -18,17 +18,17 @@ from ..process_group import (
     batches,
     carried,
     hooked,
+    measured,
     messages,
     network,
+    nonfinite_batches,
     plain_network,
     shared_out,
-    shared_out_wild,
+    shared_out_nonfinite,
     thirty_thousand,
-    told,
     trained,
     trained_unalike,
     voted,
-    wild_batches,
 )
 
 pytestmark = pytest.mark.distributed
@@ -51,7 +51,7 @@ def test_the_mean_over_processes_is_that_of_one(four, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_process_hands_over_what_the_ledger_weighs(four, kind):
+def test_every_process_hands_over_what_the_ledger_counts(four, kind):
     _, _, sent, payload, _ = carried_once(four, kind)
     assert sent.tolist() == payload.tolist()
 
@@ -74,7 +74,7 @@ def test_messages_of_no_entries_arrive(four):
     assert sent.tolist() == [4] * 4  # a count of 0
 
 
-def test_all_processes_hear_one_vote(four):
+def test_all_processes_get_one_vote(four):
     votes, wanted, sent = four(voted)
     assert all(torch.equal(vote, wanted) for vote in votes)
     assert sent == 4 + 3  # a scale, and 20 bits
@@ -135,7 +135,7 @@ def assert_same_state(state, wanted):
 def test_two_ranks_of_four_workers_are_one_process_of_eight(two, settings, partial_sums):
     simulator, record = alone(8, **settings)
     own, state = two(shared_out, 8, settings, partial_sums)
-    assert_alike(own, told(record))
+    assert_alike(own, measured(record))
     assert_same_state(state, simulator.state_dict())
 
 
@@ -147,7 +147,7 @@ def test_what_one_process_began_two_go_on_with(two, settings):
     own, state = two(shared_out, 8, settings, True, begun)
     for x, y in batches(6):
         record = simulator.step(x, y, epoch=9)
-    assert_alike(own, told(record))
+    assert_alike(own, measured(record))
     assert_same_state(state, simulator.state_dict())
 
 
@@ -164,8 +164,8 @@ def test_what_one_process_began_two_go_on_with(two, settings):
 def test_one_ranks_number_that_is_not_finite_is_every_ranks_affair(two, settings, rule):
     settings = {**settings, "on_nonfinite": rule}
     simulator = Simulator(network(), workers=8, **settings)
-    wanted = [simulator.step(x, y, epoch=9) for x, y in wild_batches(6)]
-    own, state = two(shared_out_wild, 8, settings)
+    wanted = [simulator.step(x, y, epoch=9) for x, y in nonfinite_batches(6)]
+    own, state = two(shared_out_nonfinite, 8, settings)
     assert own == [(r.applied, r.nonfinite.tolist(), r.payload_bytes) for r in wanted]
     assert [applied for applied, *_ in own] == [True] * 3 + [rule == "zero"] + [True] * 2
     assert_same_state(state, simulator.state_dict())
@@ -194,7 +194,7 @@ def test_somebody_elses_compressor_is_refused_where_its_bytes_must_be_decoded(tw
         two(shared_out, 2, settings, False)
     _, record = alone(4, **settings)
     own, _ = two(shared_out, 4, settings, True)
-    assert_alike(own, told(record))
+    assert_alike(own, measured(record))
 
 
 TINY = {
@@ -227,7 +227,7 @@ def test_a_spread_run_goes_on_in_one_process(two, tmp_path):
     assert run.steps["loss"].tolist() == pytest.approx(whole.steps["loss"].tolist(), rel=1e-9)
 
 
-def test_ranks_that_were_asked_for_different_things_are_told(two, tmp_path):
+def test_ranks_that_were_asked_for_different_things_are_refused(two, tmp_path):
     with pytest.raises(SettingError, match="seed is 1 on rank 1 and 0 on rank 0"):
         two(trained_unalike, {**TINY, "runs_dir": str(tmp_path)})
     assert list(tmp_path.iterdir()) == []
@@ -281,11 +281,11 @@ def test_when_a_process_is_killed_the_other_ends_and_the_run_can_go_on(tmp_path,
     ranks = [started(rank, port, tmp_path, *words) for rank in range(2)]
     wait_for(tmp_path / "killed/last.pt", ranks[0])
     ranks[victim].kill()
-    _, said = ranks[1 - victim].communicate(timeout=30)
+    _, output = ranks[1 - victim].communicate(timeout=30)
     ranks[victim].communicate()
     assert ranks[1 - victim].returncode == 4
-    assert "another process no longer responds" in said
-    assert f"simsgd train --resume {tmp_path / 'killed'}" in said
+    assert "another process no longer responds" in output
+    assert f"simsgd train --resume {tmp_path / 'killed'}" in output
     run = simsgd.train(resume=tmp_path / "killed", epochs=6, quiet=True)
     settings = {**TINY, "batch_size": None, "prune": None, "compressor": "randomk:0.1"}
     whole = simsgd.train(**{**settings, "runs_dir": tmp_path, "epochs": 6, "name": "whole"})
@@ -316,8 +316,8 @@ def test_torchrun_starts_a_run_anew_where_its_checkpoint_is(tmp_path):
     )  # fmt: skip
     wait_for(tmp_path / "elastic/last.pt", agent)
     os.kill(children(agent)[-1], signal.SIGKILL)
-    _, said = agent.communicate(timeout=120)
-    assert agent.returncode == 0, said
+    _, output = agent.communicate(timeout=120)
+    assert agent.returncode == 0, output
     run = simsgd.Run(tmp_path / "elastic")
     assert "resumed after step" in run.log
     settings = {**TINY, "batch_size": None, "prune": None, "compressor": "randomk:0.1"}

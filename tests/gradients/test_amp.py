@@ -77,7 +77,7 @@ def test_small_gradients_survive_float16():
     assert torch.allclose(half, whole, rtol=0.05)
 
 
-def test_onepass_says_why_it_does_not():
+def test_onepass_gives_the_reason_to_decline():
     with pytest.raises(SettingError, match="declines this model: its products"):
         gradients("onepass", net(), torch.bfloat16)
 

@@ -286,7 +286,7 @@ class Untidy(nn.Module):
         return self.layer(x) * (2.0 if float(x.sum()) > 0 else 1.0)
 
 
-def test_auto_ends_with_the_loop_and_says_why():
+def test_auto_ends_with_the_loop_and_gives_the_reasons():
     x, y = torch.randn(W, B, 6), torch.randint(5, (W, B))
     x[0], x[1] = x[0].abs(), -x[1].abs()
     model = Untidy()
@@ -310,7 +310,7 @@ RUN = {
 }  # fmt: skip
 
 
-def test_a_run_says_which_engine_it_chose_and_keeps_it(tmp_path):
+def test_a_run_logs_the_engine_it_chose_and_keeps_it(tmp_path):
     run = simsgd.train(**RUN, runs_dir=tmp_path, epochs=1)
     assert run.config["engine"] == "onepass"
     assert "  engine onepass\n" in run.log
@@ -320,14 +320,14 @@ def test_a_run_says_which_engine_it_chose_and_keeps_it(tmp_path):
     assert again.epochs["train_loss"].tolist() == named.epochs["train_loss"].tolist()
 
 
-def test_a_run_says_why_an_engine_was_passed_over(tmp_path):
+def test_a_run_logs_why_an_engine_was_passed_over(tmp_path):
     path = tmp_path / "model.py"
     path.write_text(SCALED)
     changed = {"model": str(path), "model_config": "", "epochs": 1, "runs_dir": tmp_path}
     run = simsgd.train(**RUN | changed, lr=0.1)
     assert run.config["engine"] == "vmap"
-    told = "  engine vmap; onepass declines: scale is used by something onepass does not know (mul)"
-    assert told in run.log
+    line = "  engine vmap; onepass declines: scale is used by something onepass does not know (mul)"
+    assert line in run.log
 
 
 SCALED = """

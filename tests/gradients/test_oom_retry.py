@@ -87,14 +87,16 @@ def test_a_loop_is_not_tried_again(monkeypatch):
     assert len(calls) == 1
 
 
-def test_a_run_says_once_that_it_takes_fewer_workers_at_a_time(kill_runs, tmp_path, holds):
+def test_a_run_logs_once_that_it_takes_fewer_workers_at_a_time(kill_runs, tmp_path, holds):
     holds(2)
     run = simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="run")
     assert run.log.count("note: out of memory; from here on 2 workers at a time") == 1
     assert len(run.epochs) == 2
 
 
-def test_a_run_out_of_memory_says_what_to_lower_and_how_to_resume(kill_runs, tmp_path, monkeypatch):
+def test_the_error_of_a_run_out_of_memory_names_what_to_lower_and_how_to_resume(
+    kill_runs, tmp_path, monkeypatch
+):
     step = Simulator.step
 
     def full(self, *arguments):
@@ -107,12 +109,12 @@ def test_a_run_out_of_memory_says_what_to_lower_and_how_to_resume(kill_runs, tmp
     many = kill_runs.TINY | {"workers": 16, "batch_size": 20}
     with pytest.raises(OutOfMemory) as e:
         simsgd.train(**many, runs_dir=tmp_path, name="run", checkpoint_every=1)
-    told = str(e.value)
-    assert "\n" not in told
+    line = str(e.value)
+    assert "\n" not in line
     assert re.match(
-        r"out of memory on cpu: it needs about \S+ \S+ of 244.1 KiB; lower --work", told
+        r"out of memory on cpu: it needs about \S+ \S+ of 244.1 KiB; lower --work", line
     )
-    assert told.endswith(f"last.pt; after that, simsgd train --resume {tmp_path / 'run'}")
+    assert line.endswith(f"last.pt; after that, simsgd train --resume {tmp_path / 'run'}")
     assert load_checkpoint(tmp_path / "run")["simulator"]["steps"] == 5
 
 
@@ -123,7 +125,7 @@ def need(lasting, activations, at_once=8, compression=0):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "line"),
     [
         (need(4 * GIB, 8 * GIB), "lower --worker-chunk from 8 to 4"),
         (need(4 * GIB, 8 * GIB, at_once=1), "lower --batch-size from 64 to 32"),
@@ -136,6 +138,6 @@ def need(lasting, activations, at_once=8, compression=0):
         (need(40 * GIB, GIB), "use a smaller model, or a larger device"),
     ],
 )
-def test_the_setting_to_lower_is_told_with_the_number_that_fits(what, told):
+def test_the_setting_to_lower_is_named_with_the_number_that_fits(what, line):
     config = Config(workers=16, batch_size=64)
-    assert advice.lower(what, 8 * GIB, config).startswith(told)
+    assert advice.lower(what, 8 * GIB, config).startswith(line)

@@ -99,8 +99,8 @@ def test_numbers_can_be_skipped():
 
 def test_batch_norm_in_training_is_refused():
     model = net(norm=nn.BatchNorm2d(4))
-    told = r"variance needs the gradient of each sample.* \(norm is BatchNorm2d\); use another"
-    with pytest.raises(SettingError, match=told):
+    error = r"variance needs the gradient of each sample.* \(norm is BatchNorm2d\); use another"
+    with pytest.raises(SettingError, match=error):
         squared(model)
 
 

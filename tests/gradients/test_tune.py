@@ -67,7 +67,7 @@ def clock(monkeypatch, slow):
         ({"OnePass": 3, "Vmap": 2, "Threads": 4}, "loop"),
     ],
 )
-def test_the_fastest_is_chosen_and_what_each_took_is_told(monkeypatch, slow, chosen):
+def test_the_fastest_is_chosen_and_what_each_took_is_logged(monkeypatch, slow, chosen):
     clock(monkeypatch, slow)
     model, (x, y) = Net().double(), batch()
     tuned = engine("tune", model)
@@ -78,7 +78,7 @@ def test_the_fastest_is_chosen_and_what_each_took_is_told(monkeypatch, slow, cho
     assert torch.allclose(got.values["layer.weight"], wanted.values["layer.weight"], rtol=1e-12)
 
 
-def test_what_declines_is_told_and_not_timed():
+def test_what_declines_is_logged_and_not_timed():
     model, (x, y) = Net(raw=True).double(), batch()
     tuned = engine("tune", model)
     called(tuned, model, x, y)
@@ -106,7 +106,7 @@ def test_the_choice_is_written_and_kept_on_resume(tmp_path):
     assert resumed.config["engine"] == chosen
 
 
-def test_a_compiler_that_refuses_is_told_and_vmap_used(monkeypatch):
+def test_a_compiler_that_refuses_is_logged_and_vmap_used(monkeypatch):
     def refused(self):
         def fails(*arguments):
             raise RuntimeError("no C++ compiler\nfound here")
@@ -157,6 +157,6 @@ def test_compiled_gradients_are_those_of_a_loop():
         assert torch.allclose(got.values[name], value, rtol=1e-10, atol=1e-14)
 
 
-def test_an_unknown_engine_is_told_with_those_there_are():
+def test_an_unknown_engine_is_refused_with_a_list_of_those_known():
     with pytest.raises(SettingError, match="did you mean tune"):
         Simulator(Net(), workers=W, lr=0.1, engine="tuned")

@@ -240,8 +240,8 @@ def test_the_aggregate_is_the_mean_of_what_is_decoded():
     compressor, state = started(Bytes())
     segment = Segment("s", ("s",), (torch.Size(SHAPE),), dense=False)
     channel = Channel(InProcess(), Ledger(3), Wire("float16"))
-    speech = ExchangeContext(compressor, state, step_of(), segment, channel)
-    message, aggregated = AllReduce().gradients(normal(), speech)
+    context = ExchangeContext(compressor, state, step_of(), segment, channel)
+    message, aggregated = AllReduce().gradients(normal(), context)
     assert torch.allclose(aggregated, message.to_dense().mean(0))
     assert [(t.collective, t.payload.tolist()) for t in channel.ledger.transfers] == [
         ("all-gather", [16] * 3)

@@ -132,7 +132,7 @@ def test_choco_that_loses_nothing_has_a_closed_form():
 
 
 @pytest.mark.parametrize("name", ["ring", "torus", "star", "exponential", "path", "complete"])
-def test_gossip_alone_contracts_as_the_spectral_gap_says(name):
+def test_gossip_alone_contracts_by_the_spectral_gap(name):
     workers = 16
     gap = topology(name, workers).at(0).spectral_gap
     x = torch.randn(workers, 50, dtype=torch.float64)
@@ -267,15 +267,15 @@ def test_the_optimizer_treats_each_model_as_if_it_were_alone(optimizer):
     assert all(torch.allclose(own[n], p, atol=1e-10) for n, p in model.named_parameters())
 
 
-def test_local_sgd_speaks_every_h_steps_and_then_all_agree():
+def test_local_sgd_sends_every_h_steps_and_then_all_agree():
     simulator = Simulator(smooth(), workers=W, lr=0.1, algorithm="local", local_steps=3)
-    sent, spread = [], []
+    sent, apart = [], []
     for x, y in batches(7):
         sent.append(simulator.step(x, y, 0).payload_bytes[0])
-        spread.append(simulator.consensus_distance() > 1e-9)
+        apart.append(simulator.consensus_distance() > 1e-9)
     size = 8 * sum(p.numel() for p in smooth().parameters())
     assert sent == [0, 0, size, 0, 0, size, 0]
-    assert spread == [True, True, False, True, True, False, True]
+    assert apart == [True, True, False, True, True, False, True]
 
 
 def test_post_local_sgd_agrees_at_every_step_until_its_epoch():
@@ -288,8 +288,8 @@ def test_post_local_sgd_agrees_at_every_step_until_its_epoch():
     assert [step for step, bytes in enumerate(sent) if bytes] == [*range(8), 8, 11, 14]
 
 
-def test_what_local_sgd_leaves_out_is_said_later():
-    """Sent and kept add up to what the workers had moved when they spoke."""
+def test_what_local_sgd_leaves_out_is_sent_later():
+    """Sent and kept add up to what the workers had moved when they exchanged."""
     simulator = Simulator(
         smooth(), workers=W, lr=0.1, algorithm="local", local_steps=2, compressor="topk:0.2"
     )
@@ -300,8 +300,8 @@ def test_what_local_sgd_leaves_out_is_said_later():
     step_of = simulator.components.optimizer.step
     anchor = {}
 
-    def then_note_what_moved(heard):
-        step_of(heard)
+    def then_note_what_moved(update):
+        step_of(update)
         for n, p in held.items() if simulator.steps % 2 else ():
             moved[n] += (p.detach() - anchor[n]).mean(0)
 
@@ -330,8 +330,8 @@ def test_fedavg_averages_those_drawn_by_their_samples():
         {},
     )
 
-    def then_note_the_models(heard):
-        step_of(heard)
+    def then_note_the_models(update):
+        step_of(update)
         ended.update({n: p.detach().clone() for n, p in held.items()})
 
     simulator.components.optimizer.step = then_note_the_models
@@ -370,8 +370,8 @@ def test_losses_and_errors_of_fedavg_are_those_of_the_workers_drawn(post_local_f
     for start in (0, 3, 6):
         each = start == 0 and post_local_from > 0  # a round of every step
         for at in range(start, start + 3):
-            record, said = records[at], records[at if each else start + 2]
-            drawn = torch.tensor(said.payload_bytes) > 0
+            record, exchanged = records[at], records[at if each else start + 2]
+            drawn = torch.tensor(exchanged.payload_bytes) > 0
             assert record.participants.tolist() == drawn.tolist()
             assert record.losses.shape == (W,)
             assert record.loss == pytest.approx(float(record.losses[drawn].mean()), abs=1e-12)
@@ -447,7 +447,7 @@ def test_workers_of_different_speeds_are_late_by_their_own_steps():
 
 
 def butterfly_by_tables(workers, steps):
-    """Return {step: [[step of the newest gradient of r that w knows]]}, exchanged as told."""
+    """Return {step: [[step of the newest gradient of r that w knows]]}, by tables."""
     depth = int(math.log2(workers))
     known = [[-1] * workers for _ in range(workers)]
     for step in range(steps):
@@ -521,23 +521,23 @@ def test_a_servers_answer_is_compressed_and_remembered():
     model = smooth()
     simulator = Simulator(model, workers=W, lr=1.0, downlink="topk:0.2")
     plain_model = smooth()
-    heard = {n: torch.zeros_like(p) for n, p in plain_model.named_parameters()}
+    applied = {n: torch.zeros_like(p) for n, p in plain_model.named_parameters()}
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     for x, y in batches(3):
         step = simulator.components.optimizer.step
 
-        def told(values, step=step):
+        def then_note(values, step=step):
             for name, value in values.items():
-                heard[name] += value
+                applied[name] += value
             step(values)
 
-        simulator.components.optimizer.step = told
+        simulator.components.optimizer.step = then_note
         record = simulator.step(x, y, 0)
         simulator.components.optimizer.step = step
     for segment_state in simulator.components.segment_states:
         name = segment_state.segment.name
         moved = before[name] - dict(model.named_parameters())[name]
-        assert torch.allclose(moved, heard[name], atol=1e-12)
+        assert torch.allclose(moved, applied[name], atol=1e-12)
         if "residual" in segment_state.algorithm_state:
             assert segment_state.algorithm_state["residual"].shape == (1, segment_state.segment.n)
             assert (segment_state.algorithm_state["residual"] != 0).any()
@@ -572,7 +572,7 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "error"),
     [
         ({"algorithm": "gossip"}, "algorithm is not known"),
         ({"algorithm": "choco", "workers": 1}, "workers must be at least 2 for gossip"),
@@ -603,12 +603,12 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
     ],
     ids=str,
 )
-def test_what_does_not_go_together_is_told(settings, told):
-    with pytest.raises(SettingError, match=told):
+def test_what_does_not_go_together_is_refused(settings, error):
+    with pytest.raises(SettingError, match=error):
         Simulator(smooth(), **{"workers": W, "lr": 0.1, **settings})
 
 
-def test_a_compressor_that_asks_everybody_is_refused_by_gossip():
+def test_a_compressor_that_needs_the_global_maximum_is_refused_by_gossip():
     with pytest.raises(SettingError, match="needs the largest number of all workers"):
         trained(smooth(), 1, algorithm="choco", compressor="terngrad:shared_scale=true")
 

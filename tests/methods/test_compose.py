@@ -112,7 +112,7 @@ def test_long_gaps_are_filled_with_zeros(quantizer):
 
 
 @pytest.mark.parametrize("quantizer", ["sign", "qsgd:4,bucket=8"])
-def test_a_form_without_room_for_fillers_says_so(quantizer):
+def test_a_form_without_room_for_fillers_is_refused(quantizer):
     x = torch.zeros(3, 200_000)
     x[:, 199_999] = 1.0
     message = compress(f"topk:0.00001+{quantizer}", x).on_wire(Wire(None, "gap16"))
@@ -160,7 +160,7 @@ def test_the_parts_are_fitted():
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "error"),
     [
         ("sign+topk:0.1", "must end with its quantizer"),
         ("topk:0.1+sign+terngrad", "must end with its quantizer"),
@@ -171,8 +171,8 @@ def test_the_parts_are_fitted():
         ("topk:0.1+terngrad:shared_scale=true", "cannot share a scale"),
     ],
 )
-def test_what_may_not_follow_is_refused(spec, told):
-    with pytest.raises(SettingError, match=f"compressor {told}") as refused:
+def test_what_may_not_follow_is_refused(spec, error):
+    with pytest.raises(SettingError, match=f"compressor {error}") as refused:
         composed(spec)
     assert spec in str(refused.value)
 

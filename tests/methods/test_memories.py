@@ -153,7 +153,7 @@ def test_a_weight_out_of_range_is_refused(wrong):
 
 def moves(memory, rates):
     """Return how far parameters move at each step, [2], and what then stays behind, [2]."""
-    grad, told = torch.tensor([[1.0, -3.0]]), []
+    grad, steps = torch.tensor([[1.0, -3.0]]), []
     state = memory.init(grad, dense=False)
     for lr in rates:
         now = memory.at_rate(lr)
@@ -161,12 +161,12 @@ def moves(memory, rates):
         message = Sign().compress(compensated, {}, StepInfo(RandomKey(0, torch.arange(1))))
         now.update(compensated, message, state)
         move = message.to_dense()[0] * (1 if memory.lr else lr)
-        told.append((move.tolist(), state["residual"][0].tolist()))
-    return told
+        steps.append((move.tolist(), state["residual"][0].tolist()))
+    return steps
 
 
-def close(told):
-    return [tuple(pytest.approx(part, abs=1e-6) for part in step) for step in told]
+def close(steps):
+    return [tuple(pytest.approx(part, abs=1e-6) for part in step) for step in steps]
 
 
 def test_lr_inside_the_memory_leaves_what_was_kept_at_the_old_lr():
@@ -196,7 +196,7 @@ def test_the_first_step_has_its_lr_like_any_other():
         assert message.to_dense().item() == pytest.approx(0.2)
 
 
-def listen(memory, fed, compressor, dense=False):
+def aggregates(memory, fed, compressor, dense=False):
     """Return what the optimizer gets at each step, [n], and the state afterwards."""
     state, got = memory.init(fed[0], dense), []
     for grad in fed:
@@ -208,19 +208,19 @@ def listen(memory, fed, compressor, dense=False):
 
 
 def test_under_ef21_all_move_along_the_mean_of_the_estimates():
-    got, state = listen(EF21(), grads(8), TopK(0.1))
+    got, state = aggregates(EF21(), grads(8), TopK(0.1))
     assert torch.allclose(got[-1], state["estimate"].mean(0), atol=1e-12)
 
 
 def test_under_ef21_the_first_message_is_the_compressed_gradient():
     fed = grads(1)
-    got, _ = listen(EF21(), fed, TopK(0.1))
+    got, _ = aggregates(EF21(), fed, TopK(0.1))
     assert torch.allclose(got[0], TopK(0.1).compress(fed[0], {}, STEP).to_dense().mean(0))
 
 
 def test_under_ef21_a_constant_gradient_arrives_exactly_in_the_end():
     fed = grads(1) * 10
-    got, state = listen(EF21(), fed, TopK(0.1))
+    got, state = aggregates(EF21(), fed, TopK(0.1))
     assert torch.allclose(got[-1], fed[0].mean(0), atol=1e-12)
     assert torch.allclose(state["estimate"], fed[0])
 
@@ -228,7 +228,7 @@ def test_under_ef21_a_constant_gradient_arrives_exactly_in_the_end():
 @pytest.mark.parametrize("dense", [False, True])
 def test_ef21_without_compression_changes_nothing(dense):
     fed = grads(5)
-    got, _ = listen(EF21(), fed, NoCompression(), dense)
+    got, _ = aggregates(EF21(), fed, NoCompression(), dense)
     for aggregated, grad in zip(got, fed, strict=True):
         assert torch.allclose(aggregated, grad.mean(0), atol=1e-12)
 
@@ -251,7 +251,7 @@ def test_ef21_converges_where_compression_without_a_memory_does_not():
 
 
 def test_what_ef21_returns_is_not_its_state():
-    got, state = listen(EF21(), grads(1), TopK(0.1))
+    got, state = aggregates(EF21(), grads(1), TopK(0.1))
     got[0].zero_()
     assert state["heard"].any()
 

@@ -51,7 +51,7 @@ def test_the_same_stays_behind(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases("memories", has_residual), ids=lambda case: case["name"])
-def test_the_first_gradient_is_weighed_like_any_other(case: Case) -> None:
+def test_the_first_gradient_is_weighted_like_any_other(case: Case) -> None:
     memory, grad = memory_of(case), flat(case["inputs"][0])
     compensated = memory.compensate(grad.unsqueeze(0), memory.init(grad.unsqueeze(0), dense=False))
     torch.testing.assert_close(compensated[0], memory.gamma * grad)

@@ -82,17 +82,17 @@ def test_a_file_placed_beside_the_others_is_found_by_name(toys):
 
 
 def test_it_is_listed_with_its_settings(toys):
-    told = CliRunner().invoke(main, ["list", "compressors"])
-    assert "toy_first" in told.output
-    assert "Each worker sends its first k entries." in told.output
-    assert "settings: k=1" in told.output
+    done = CliRunner().invoke(main, ["list", "compressors"])
+    assert "toy_first" in done.output
+    assert "Each worker sends its first k entries." in done.output
+    assert "settings: k=1" in done.output
     assert "toy_half" in CliRunner().invoke(main, ["list", "memories"]).output
 
 
 def test_its_bytes_are_counted(toys):
-    told = CliRunner().invoke(main, ["bytes", "--model", "lenet", "--compressor", "toy_first:2"])
-    assert told.exit_code == 0, told.output
-    assert "toy_first:2" in told.output
+    done = CliRunner().invoke(main, ["bytes", "--model", "lenet", "--compressor", "toy_first:2"])
+    assert done.exit_code == 0, done.output
+    assert "toy_first:2" in done.output
 
 
 def test_it_trains(toys, tmp_path):

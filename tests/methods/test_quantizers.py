@@ -241,7 +241,7 @@ def test_biased_qsgd_contracts(spec):
 
 
 @pytest.mark.parametrize("n", [100, 10_000])
-def test_an_elias_code_is_no_longer_than_its_paper_says(n):
+def test_an_elias_code_is_no_longer_than_the_bound_of_its_paper(n):
     dense = compress(f"qsgd:{math.isqrt(n)},code=elias", normal(50, n))
     assert 8 * dense.payload_bytes().double().mean() <= 2.8 * n + 32
     sparse = compress("qsgd:1,code=elias", normal(50, n))
@@ -303,7 +303,7 @@ def test_a_row_has_the_same_sums_wherever_it_stands(dtype):
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "error"),
     [
         ("sign:scale=max", "scale must be mean or none, got max"),
         ("terngrad:clip=0", "clip must be above 0, or none, got 0"),
@@ -317,10 +317,10 @@ def test_a_row_has_the_same_sums_wherever_it_stands(dtype):
         ("qsgd:4,code=huffman", "code must be fixed or elias, got huffman"),
     ],
 )
-def test_a_setting_out_of_range_is_refused(spec, told):
-    name, _, rule = told.partition(" ")
+def test_a_setting_out_of_range_is_refused(spec, error):
+    name, _, rule = error.partition(" ")
     rule = re.escape(rule.partition(", got")[0])
-    with pytest.raises(SettingError, match=rf"{told}|has {name} \S+, which {rule}"):
+    with pytest.raises(SettingError, match=rf"{error}|has {name} \S+, which {rule}"):
         composed(spec)
 
 

@@ -207,7 +207,7 @@ def test_a_point_is_the_end_of_its_runs_with_bars_from_least_to_most(tmp_path):
     assert [[3 * 2**20, 4.0], [3 * 2**20, 6.0]] in ends
 
 
-def test_up_to_49_points_and_28_lines_are_told_apart():
+def test_up_to_49_points_and_28_lines_are_distinguished():
     points = {(look.color, look.marker) for look in map(marker_of, range(49))}
     drawn = [look_of(place, marked=False) for place in range(28)]
     assert len(points) == 49
@@ -224,7 +224,7 @@ def test_layers_are_means_over_the_last_epoch(tmp_path):
     assert [label.get_text() for label in left.get_yticklabels()][2] == "layer2.weight  100"
 
 
-def test_a_run_without_layers_is_told_how_to_have_them(tmp_path):
+def test_a_run_without_layers_is_refused_with_how_to_have_them(tmp_path):
     with pytest.raises(SettingError, match=r"^run has no layers.csv.*train it with log_layers$"):
         plot_results([make(tmp_path)], kind="layers")
 
@@ -259,7 +259,7 @@ def edges(axes):
     }
 
 
-def test_a_topology_has_a_dot_for_each_worker_and_a_line_for_each_pair_that_talks(tmp_path):
+def test_a_topology_has_a_dot_for_each_worker_and_a_line_for_each_pair_that_exchanges(tmp_path):
     figure = plot_results([make(tmp_path, config={"workers": 8})], kind="topology")
     assert len(dots(figure.axes[0])) == 8
     assert len(edges(figure.axes[0])) == 8
@@ -300,7 +300,7 @@ def test_a_torus_leads_out_where_its_borders_meet(tmp_path):
     assert (len(inside.get_segments()), len(out.get_segments())) == (17, 2 * 7)
 
 
-def test_neighbors_on_the_circle_of_a_hypercube_talk():
+def test_neighbors_on_the_circle_of_a_hypercube_exchange():
     graph = topology("hypercube", 16).graph()
     at = {place: worker for worker, place in enumerate(places_of("hypercube", graph).dots)}
     around = sorted(at, key=lambda place: np.arctan2(*place))
@@ -320,10 +320,10 @@ def test_dots_lie_within_the_panel_and_apart(name, workers):
     assert places.least_distance > min(2, 1 / np.sqrt(workers))
 
 
-def test_a_run_that_has_no_topology_is_told_which_have_one(tmp_path):
+def test_a_run_that_has_no_topology_is_refused_with_those_that_have_one(tmp_path):
     run = make(tmp_path, config={"algorithm": "local"})
-    told = r"^run has no topology: algorithm local has no neighbors.*draw a run of dpsgd"
-    with pytest.raises(SettingError, match=told):
+    error = r"^run has no topology: algorithm local has no neighbors.*draw a run of dpsgd"
+    with pytest.raises(SettingError, match=error):
         plot_results([run], kind="topology")
 
 
@@ -344,7 +344,7 @@ def test_partitions_of_several_seeds_are_drawn_one_by_one(tmp_path):
     assert [axes.get_title() for axes in figure.axes] == [f"sign-seed{seed}" for seed in range(3)]
 
 
-def test_a_run_without_a_partition_is_told_how_to_have_one(tmp_path):
+def test_a_run_without_a_partition_is_refused_with_how_to_have_one(tmp_path):
     run = make(tmp_path)
     (run.folder / "partition.csv").unlink()
     with pytest.raises(SettingError, match=r"^run has no partition.csv.*with partition sorted"):
@@ -415,7 +415,7 @@ def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "error"),
     [
         ({"kind": "curve"}, "kind is not known, got curve; did you mean curves"),
         ({"theme": "dark"}, "theme is not known, got dark"),
@@ -430,13 +430,13 @@ def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
         ({"kind": "pareto", "y": ("lr", "kept")}, "y must be one column, got lr, kept"),
     ],
 )
-def test_a_wrong_figure_is_told_in_one_line(tmp_path, settings, told):
-    with pytest.raises(SettingError, match=f"^{told}"):
+def test_a_wrong_figure_is_refused_in_one_line(tmp_path, settings, error):
+    with pytest.raises(SettingError, match=f"^{error}"):
         plot_results([make(tmp_path)], **settings)
 
 
 @pytest.mark.parametrize("kind", ["pareto", "layers", "time"])
-def test_a_run_that_has_nothing_yet_is_told_in_one_line(tmp_path, kind):
+def test_a_run_that_has_nothing_yet_is_refused_in_one_line(tmp_path, kind):
     network = "10gbe" if kind == "time" else ()
     with pytest.raises(SettingError, match=r"^run has no"):
         plot_results([make(tmp_path, errors=())], kind=kind, network=network)

@@ -45,11 +45,11 @@ def test_a_ring_all_gather_among_four_passes_three_whole_buffers_on():
     assert seconds(ring_all_gather(4), 1000) == 3 * (0.5 + 1.0)
 
 
-def test_a_parameter_server_among_four_hears_three_and_answers_three():
+def test_a_parameter_server_among_four_receives_three_and_answers_three():
     assert seconds(parameter_server(4), 1000) == 3 * (0.5 + 1.0)
 
 
-def test_two_neighbors_hear_one_after_the_other():
+def test_two_neighbors_receive_one_after_the_other():
     assert seconds(neighbor_exchange(2), 1000) == 2 * (0.5 + 1.0)
 
 
@@ -156,7 +156,7 @@ def test_the_names_run_from_slow_to_fast():
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "error"),
     [
         ("10gb", "is not known, got 10gb; did you mean 10gbe"),
         ("", "is not known, got ''"),
@@ -169,8 +169,8 @@ def test_the_names_run_from_slow_to_fast():
         ("bandwidth=0Gbit,latency=0s", "must have a bandwidth greater than 0"),
     ],
 )
-def test_a_wrong_network_is_told_in_one_line(spec, told):
-    with pytest.raises(SettingError, match=f"^network {told}"):
+def test_a_wrong_network_is_refused_in_one_line(spec, error):
+    with pytest.raises(SettingError, match=f"^network {error}"):
         Network.of(spec)
 
 

@@ -111,7 +111,7 @@ def test_each_quantity_has_a_panel(tmp_path):
 @pytest.mark.parametrize(
     ("x", "label"), [("epoch", "epoch"), ("step", "step"), ("bytes", "bytes sent per worker")]
 )
-def test_the_axis_across_says_what_it_shows(tmp_path, x, label):
+def test_the_label_of_the_axis_across_names_what_it_shows(tmp_path, x, label):
     assert plot_results([make(tmp_path)], x=x).axes[0].get_xlabel() == label
 
 
@@ -240,7 +240,7 @@ def test_names_are_shown_to_the_letter(tmp_path, number):
     assert [(t.get_text(), t.get_parse_math()) for t in shown] == [(r.name, False) for r in runs]
 
 
-def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
+def test_runs_of_the_same_name_are_distinguished_by_their_folders(tmp_path):
     runs = [make(tmp_path / "a"), make(tmp_path / "b")]
     shown = [text.get_text().replace("\n", "") for text in names(plot_results(runs))]
     assert shown == [str(run.folder) for run in runs]
@@ -260,7 +260,7 @@ def test_the_global_style_is_neither_used_nor_touched(tmp_path):
     ("suffix", "begins"),
     [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")],
 )
-def test_the_suffix_says_what_is_written(tmp_path, suffix, begins):
+def test_the_suffix_chooses_what_is_written(tmp_path, suffix, begins):
     path = tmp_path / f"figure{suffix}"
     plot_results([make(tmp_path)], output=path)
     assert path.read_bytes().startswith(begins)
@@ -280,7 +280,7 @@ def test_another_suffix_is_refused_before_anything_is_read():
         plot_results([Path("nowhere")], output="a.gif")
 
 
-def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
+def test_a_file_that_cannot_be_written_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^output cannot be written"):
         plot_results([make(tmp_path)], output=tmp_path / "nowhere" / "figure.png")
 
@@ -288,12 +288,12 @@ def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
 # mistakes
 
 
-def test_an_unknown_x_is_told_with_the_choices(tmp_path):
+def test_an_unknown_x_is_refused_with_the_choices(tmp_path):
     with pytest.raises(SettingError, match=r"^x is not known, got epochs; did you mean epoch"):
         plot_results([make(tmp_path)], x="epochs")
 
 
-def test_an_unknown_y_is_told_with_the_nearest(tmp_path):
+def test_an_unknown_y_is_refused_with_the_nearest(tmp_path):
     with pytest.raises(
         SettingError, match=r"^y is not known, got val_eror1; did you mean val_error1"
     ):
@@ -305,35 +305,35 @@ def test_a_column_of_the_steps_is_unknown_against_epochs(tmp_path):
         plot_results([make(tmp_path)], y="payload_bytes_min")
 
 
-def test_no_run_at_all_is_told_in_one_line():
+def test_no_run_at_all_is_refused_in_one_line():
     with pytest.raises(SettingError, match=r"^run must name at least one run folder$"):
         plot_results([])
 
 
-def test_no_column_at_all_is_told_in_one_line(tmp_path):
+def test_no_column_at_all_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^y must name at least one column$"):
         plot_results([make(tmp_path)], y=())
 
 
-def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path):
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^run is not a run folder and holds none"):
         plot_results([tmp_path])
 
 
 @pytest.mark.parametrize("x", ["epoch", "step", "bytes"])
-def test_a_run_without_epochs_is_told_in_one_line(tmp_path, x):
+def test_a_run_without_epochs_is_refused_in_one_line(tmp_path, x):
     with pytest.raises(SettingError, match=r"^run has nothing to draw, no epoch of it has ended"):
         plot_results([make(tmp_path, errors=[])], x=x)
 
 
-def test_a_run_that_lacks_the_column_is_told_in_one_line(tmp_path):
+def test_a_run_that_lacks_the_column_is_refused_in_one_line(tmp_path):
     run = make(tmp_path)
     run.epochs.drop(columns="lr").to_csv(run.folder / "epochs.csv", index=False)
     with pytest.raises(SettingError, match=r"^run has no (column|values of) lr\b.* got .*run$"):
         plot_results([run], y="lr")
 
 
-def test_a_column_without_a_number_is_told_in_one_line(tmp_path):
+def test_a_column_without_a_number_is_refused_in_one_line(tmp_path):
     run = make(tmp_path, val_error5=float("nan"))
     with pytest.raises(SettingError, match=r"^run has no values of val_error5 to draw"):
         plot_results([run], y="val_error5")

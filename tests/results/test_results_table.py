@@ -86,14 +86,14 @@ def test_json_has_null_where_there_is_no_number():
     ]
 
 
-def test_a_place_without_runs_is_told(tmp_path):
+def test_a_place_without_runs_is_refused(tmp_path):
     with pytest.raises(SettingError, match="run does not exist"):
         result_rows([tmp_path / "none"])
     with pytest.raises(SettingError, match="is not a run folder and holds none"):
         result_rows([tmp_path])
 
 
-def test_an_unknown_column_is_told_with_those_near(runs):
+def test_an_unknown_column_is_refused_with_those_near(runs):
     done = call("results", runs, "--sort", "eror")
     assert done.exit_code == 2
     assert done.stderr.startswith("simsgd: --sort is not known, got eror; did you mean error")
@@ -157,20 +157,20 @@ def test_a_report_of_a_sweep_has_its_means(tmp_path):
     write_definition(tmp_path, {}, runs)
     mean = sum(simsgd.Run(tmp_path / name).last.val_error1 for name in runs) / 2
     words = Tags(report_page([tmp_path])).words
-    assert any(f"{mean:.2f} +-" in said for said in words)
+    assert any(f"{mean:.2f} +-" in word for word in words)
     band = "in a band from the least to the most"
-    assert any(band in said for said in words)
-    assert not any(band in said for said in Tags(report_page([tmp_path / "seed0"])).words)
+    assert any(band in word for word in words)
+    assert not any(band in word for word in Tags(report_page([tmp_path / "seed0"])).words)
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "error"),
     [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (the folder")],
 )
-def test_a_report_that_cannot_be_written_is_told(runs, tmp_path, output, told):
+def test_a_report_that_cannot_be_written_is_an_error_of_one_line(runs, tmp_path, output, error):
     done = call("report", runs, "-o", tmp_path / output)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert error in done.stderr
     assert done.stderr.startswith("simsgd: --output ")
 
 

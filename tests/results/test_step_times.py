@@ -126,7 +126,7 @@ def test_a_run_has_what_its_network_needs(tmp_path):
     assert set(run.transfers["step"]) == set(run.steps["step"])
 
 
-def test_a_wrong_network_is_told_before_the_first_step(tmp_path):
+def test_a_wrong_network_is_refused_before_the_first_step(tmp_path):
     words = ["train", "--network", "10gb", "--runs-dir", str(tmp_path / "runs")]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
@@ -167,7 +167,7 @@ def test_a_tree_may_carry_the_all_reduce(tmp_path):
     assert first(run, Pricing(3000, 100, all_reduce="tree"))["communication"] == 4 * 1.5
 
 
-def test_a_ring_waits_for_the_largest_and_a_server_hears_the_sum(tmp_path):
+def test_a_ring_waits_for_the_largest_and_a_server_receives_the_sum(tmp_path):
     sizes = {"payload_bytes": 500, "payload_bytes_max": 800, "slowest_bytes": 900}
     runs = [made(tmp_path, [{"collective": c, **sizes}], c) for c in ("all-gather", "gather")]
     hows = GIVEN, Pricing(3000, 100, fusion=False)
@@ -208,7 +208,7 @@ def test_prices_are_means_over_steps_and_sums_over_the_run(tmp_path):
     assert row["seconds"] == pytest.approx(2 * 7.6)
 
 
-def test_a_run_is_told_in_words(tmp_path):
+def test_a_run_is_described_in_words(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
     assert price_in_words(run, SLOW).endswith("times as fast as dense all-reduce")
 
@@ -216,7 +216,7 @@ def test_a_run_is_told_in_words(tmp_path):
 # mistakes
 
 
-def test_a_run_of_an_earlier_version_is_told_in_one_line(tmp_path):
+def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
     (run.folder / "transfers.csv").unlink()
     with pytest.raises(SettingError, match=r"^run has no transfers.csv, or not of every step"):
@@ -232,22 +232,22 @@ def test_a_run_without_measured_times_asks_for_them(tmp_path):
     assert first(run)["compute"] == 3
 
 
-def test_a_run_without_a_step_is_told_in_one_line(tmp_path):
+def test_a_run_without_a_step_is_refused_in_one_line(tmp_path):
     run = RunFolder.create(tmp_path, "empty", {"workers": 4})
     with pytest.raises(SettingError, match=r"^run has no step to price yet"):
         first(Run(run.folder))
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "error"),
     [
         ({"compute_ms": -1}, "compute_ms must be a finite number of at least 0"),
         ({"compress_ms": -1}, "compress_ms must be a finite number of at least 0"),
         ({"all_reduce": "star"}, "all_reduce must be one of ring, tree, got star"),
     ],
 )
-def test_a_wrong_price_is_told_in_one_line(settings, told):
-    with pytest.raises(SettingError, match=f"^{told}"):
+def test_a_wrong_price_is_refused_in_one_line(settings, error):
+    with pytest.raises(SettingError, match=f"^{error}"):
         Pricing(**settings)
 
 

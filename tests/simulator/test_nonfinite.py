@@ -17,12 +17,12 @@ def network():
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
 
 
-def batches(wild=()):
-    """Yield five batches; those in `wild` have one number of worker 2's that is not finite."""
+def batches(nonfinite=()):
+    """Yield five batches; those in `nonfinite` have one number of worker 2's that is not finite."""
     generator = torch.Generator().manual_seed(1)
     for number in range(5):
         x = torch.randn(W * B, 6, generator=generator, dtype=torch.float64)
-        if number in wild:
+        if number in nonfinite:
             x[2 * B + 1, 0] = float("nan")
         yield x, torch.randint(3, (W * B,), generator=generator)
 
@@ -59,7 +59,7 @@ METHODS = [
 @pytest.mark.parametrize("settings", METHODS, ids=str)
 def test_a_skipped_step_leaves_everything_but_the_counter_as_it_was(settings):
     skipping = simulator(on_nonfinite="skip", **settings)
-    for number, (x, y) in enumerate(batches(wild={2})):
+    for number, (x, y) in enumerate(batches(nonfinite={2})):
         before = copy.deepcopy(skipping.state_dict())
         record = skipping.step(x, y, epoch=0)
         assert record.applied == (number != 2)
@@ -78,7 +78,7 @@ def test_a_skipped_step_leaves_everything_but_the_counter_as_it_was(settings):
 @pytest.mark.parametrize("settings", METHODS, ids=str)
 def test_a_zeroed_worker_leaves_nothing_that_is_not_finite(settings):
     zeroing = simulator(on_nonfinite="zero", **settings)
-    for number, (x, y) in enumerate(batches(wild={1, 2})):
+    for number, (x, y) in enumerate(batches(nonfinite={1, 2})):
         record = zeroing.step(x, y, epoch=0)
         assert record.applied
         assert record.nonfinite.tolist() == [False, False, number in (1, 2), False]
@@ -86,9 +86,9 @@ def test_a_zeroed_worker_leaves_nothing_that_is_not_finite(settings):
     assert all(t.isfinite().all() for t in tensors(zeroing.state_dict()).values())
 
 
-def test_a_zeroed_gradient_is_that_of_a_worker_who_says_nothing():
+def test_a_zeroed_gradient_is_that_of_a_worker_who_sends_nothing():
     zeroing = simulator(on_nonfinite="zero")
-    x, y = next(batches(wild={0}))
+    x, y = next(batches(nonfinite={0}))
     before = zeroing.parameters()["0.weight"].clone()
     others = simulator()
     zeroing.step(x, y)
@@ -118,10 +118,10 @@ def test_numbers_of_a_worker_that_does_not_train_change_nothing(rule):
     settings = {"algorithm": "fedavg", "participation": 0.5, "on_nonfinite": rule, "momentum": 0.9}
     one, other = simulator(**settings), simulator(**settings)
     drawn = one.components.algorithm.participants(0, W, 0, 0)
-    wild = int((~drawn).nonzero()[0])
+    nonfinite = int((~drawn).nonzero()[0])
     x, y = next(batches())
     broken = x.clone()
-    broken[wild * B] = float("nan")
+    broken[nonfinite * B] = float("nan")
     got, wanted = one.step(broken, y), other.step(x, y)
     assert got.applied
     assert got.loss == wanted.loss
@@ -188,7 +188,7 @@ def squared(output, target):
 
 # a run
 
-WILD = """
+EXPLODING = """
 import torch
 from torch import nn
 regime = {0: {"lr": 0.05}}
@@ -205,12 +205,12 @@ def model(num_classes):
 
 @pytest.fixture
 def settings(kill_runs, tmp_path):
-    (tmp_path / "wild.py").write_text(WILD)
-    wild = {"model": str(tmp_path / "wild.py"), "model_config": "", "runs_dir": tmp_path}
-    return kill_runs.TINY | wild | {"batch_size": 20, "name": "run"}
+    (tmp_path / "exploding.py").write_text(EXPLODING)
+    nonfinite = {"model": str(tmp_path / "exploding.py"), "model_config": "", "runs_dir": tmp_path}
+    return kill_runs.TINY | nonfinite | {"batch_size": 20, "name": "run"}
 
 
-def test_a_run_stops_by_default_and_tells_worker_and_step(settings):
+def test_a_run_stops_by_default_with_worker_and_step_in_the_error(settings):
     with pytest.raises(Diverged, match=r"the loss of worker \d became nan at step \d+"):
         simsgd.train(**settings)
 
@@ -229,8 +229,8 @@ def test_a_run_counts_what_was_not_finite_in_its_log_table_and_summary(settings,
     state = load_checkpoint(run.folder)
     assert all(t.isfinite().all() for t in tensors(state).values())
     assert run.steps["loss"].between(0, 10).all()  # of the other workers
-    silent = run.steps["step"][run.steps["payload_bytes"] == 0].tolist()
-    assert silent == (table["step"].drop_duplicates().tolist() if rule == "skip" else [])
+    without_messages = run.steps["step"][run.steps["payload_bytes"] == 0].tolist()
+    assert without_messages == (table["step"].drop_duplicates().tolist() if rule == "skip" else [])
 
 
 def test_a_run_that_stopped_goes_on_with_another_rule(settings, tmp_path):

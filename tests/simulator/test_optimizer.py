@@ -50,10 +50,10 @@ def test_decay_with_its_own_momentum_is_momentum_sgds(nesterov):
     buffer = torch.zeros(3, dtype=torch.float64)
     for grad in grads(8):
         buffer = 0.9 * buffer + grad  # the memory's part
-        heard = {"w": grad + 0.9 * buffer if nesterov else buffer.clone()}
+        aggregated = {"w": grad + 0.9 * buffer if nesterov else buffer.clone()}
         optimizer.follow({"lr": 0.1, "momentum": 0.0})
-        optimizer.add_penalties(heard, decay(optimizer, 0.05), 0.9, nesterov)
-        optimizer.step(heard)
+        optimizer.add_penalties(aggregated, decay(optimizer, 0.05), 0.9, nesterov)
+        optimizer.step(aggregated)
         plain["w"].grad = grad
         wanted.step()
     assert torch.allclose(params["w"], plain["w"], rtol=1e-12)
@@ -71,9 +71,9 @@ def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(name):
             again["w"].data.copy_(params["w"].data)
         for each in (optimizer, other)[: 1 + (step >= 3)]:
             each.follow(settings)
-            heard = {"w": grad.clone()}
-            each.add_penalties(heard, decay(each, 0.1), 0.9, False)
-            each.step(heard)
+            aggregated = {"w": grad.clone()}
+            each.add_penalties(aggregated, decay(each, 0.1), 0.9, False)
+            each.step(aggregated)
     assert torch.equal(params["w"], again["w"])
 
 
@@ -96,11 +96,11 @@ def test_what_a_later_phase_asks_for_begins_with_zeros(name, later):
     assert params["w"].isfinite().all()
 
 
-def test_a_missing_lr_is_told():
+def test_a_missing_lr_is_refused():
     with pytest.raises(SettingError, match="regime sets no lr; set it there or give lr"):
         RegimeOptimizer(one()).follow({"momentum": 0.9})
 
 
-def test_values_that_the_optimizer_refuses_are_told():
+def test_values_that_the_optimizer_refuses_are_an_error_of_the_regime():
     with pytest.raises(SettingError, match="optimizer refuses its settings: Nesterov momentum"):
         RegimeOptimizer(one()).follow({"lr": 0.1, "nesterov": True})

@@ -223,7 +223,7 @@ def assert_groups_equal(regime: Regime, calls: list[Case]) -> None:
 
 
 def ratio_by_epoch(params: Case, epoch: int) -> float:
-    """Return the fraction kept at an epoch, as the operation of the cases tells it."""
+    """Return the fraction kept at an epoch, by the operation of the cases."""
     base, epochs, coefficient = (
         params[key] for key in ("compress_ratio", "warmup_epochs", "warmup_coeff")
     )

@@ -110,7 +110,7 @@ def test_a_later_phase_takes_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "told"),
+    ("form", "error"),
     [
         ({"name": "WeightDecai", "value": 1}, "did you mean WeightDecay"),
         ({"name": "WeightDecay"}, "lacks a value"),
@@ -122,8 +122,8 @@ def test_a_later_phase_takes_its_place() -> None:
         ({"name": "L1", "value": 1, "filter": {"names": 1}}, "known: module, parameter_name"),
     ],
 )
-def test_a_wrong_form_is_refused_when_the_regime_is_made(form: Any, told: str) -> None:
-    with pytest.raises(SettingError, match=told):
+def test_a_wrong_form_is_refused_when_the_regime_is_made(form: Any, error: str) -> None:
+    with pytest.raises(SettingError, match=error):
         Regime({0: {"lr": 0.1, "regularizer": form}})
 
 

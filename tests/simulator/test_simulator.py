@@ -312,15 +312,15 @@ def test_settings_that_fight_are_refused_before_the_first_step(settings, message
 def test_a_simulator_shows_what_it_does_and_how_far_it_is():
     simulator = Simulator(nn.Linear(40, 3), workers=4, compressor="topk:0.1", lr=0.1)
     simulator.step(torch.ones(8, 40), torch.zeros(8, dtype=torch.long))
-    told = "workers=4, compressor='topk:0.1', memory='residual', parameters=123, steps=1"
-    assert repr(simulator) == f"Simulator({told})"
+    shown = "workers=4, compressor='topk:0.1', memory='residual', parameters=123, steps=1"
+    assert repr(simulator) == f"Simulator({shown})"
     shown = simulator._repr_html_()
     for words in ("Linear, 123 in 2 tensors, 492 B", "topk:0.1 on 120 entries; 3 whole"):
         assert words in shown
 
 
 @pytest.mark.parametrize(
-    ("later", "settings", "told"),
+    ("later", "settings", "error"),
     [
         ({"optimizer": "Adam"}, {"prune": 0.5}, "memory must not be dgc with Adam"),
         ({"nesterov": True}, {}, "optimizer refuses its settings: Nesterov"),
@@ -335,11 +335,11 @@ def test_a_simulator_shows_what_it_does_and_how_far_it_is():
     ],
 )
 @pytest.mark.parametrize("key", ["epoch", "step"])
-def test_what_a_later_phase_cannot_do_is_told_before_the_first_step(later, settings, told, key):
+def test_what_a_later_phase_cannot_do_is_refused_before_the_first_step(later, settings, error, key):
     regime = [{key: 0, "lr": 0.1}, {key: 3, **later}]
     if "prune" in settings and key == "step":
         settings = {**settings, "warmup": False}
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=error):
         Simulator(mlp(), workers=2, regime=regime, **settings)
 
 

@@ -71,7 +71,7 @@ def test_every_memory_that_keeps_something_takes_it(memory):
     assert {t.dtype for t in held(simulator).values()} == {torch.float16}
 
 
-@pytest.mark.parametrize(("memory", "told"), [("none", "no effect"), ("ef21", "must agree")])
-def test_memories_that_cannot_are_told(memory, told):
-    with pytest.raises(SettingError, match=told):
+@pytest.mark.parametrize(("memory", "error"), [("none", "no effect"), ("ef21", "must agree")])
+def test_memories_that_cannot_are_refused(memory, error):
+    with pytest.raises(SettingError, match=error):
         made(memory=memory, state_dtype="bfloat16")

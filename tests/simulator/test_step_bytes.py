@@ -42,39 +42,39 @@ def worth(words):
     return total
 
 
-def compress(spec, said):
+def compress(spec, x):
     compressor = composed(spec)
-    key = RandomKey(0, torch.arange(len(said))).fold_in(0, "segment")
-    step = StepInfo(key, gradient=said / 2, squares=torch.ones_like(said))
-    return compressor.compress(said, compressor.init(said), step)
+    key = RandomKey(0, torch.arange(len(x))).fold_in(0, "segment")
+    step = StepInfo(key, gradient=x / 2, squares=torch.ones_like(x))
+    return compressor.compress(x, compressor.init(x), step)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 @settings(max_examples=12, deadline=None)
 @given(st.sampled_from([1, 2, 7, 33, 127, 1000]), st.sampled_from(INDEX_CODINGS), st.integers(0, 9))
 def test_the_arithmetic_in_words_adds_up_to_the_payload(spec, n, coding, seed):
-    said = torch.randn(3, n, generator=torch.Generator().manual_seed(seed))
+    x = torch.randn(3, n, generator=torch.Generator().manual_seed(seed))
     for value_dtype in (None, "float16"):
-        message = compress(spec, said).on_wire(Wire(value_dtype, coding))
-        told = [worth(message.explained(row)) for row in range(3)]
-        assert told == message.payload_bytes().tolist()
+        message = compress(spec, x).on_wire(Wire(value_dtype, coding))
+        explained = [worth(message.explained(row)) for row in range(3)]
+        assert explained == message.payload_bytes().tolist()
 
 
 def test_the_fillers_of_gap16_are_part_of_the_arithmetic():
-    said = torch.zeros(1, 300_000)
-    said[0, 250_000] = 1.0
-    message = compress("topk:0.000001", said).on_wire(Wire(None, "gap16"))
+    x = torch.zeros(1, 300_000)
+    x[0, 250_000] = 1.0
+    message = compress("topk:0.000001", x).on_wire(Wire(None, "gap16"))
     assert message.explained(0) == "4 values x 4 B + 4 run lengths x 2 B + 1 count x 4 B"
     assert worth(message.explained(0)) == int(message.payload_bytes())
 
 
-def test_a_product_of_matrices_is_told_as_two_factors():
+def test_a_product_of_matrices_is_explained_as_two_factors():
     message = LowRank.of(torch.ones(1, 4, 2), torch.ones(1, 9, 2), 3)
     assert message.explained(2) == "8 values of P x 4 B + 18 values of Q x 4 B"
     assert worth(message.explained(2)) == int(message.payload_bytes()[2])
 
 
-def test_the_tensors_of_a_foreign_compressor_are_told_by_their_dtypes():
+def test_the_tensors_of_a_foreign_compressor_are_explained_by_their_dtypes():
     class Int8:
         def compress(self, tensor, name):
             return [tensor.to(torch.int8), tensor.max()], None
@@ -82,9 +82,9 @@ def test_the_tensors_of_a_foreign_compressor_are_told_by_their_dtypes():
         def decompress(self, tensors, ctx):
             return tensors[0].float()
 
-    compressor, said = grace(Int8()), torch.ones(2, 5)
+    compressor, x = grace(Int8()), torch.ones(2, 5)
     step = StepInfo(RandomKey(0, torch.arange(2)).fold_in(0, "segment"))
-    message = compressor.compress(said, compressor.init(said), step)
+    message = compressor.compress(x, compressor.init(x), step)
     assert message.explained(0) == "5 int8 values x 1 B + 1 float32 value x 4 B"
     assert worth(message.explained(0)) == int(message.payload_bytes()[0])
 
@@ -107,10 +107,10 @@ def test_the_arithmetic_reads_so(spec, words):
 
 
 @pytest.mark.parametrize("spec", [*SPECS, "powersgd:2", "terngrad:shared_scale=true"])
-def test_every_segment_is_told_what_it_sends(spec):
+def test_every_segment_is_explained_by_what_it_sends(spec):
     for segment in sizes(LAYERS, compressor=spec).segments:
-        told = [worth(sent.words) for sent in segment.sent]
-        assert told == [sent.payload_bytes for sent in segment.sent]
+        explained = [worth(sent.words) for sent in segment.sent]
+        assert explained == [sent.payload_bytes for sent in segment.sent]
 
 
 @pytest.mark.parametrize(
@@ -208,17 +208,17 @@ def test_bytes_explains_each_segment():
     assert "126 values x 4 B + 126 indices x 4 B" in done.output
 
 
-def test_bytes_says_where_sizes_follow_the_gradient():
+def test_bytes_marks_where_sizes_follow_the_gradient():
     assert "one normal draw" in counted("--compressor", "threshold:1").output
     assert "one normal draw" not in counted("--compressor", "topk:0.1").output
 
 
 def test_bytes_as_json_adds_up():
     words = ("--compressor", "sign", "--samples", "4000", "--batch-size", "8", "--json")
-    told = json.loads(counted(*words).output)
-    assert told["step"]["payload_bytes"] == sum(s["payload_bytes"] for s in told["segments"])
-    assert told["epoch"]["payload_bytes"] == 31 * told["step"]["payload_bytes"]
-    assert told["parameters"] == 12_730
+    printed = json.loads(counted(*words).output)
+    assert printed["step"]["payload_bytes"] == sum(s["payload_bytes"] for s in printed["segments"])
+    assert printed["epoch"]["payload_bytes"] == 31 * printed["step"]["payload_bytes"]
+    assert printed["parameters"] == 12_730
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_bytes_as_json_adds_up():
         ("--compressor topk:0.1 --prune 0.9", "and --prune were both given"),
     ],
 )
-def test_a_wrong_setting_is_told_in_one_line(words, message):
+def test_a_wrong_setting_is_refused_in_one_line(words, message):
     done = counted(*words.split())
     assert done.exit_code == 2
     assert message in done.stderr
@@ -244,7 +244,7 @@ def test_a_wrong_setting_is_told_in_one_line(words, message):
     assert done.stdout == ""
 
 
-def test_the_list_of_compressors_tells_settings_nature_and_papers():
+def test_the_list_of_compressors_has_settings_nature_and_papers():
     text = call("list", "compressors").output
     assert all(name in text for name in names("compressor"))
     for line in (
@@ -271,11 +271,11 @@ def test_an_unknown_setting_is_refused():
 @pytest.mark.parametrize(
     ("setting", "value"), [("algorithm", "dpsgd"), ("algorithm", "local"), ("downlink", "topk:0.1")]
 )
-def test_what_shapes_do_not_tell_is_refused_rather_than_counted_as_all_reduce(setting, value):
-    told = f"{setting} cannot be counted from shapes alone"
-    with pytest.raises(SettingError, match=told):
+def test_what_shapes_do_not_determine_is_refused_rather_than_counted_as_all_reduce(setting, value):
+    error = f"{setting} cannot be counted from shapes alone"
+    with pytest.raises(SettingError, match=error):
         sizes({"weight": (10, 20)}, compressor="topk:0.1", workers=8, **{setting: value})
     done = CliRunner().invoke(main, ["bytes", f"--{setting}", value])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1

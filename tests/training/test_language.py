@@ -101,7 +101,7 @@ def test_no_gradient_goes_back_beyond_a_stretch():
     assert not any(getattr(model, name).requires_grad for name in model.carried)
 
 
-def test_another_number_of_streams_is_told():
+def test_another_number_of_streams_is_refused():
     with pytest.raises(ValueError, match="state is of 4 streams, and 2 came"):
         network()(words(2, T)[0])
 
@@ -135,7 +135,7 @@ def test_a_transformer_has_a_place_for_each_token():
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "told"),
+    ("name", "config", "error"),
     [
         ("lstm_lm", {"hidden": 0}, "hidden must be a whole number"),
         ("lstm_lm", {"layers": True}, "layers must be a whole number"),
@@ -144,8 +144,8 @@ def test_a_transformer_has_a_place_for_each_token():
         ("transformer_lm", {"heads": 3}, "emb must be a multiple of heads"),
     ],
 )
-def test_sizes_that_do_not_exist_are_refused(name, config, told):
-    with pytest.raises(SettingError, match=told):
+def test_sizes_that_do_not_exist_are_refused(name, config, error):
+    with pytest.raises(SettingError, match=error):
         build_model(name, {**MODELS[name], **config}, V, (T,))
 
 
@@ -327,7 +327,7 @@ def test_a_run_stopped_and_resumed_is_the_run_that_never_stopped(tiny, stop, mon
     same(simsgd.train(resume=tiny["runs_dir"] / "run"), whole)
 
 
-def test_a_run_tells_of_perplexity(tiny):
+def test_a_run_reports_perplexity(tiny):
     run = simsgd.train(**tiny)
     last = run.epochs.iloc[-1]
     assert last.val_perplexity == pytest.approx(math.exp(last.val_loss))
@@ -339,7 +339,7 @@ def test_a_run_tells_of_perplexity(tiny):
     assert "val_bits" not in run.epochs
 
 
-def test_a_run_on_characters_tells_of_bits(tiny):
+def test_a_run_on_characters_reports_bits(tiny):
     run = simsgd.train(**tiny, tokens="char")
     last = run.last
     assert last.val_bits == pytest.approx(last.val_loss / math.log(2))
@@ -374,17 +374,17 @@ def test_errors_are_those_of_tokens(tiny):
 
 def test_a_checkpoint_is_evaluated_on_validation_and_on_test(tiny):
     run = simsgd.train(**tiny, tokens="byte")
-    told = {}
+    printed = {}
     for part in ("val", "test"):
         words = ["evaluate", str(run.folder), "--part", part]
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 0, done.output
-        told[part] = dict(line.split("  ", 1) for line in done.output.splitlines())
+        printed[part] = dict(line.split("  ", 1) for line in done.output.splitlines())
     last = run.last
-    assert told["val"]["validation loss"].strip() == f"{last.val_loss:.4f}"
+    assert printed["val"]["validation loss"].strip() == f"{last.val_loss:.4f}"
     wanted = f"{last.val_perplexity:.2f} ({last.val_bits:.3f} bits per byte)"
-    assert told["val"]["validation perplexity"].strip() == wanted
-    assert told["test"]["test loss"] != told["val"]["validation loss"]
+    assert printed["val"]["validation perplexity"].strip() == wanted
+    assert printed["test"]["test loss"] != printed["val"]["validation loss"]
 
 
 def test_images_have_no_test_part(tmp_path):
@@ -458,7 +458,7 @@ def test_real_processes_carry_the_same_states_over_epochs(two, tiny, settings, p
 def test_a_run_spread_over_processes_is_that_of_one(two, tiny):
     recipe = {**tiny, "dtype": "float64", "workers": 4, "batch_size": 1}
     alone = simsgd.train(**{**recipe, "name": "alone"})
-    spread = simsgd.Run(two(trained, {**recipe, "name": "spread"}))
+    shared = simsgd.Run(two(trained, {**recipe, "name": "shared"}))
     for table in ("epochs", "steps"):
-        one, other = (untimed(getattr(r, table)) for r in (alone, spread))
+        one, other = (untimed(getattr(r, table)) for r in (alone, shared))
         pd.testing.assert_frame_equal(one, other, check_exact=False, rtol=1e-9)

@@ -43,11 +43,11 @@ def test_event_files_hold_the_tables_and_a_resumed_run_goes_on(asked_twice):
     assert [step for step, _ in shown["step/loss"]] == steps["step"].tolist()
     assert [value for _, value in shown["step/loss"]] == pytest.approx(steps["loss"].tolist())
     assert [step for step, _ in shown["epoch/val_error1"]] == epochs["step"].tolist()
-    told = [value for _, value in shown["epoch/payload_bytes"]]
-    assert told == pytest.approx(epochs["payload_bytes"].tolist())
+    logged = [value for _, value in shown["epoch/payload_bytes"]]
+    assert logged == pytest.approx(epochs["payload_bytes"].tolist())
 
 
-def test_what_a_killed_run_told_too_much_is_hidden_when_it_goes_on():
+def test_what_a_killed_run_logged_too_much_is_hidden_when_it_goes_on():
     pytest.importorskip("tensorboard")
     from simsgd.training.loggers import TensorBoard
 
@@ -91,8 +91,9 @@ def test_a_dashboard_that_is_not_installed_names_its_extra(tmp_path, monkeypatch
 class Session:
     """What wandb.init returns, as far as it is used."""
 
-    def __init__(self, said):
-        self.said, self.id, self.logged, self.finished = said, said["id"] or "abc", [], False
+    def __init__(self, settings):
+        self.settings, self.id = settings, settings["id"] or "abc"
+        self.logged, self.finished = [], False
 
     def define_metric(self, name, step_metric):
         pass
@@ -104,11 +105,11 @@ class Session:
         self.finished = True
 
 
-def test_wandb_is_told_the_tables_offline_and_goes_on_under_its_id(monkeypatch):
+def test_wandb_gets_the_tables_offline_and_goes_on_under_its_id(monkeypatch):
     sessions = []
 
-    def init(**said):
-        sessions.append(Session(said))
+    def init(**settings):
+        sessions.append(Session(settings))
         return sessions[-1]
 
     fake = types.ModuleType("wandb")
@@ -118,8 +119,9 @@ def test_wandb_is_told_the_tables_offline_and_goes_on_under_its_id(monkeypatch):
     simsgd.train(**HERE, epochs=1, wandb=True, name="a")
     run = simsgd.train(resume="runs/a", epochs=2, quiet=True)
     first, second = sessions
-    assert (first.said["mode"], first.said["id"], second.said["id"]) == ("offline", None, "abc")
-    assert first.said["config"]["workers"] == 2
+    assert first.settings["mode"] == "offline"
+    assert (first.settings["id"], second.settings["id"]) == (None, "abc")
+    assert first.settings["config"]["workers"] == 2
     assert first.finished
     assert second.finished
     losses = [row["step/loss"] for s in sessions for row in s.logged if "step/loss" in row]

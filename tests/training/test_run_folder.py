@@ -105,13 +105,13 @@ def test_nothing_is_written_outside_the_runs_dir(tmp_path, name):
     assert names_in(tmp_path) == []
 
 
-def test_a_runs_dir_that_is_a_file_is_told_in_one_line(tmp_path):
+def test_a_runs_dir_that_is_a_file_is_refused_in_one_line(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(SettingError, match=r"^runs_dir cannot be made \(.+\), got .*runs$"):
         RunFolder.create(tmp_path / "runs", "a", CONFIG)
 
 
-def test_a_name_too_long_for_a_folder_is_told_in_one_line(tmp_path):
+def test_a_name_too_long_for_a_folder_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^name cannot be the name of a folder"):
         RunFolder.create(tmp_path, "a" * 300, CONFIG)
 
@@ -270,7 +270,7 @@ def test_a_half_written_row_is_not_read(tmp_path):
     assert list(Run(run.folder).steps["step"]) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_table_that_something_else_wrote_is_told_in_one_line(tmp_path):
+def test_a_table_that_something_else_wrote_is_refused_in_one_line(tmp_path):
     run = written(tmp_path)
     (run.folder / "epochs.csv").write_text("epoch,step,lr\nzero,1,2\n")
     with pytest.raises(SettingError, match=r"^run is damaged: its rows cannot be read"):
@@ -403,14 +403,14 @@ def test_a_save_that_failed_can_be_tried_again(tmp_path, monkeypatch):
     )
 
 
-def test_a_missing_checkpoint_is_told_in_one_line(tmp_path):
+def test_a_missing_checkpoint_is_refused_in_one_line(tmp_path):
     folder = RunFolder.create(tmp_path, "a", CONFIG).folder
     with pytest.raises(SettingError, match=r"^resume names a file that does not exist.*last\.pt$"):
         load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip"])
-def test_an_unreadable_checkpoint_is_told_in_one_line(tmp_path, content):
+def test_an_unreadable_checkpoint_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "last.pt").write_bytes(content)
     with pytest.raises(
         SettingError, match=r"^resume cannot be read as a checkpoint, got .*last\.pt$"
@@ -418,7 +418,7 @@ def test_an_unreadable_checkpoint_is_told_in_one_line(tmp_path, content):
         load_checkpoint(tmp_path / "last.pt")
 
 
-def test_half_a_checkpoint_is_told_in_one_line(tmp_path):
+def test_half_a_checkpoint_is_refused_in_one_line(tmp_path):
     run = RunFolder.create(tmp_path, "a", CONFIG)
     run.save({"weights": torch.zeros(1000)})
     whole = (run.folder / "last.pt").read_bytes()
@@ -428,7 +428,7 @@ def test_half_a_checkpoint_is_told_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("foreign", [{"state_dict": {}}, {"format": "other/1"}, [1], torch.ones(2)])
-def test_a_foreign_checkpoint_is_told_in_one_line(tmp_path, foreign):
+def test_a_foreign_checkpoint_is_refused_in_one_line(tmp_path, foreign):
     torch.save(foreign, tmp_path / "last.pt")
     with pytest.raises(SettingError, match=r"^resume is not a checkpoint of simsgd"):
         load_checkpoint(tmp_path / "last.pt")
@@ -450,12 +450,12 @@ def test_no_code_in_a_checkpoint_is_run(tmp_path, monkeypatch):
 # reading
 
 
-def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path):
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^run is not a run folder \(no config.json in it\)"):
         Run(tmp_path)
 
 
-def test_a_broken_config_is_told_in_one_line(tmp_path):
+def test_a_broken_config_is_refused_in_one_line(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(SettingError, match=r"^run has a config.json that is not JSON"):
         _ = Run(tmp_path).config
@@ -472,12 +472,12 @@ def test_the_last_epoch_is_the_one_that_ended_last(tmp_path):
     assert Run(written(tmp_path).folder).last.step == 6
 
 
-def test_the_last_of_no_epochs_is_told_in_one_line(tmp_path):
+def test_the_last_of_no_epochs_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^run has no finished epoch yet"):
         _ = Run(written(tmp_path, epochs=0).folder).last
 
 
-def test_the_summary_tells_error_bytes_ratio_time_and_place(tmp_path):
+def test_the_summary_has_error_bytes_ratio_time_and_place(tmp_path):
     run = RunFolder.create(tmp_path, "a", CONFIG)
     mebi = 2**20
     for epoch, (error, sent) in enumerate([(9.0, 10), (2.0, 11), (2.25, 12)]):
@@ -496,7 +496,7 @@ def test_the_summary_tells_error_bytes_ratio_time_and_place(tmp_path):
     ]
 
 
-def test_the_summary_of_a_run_without_epochs_says_so(tmp_path):
+def test_the_summary_of_a_run_without_epochs_is_that_none_has_ended(tmp_path):
     assert "none has ended yet" in Run(written(tmp_path, epochs=0).folder).summary()
 
 

@@ -21,7 +21,7 @@ BATCHES = 100  # steps an epoch
 
 
 def of_file(name: str, epochs: int | None = None, **settings: Any) -> Schedule:
-    """Return the schedule of a regime file, at the batch that it is for unless told otherwise."""
+    """Return the schedule of a regime file, at the batch that it is for unless another is given."""
     file = catalog.load("regimes", name)
     size = settings.pop("size", getattr(file, "batch", 128))
     epochs = epochs or (None if hasattr(file, "epochs") else 10)
@@ -61,7 +61,7 @@ def test_the_table_of_values_is_right(row: Any) -> None:
     [("cifar_step", 164), ("cifar_step_300", 300), ("cifar_cosine", 200), ("imagenet_step", 90),
      ("large_batch", 164), ("ptb_plateau", 40), ("onecycle_resnet9", 24)],
 )  # fmt: skip
-def test_a_regime_file_says_for_how_many_epochs_it_is(name: str, epochs: int) -> None:
+def test_a_regime_file_sets_the_number_of_epochs(name: str, epochs: int) -> None:
     assert of_file(name).epochs == epochs
 
 
@@ -98,7 +98,7 @@ def test_a_smaller_batch_has_its_smaller_rate_at_once() -> None:
     assert of_file("cifar_step", size=32, scale_lr="sqrt").regime.at(0, 0)["lr"] == 0.05
 
 
-def test_what_the_user_says_of_scaling_comes_before_what_the_regime_says() -> None:
+def test_the_scaling_of_the_user_comes_before_that_of_the_regime() -> None:
     schedule = of_file("large_batch", size=512, scale_lr="none", scale_epochs=False)
     assert schedule.epochs == 164
     assert schedule.regime.at(82, 9000)["lr"] == 0.01

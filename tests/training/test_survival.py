@@ -63,7 +63,7 @@ def test_a_sound_last_checkpoint_is_taken_without_a_word(saved):
     assert (state["step"], warning) == (2, "")
 
 
-def test_two_damaged_checkpoints_are_told_in_one_line(saved):
+def test_two_damaged_checkpoints_are_refused_in_one_line(saved):
     for name in ("last.pt", "previous.pt"):
         damage_end(saved.folder / name)
     with pytest.raises(SettingError, match=r"^resume cannot be read as a checkpoint.*previous\.pt"):
@@ -127,7 +127,7 @@ def test_a_run_that_replaced_another_can_go_on(kill_runs, tmp_path):
     assert kill_runs.differences(resumed.folder, whole.folder) == []
 
 
-def test_an_epoch_in_which_nothing_is_said_is_told(kill_runs, tmp_path):
+def test_an_epoch_in_which_nothing_is_sent_is_logged_so(kill_runs, tmp_path):
     few = {"algorithm": "local", "local_steps": 100}
     run = simsgd.train(**kill_runs.TINY, **few, runs_dir=tmp_path, name="run")
     assert run.log.count(", nothing sent so far") == 2
@@ -167,21 +167,23 @@ def test_a_disk_that_fills_at_any_write_leaves_a_run_that_can_go_on(
     assert kill_runs.differences(simsgd.train(resume=tmp_path / "part").folder, whole.folder) == []
 
 
-def test_a_folder_that_becomes_read_only_is_told_with_the_last_good_checkpoint(
+def test_a_folder_that_becomes_read_only_is_an_error_with_the_last_good_checkpoint(
     kill_runs, tmp_path, monkeypatch
 ):
     Full(monkeypatch, 14, errno.EROFS)
     folder = tmp_path / "part"
-    told = (
+    error = (
         f"Read-only file system; the last good checkpoint is {folder / 'last.pt'}; "
         f"after that, simsgd train --resume {folder}"
     )
-    with pytest.raises(Unwritten, match=f"{told}$"):
+    with pytest.raises(Unwritten, match=f"{error}$"):
         simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="part", checkpoint_every=1)
     assert load_checkpoint(folder)["simulator"]["steps"] >= 1
 
 
-def test_a_folder_deleted_during_a_run_is_told_and_not_made_anew(kill_runs, tmp_path, monkeypatch):
+def test_a_folder_deleted_during_a_run_is_an_error_and_not_made_again(
+    kill_runs, tmp_path, monkeypatch
+):
     step, folder = simsgd.Simulator.step, tmp_path / "part"
 
     def deleting(self, *arguments):
@@ -225,13 +227,13 @@ def test_a_checkpoint_cut_short_in_the_middle_of_its_archive_leaves_the_last(sav
         check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
     )
-    told = f"{saved.folder / '.last.pt.part'} cannot be written: File too large\n"
-    assert (done.stdout, done.stderr) == (told, "")
+    error = f"{saved.folder / '.last.pt.part'} cannot be written: File too large\n"
+    assert (done.stdout, done.stderr) == (error, "")
     assert load_checkpoint(saved.folder)["step"] == 2
 
 
 @pytest.mark.slow
-def test_the_command_line_tells_a_full_disk_in_one_line_with_a_code_of_its_own(kill_runs, tmp_path):
+def test_the_command_line_reports_a_full_disk_in_one_line_with_its_own_code(kill_runs, tmp_path):
     options = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in kill_runs.TINY.items()
@@ -250,7 +252,7 @@ def test_the_command_line_tells_a_full_disk_in_one_line_with_a_code_of_its_own(k
     assert "cannot be written: File too large; nothing was saved yet" in done.stderr
 
 
-def test_a_write_that_fails_says_what_file_and_why(tmp_path):
+def test_a_write_that_fails_names_the_file_and_the_reason(tmp_path):
     with pytest.raises(NotWritten, match=f"^{tmp_path / 'no' / 'a'} cannot be written: the folder"):
         files.append(tmp_path / "no" / "a", "text")
     (tmp_path / "a").mkdir()

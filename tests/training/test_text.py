@@ -59,7 +59,7 @@ def test_a_text_that_has_its_own_unknown_words_gets_no_second_entry():
     assert Vocabulary.of("<unk> a\n", "word").entries.count("<unk>") == 1
 
 
-def test_characters_are_told_apart_with_spaces_and_ends_of_lines(folder):
+def test_characters_are_distinguished_with_spaces_and_ends_of_lines(folder):
     text = read(folder, "text:mine", "char")
     assert "".join(spelled(text, "train")) == "to be or not\n\nto be\n"
     assert spelled(text, "val")[-3:] == ["<unk>", "e", "e"]  # no s in training
@@ -116,19 +116,19 @@ def test_missing_files_are_named_with_the_place_they_come_from(tmp_path):
         read(tmp_path, "ptb")
 
 
-def test_a_folder_that_lacks_a_file_is_told_which(folder):
+def test_the_error_of_a_folder_that_lacks_a_file_names_it(folder):
     (folder / "mine" / "valid.txt").unlink()
     with pytest.raises(SettingError, match=r"lacks valid\.txt in .*mine.*expected is"):
         read(folder, "text:mine")
 
 
-@pytest.mark.parametrize(("name", "told"), [("text:", "names no file"), ("text:no", "finds no")])
-def test_a_text_that_is_nowhere_is_told(folder, name, told):
-    with pytest.raises(SettingError, match=told):
+@pytest.mark.parametrize(("name", "error"), [("text:", "names no file"), ("text:no", "finds no")])
+def test_a_text_that_is_nowhere_is_refused(folder, name, error):
+    with pytest.raises(SettingError, match=error):
         read(folder, name)
 
 
-def test_an_empty_part_is_told(folder):
+def test_an_empty_part_is_refused(folder):
     (folder / "mine" / "test.txt").write_text(" \n")
     with pytest.raises(SettingError, match="has no test text"):
         read(folder, "text:mine")
@@ -141,7 +141,7 @@ def test_a_file_in_another_encoding_is_named(folder):
     assert read(folder, "text:mine", "byte").val.tolist() == [107, 228, 115, 101]
 
 
-def test_names_of_texts_are_told_from_others():
+def test_names_of_texts_are_recognized():
     assert all(map(data.is_text, ("pydoc", "ptb", "wikitext2", "text:x")))
     assert not any(map(data.is_text, ("mnist5k", "text", "ptb:x", "pydocs")))
     assert {"pydoc", "ptb", "wikitext2", "text:PATH"} <= {*data.names()}
@@ -221,13 +221,13 @@ def test_lengths_that_vary_are_drawn_by_seed_and_epoch():
     assert first != lengths(1, 0)
 
 
-def test_no_stretch_is_longer_than_told():
+def test_no_stretch_is_longer_than_asked_for():
     reader = streams(20_000, bptt=9, vary=True)
     longest = max(x.shape[1] for epoch in range(20) for x, _ in reader.epoch(epoch))
     assert longest == reader.longest == 13
 
 
-def test_a_text_too_short_for_one_step_is_told_how_many_tokens_are_needed():
+def test_the_error_of_a_text_too_short_for_one_step_has_the_tokens_needed():
     assert streams(2 * 3 * 7 + 1).batches == 1
     with pytest.raises(SettingError, match="needs 43 tokens, and the training text has 42"):
         streams(2 * 3 * 7)

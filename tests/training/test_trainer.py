@@ -40,8 +40,8 @@ from simsgd.communication.messages import Dense
 @dataclass(frozen=True)
 class Half(Compressor):
     biased = True
-    def compress(self, said, state, step):
-        return Dense.of(said / 2)
+    def compress(self, x, state, step):
+        return Dense.of(x / 2)
 """
 
 
@@ -201,7 +201,7 @@ def test_a_finished_run_resumes_to_itself(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
-    (tmp_path / "wild.py").write_text(
+    (tmp_path / "exploding.py").write_text(
         "from torch import nn\n"
         "regime = {0: {'lr': 0.01}, 1: {'lr': 1e38}}\nepochs = 3\n"
         "def model():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
@@ -209,7 +209,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_pa
     with pytest.raises(
         Diverged, match=r"the (loss|gradient of \S+) of worker . became (nan|inf) at step 1[2-9]"
     ) as e:
-        train(tmp_path, model=str(tmp_path / "wild.py"), model_config="")
+        train(tmp_path, model=str(tmp_path / "exploding.py"), model_config="")
     run = simsgd.Run(tmp_path / "run")
     state = torch.load(run.folder / "last.pt", weights_only=True)
     assert state["simulator"]["steps"] == STEPS
@@ -304,11 +304,11 @@ def test_a_run_of_a_users_file_resumes_from_another_folder(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path / "elsewhere")
     again = simsgd.train(resume=part.folder, epochs=2)
     assert len(again.epochs) == 2
-    told = f"the run names files of code, which were run: {tmp_path / 'net.py'}\n"
-    assert again.log.count(told) == 1  # not where the user named the file
+    line = f"the run names files of code, which were run: {tmp_path / 'net.py'}\n"
+    assert again.log.count(line) == 1  # not where the user named the file
 
 
-def test_a_resumed_run_tells_the_files_of_its_methods(tmp_path):
+def test_a_resumed_run_logs_the_files_of_its_methods(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     spec = f"{tmp_path / 'mine.py'}:Half"
     part = train(tmp_path / "runs", name="part", epochs=1, compressor=spec, memory="none")
@@ -329,7 +329,7 @@ def test_a_resumed_run_tells_the_files_of_its_methods(tmp_path):
         ("[][0]", "model cannot be made: list index out of range"),
     ],
 )
-def test_a_model_that_does_not_fit_the_data_is_told_before_a_folder_is_made(
+def test_a_model_that_does_not_fit_the_data_is_refused_before_a_folder_is_made(
     tmp_path, code, message
 ):
     (tmp_path / "net.py").write_text(
@@ -341,10 +341,10 @@ def test_a_model_that_does_not_fit_the_data_is_told_before_a_folder_is_made(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_within_its_warmup_says_so(tmp_path):
+def test_a_run_within_its_warmup_logs_so(tmp_path):
     assert "note: the run ends within its warm-up" in train(tmp_path, prune=0.9, epochs=2).log
 
 
-def test_samples_left_out_of_every_epoch_are_told(tmp_path):
+def test_samples_left_out_of_every_epoch_are_logged(tmp_path):
     run = train(tmp_path, workers=100, batch_size=8, epochs=1)
     assert "1 steps an epoch (638 of 1438 samples left out)" in run.log

@@ -86,7 +86,7 @@ def test_the_log_begins_with_the_optimizer_and_its_schedule(used, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lr", "told"),
+    ("lr", "described"),
     [
         (lambda epoch, step, results: 0.5, 0.5),
         (
@@ -107,9 +107,9 @@ def test_the_log_begins_with_the_optimizer_and_its_schedule(used, tmp_path):
         ),
     ],
 )
-def test_a_function_is_told_by_phases_or_in_words(lr, told):
+def test_a_function_is_described_by_phases_or_in_words(lr, described):
     timeline = Timeline(lambda *now: {"lr": lr(*now)}, epochs=20, batches=100)
-    assert timeline.phases() == {"lr": told}
+    assert timeline.phases() == {"lr": described}
 
 
 def test_a_schedule_of_many_epochs_is_read_at_some_of_them():

@@ -13,22 +13,23 @@ from simsgd.verify.launch import launch
 @pytest.mark.distributed
 @pytest.mark.usefixtures("_importable")
 def test_ranks_have_the_environment_of_now(monkeypatch):
-    from tests.process_group import tell
+    from tests.process_group import put_variable
 
     for value in ("before", "now"):
         monkeypatch.setenv("SIMSGD_VALUE", value)
-        assert list(launch(tell, 2, "SIMSGD_VALUE")) == [value, value]
+        assert list(launch(put_variable, 2, "SIMSGD_VALUE")) == [value, value]
     monkeypatch.delenv("SIMSGD_VALUE")
-    assert list(launch(tell, 2, "SIMSGD_VALUE")) == [None, None]
+    assert list(launch(put_variable, 2, "SIMSGD_VALUE")) == [None, None]
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="tells processes on Linux only")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux lists processes so")
 def test_ranks_end_with_the_process_that_launched_them():
     code = (
-        "from simsgd.verify.launch import launch; from tests.process_group import linger\n"
-        "for rank in launch(linger, 2): print(rank, flush=True)"
+        "from simsgd.verify.launch import launch\n"
+        "from tests.process_group import put_pid_and_stay\n"
+        "for rank in launch(put_pid_and_stay, 2): print(rank, flush=True)"
     )
     launcher = subprocess.Popen(
         [sys.executable, "-c", code],

@@ -137,7 +137,7 @@ def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four, f
 
 
 @distributed
-def test_what_needs_one_process_is_told_so(files):
+def test_what_needs_one_process_is_refused(files):
     with pytest.raises(SettingError, match="algorithm runs in one process only"):
         verify(steps=1, **recipe(files, algorithm="butterfly"))
 
@@ -217,7 +217,7 @@ def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four, files, setti
 @distributed
 @pytest.mark.parametrize("wrong", ["lr", "gradient", "momentum"])
 @pytest.mark.parametrize("compressor", ["none", "qsgd:255"])
-def test_in_float32_a_real_side_that_does_something_else_is_told(four, files, wrong, compressor):
+def test_in_float32_a_real_side_that_does_something_else_is_found(four, files, wrong, compressor):
     settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32"}
     rows = four(held_to_another, 3, recipe(files, compressor=compressor, **settings), wrong)
     verdict = Verdict("float32", 3, False, files, rows)
@@ -377,20 +377,20 @@ def test_the_judgement(tmp_path, dtype, second, holds):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "flips"),
     [
         ("message", "in 1 of 2 steps, the first at step 2 in the message for a.weight of worker 3"),
         ("kink", "in 1 of 2 steps, the first at step 2 at a kink, in a.weight of worker 3"),
     ],
 )
-def test_the_first_flip_is_named(tmp_path, kind, told):
+def test_the_first_flip_is_named(tmp_path, kind, flips):
     flipped = {"flip": kind, "flipped_worker": 3, "flipped_segment": "a.weight"}
     verdict = Verdict("float32", 2, False, tmp_path, [row(1), row(2, **flipped)])
-    assert re.search(rf"flips +{told}\n", verdict.summary())
+    assert re.search(rf"flips +{flips}\n", verdict.summary())
     assert re.search(r"flips +none\n", Verdict("float32", 1, False, tmp_path, [row(1)]).summary())
 
 
-def test_more_flips_than_rounding_makes_are_told(tmp_path):
+def test_more_flips_than_rounding_makes_are_found(tmp_path):
     rows = [row(1, flip="message", flipped_entries=50, decided_entries=100)]
     assert (
         "they differ: more flips than rounding makes"

@@ -1,4 +1,4 @@
-"""SVHN, STL-10, ImageNet and LIBSVM files in their true formats; what is told where one lacks."""
+"""SVHN, STL-10, ImageNet and LIBSVM files in their true formats; what is error where one lacks."""
 
 import bz2
 import hashlib
@@ -88,7 +88,7 @@ def test_stl10_is_read_from_its_binary_files(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "error"),
     [
         ("svhn", r"lacks train_32x32\.mat, test_32x32\.mat in .*--download"),
         ("stl10", r"lacks train_X\.bin.* in .*stl10_binary.*--download"),
@@ -97,9 +97,9 @@ def test_stl10_is_read_from_its_binary_files(
     ],
 )
 def test_what_is_missing_is_named_with_its_place_and_source(
-    name: str, told: str, tmp_path: Path
+    name: str, error: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=error):
         data.load(name, tmp_path)
 
 
@@ -139,7 +139,7 @@ def test_what_is_validated_is_the_center(photographs: Path) -> None:
         assert float((image - wanted).abs().mean()) < 0.01  # resized once, not twice
 
 
-def test_a_training_image_is_the_part_that_its_numbers_say(photographs: Path) -> None:
+def test_a_training_image_is_the_part_that_its_numbers_choose(photographs: Path) -> None:
     train: Any = data.load("imagenet", photographs).train
     numbers = torch.rand(6, 4)
     images, _ = next(train.batches([torch.arange(6)], lambda index: numbers[index]))
@@ -163,7 +163,7 @@ def test_a_damaged_photograph_is_named(photographs: Path) -> None:
             list(val.batches(indices))
 
 
-def test_a_split_of_files_returns_what_it_reads_where_it_is_told(photographs: Path) -> None:
+def test_a_split_of_files_returns_what_it_reads_on_the_device_asked_for(photographs: Path) -> None:
     train: Any = data.load("imagenet", photographs).train
     moved = train.to("meta")
     images, labels = next(moved.batches([torch.arange(2)]))
@@ -222,7 +222,7 @@ def test_without_a_second_file_a_fifth_of_each_class_is_for_validation(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "error"),
     [
         ("1 1:0.5 nonsense\n", "cannot be read from"),
         ("", "has nothing in"),
@@ -231,11 +231,11 @@ def test_without_a_second_file_a_fifth_of_each_class_is_for_validation(tmp_path:
         ("1 1:nan\n0 1:1\n1 1:2\n0 1:3\n", "not finite"),
     ],
 )
-def test_a_file_that_is_not_in_the_format_is_told_in_one_line(
-    content: str, told: str, tmp_path: Path
+def test_a_file_that_is_not_in_the_format_is_refused_in_one_line(
+    content: str, error: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text(content)
-    with pytest.raises(SettingError, match=rf"^[^\n]*{told}[^\n]*$"):
+    with pytest.raises(SettingError, match=rf"^[^\n]*{error}[^\n]*$"):
         data.load("libsvm:file", tmp_path)
 
 

@@ -124,7 +124,7 @@ def test_classes_that_differ_between_train_and_val_are_named(tmp_path: Path) -> 
         data.load(f"imagefolder:{tmp_path}")
 
 
-def test_a_missing_image_folder_tells_the_layout(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_image_folder_shows_the_layout(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"no folder .*train.*train/CLASS/.* and .*val/CLASS/"):
         data.load("imagefolder:nowhere", tmp_path)
 
@@ -153,7 +153,7 @@ def test_missing_files_are_named_with_their_folder_and_the_way_to_fetch_them(
         data.load(name, tmp_path)
 
 
-def test_a_damaged_cifar_file_is_told_in_one_line(
+def test_a_damaged_cifar_file_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write_cifar("cifar100", tmp_path, monkeypatch)
@@ -163,7 +163,7 @@ def test_a_damaged_cifar_file_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("keep", [0, 10, 100], ids=["empty", "short header", "short"])
-def test_a_cut_mnist_file_is_told_in_one_line(keep: int, tmp_path: Path) -> None:
+def test_a_cut_mnist_file_is_refused_in_one_line(keep: int, tmp_path: Path) -> None:
     _write_mnist("mnist", tmp_path, packed=False)
     file = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
     file.write_bytes(file.read_bytes()[:keep])
@@ -187,7 +187,7 @@ def test_labels_and_images_that_differ_in_number_are_refused(tmp_path: Path) -> 
         data.load("mnist", tmp_path)
 
 
-def test_a_failed_download_says_what_to_put_where(
+def test_the_error_of_a_failed_download_names_the_file_to_put_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets.MNIST, "mirrors", [f"file://{tmp_path}/nowhere/"])

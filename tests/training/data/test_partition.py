@@ -86,7 +86,7 @@ def test_worker_w_gets_its_own_samples_in_every_batch():
     assert seen.sum() == experiment.batches * 8 * 16
 
 
-def test_the_table_is_told_and_kept(tmp_path):
+def test_the_table_is_logged_and_kept(tmp_path):
     run = simsgd.train(**RUN, runs_dir=tmp_path, partition="dirichlet:0.3")
     kept = read_table(run.folder / "partition.csv", PARTITION_COLUMNS)
     assert len(kept) == 8 * 10
@@ -114,7 +114,7 @@ def test_columns_are_as_wide_as_their_numbers():
         ("sorted:3", "takes no number"),
     ],
 )
-def test_what_is_no_partition_is_told(spec, rule):
+def test_what_is_no_partition_is_refused(spec, rule):
     with pytest.raises(SettingError, match=rule):
         parted(spec, LABELS, 8, 0)
 
@@ -197,14 +197,14 @@ def test_batchnorm_statistics_of_the_average_are_estimated_anew(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "error"),
     [
         ({"evaluate": "both"}, "evaluate has no effect with algorithm allreduce"),
         ({"recalibrate_bn": 3}, "recalibrate_bn has no effect on a model without BatchNorm"),
         ({"partition": "sort"}, "partition is not known"),
     ],
 )
-def test_an_evaluation_without_effect_is_refused(settings, told, tmp_path):
-    with pytest.raises(SettingError, match=told):
+def test_an_evaluation_without_effect_is_refused(settings, error, tmp_path):
+    with pytest.raises(SettingError, match=error):
         simsgd.train(**RUN, **settings, runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -45,17 +45,17 @@ def test_a_backward_counts_what_it_saves_and_what_it_makes():
     assert peak_of(lambda: (weight.exp() * 2).sum().backward()) >= 3 * 400
 
 
-def part(told, start):
-    return next(size for name, size in told.items() if name.startswith(start))
+def part(sizes, start):
+    return next(size for name, size in sizes.items() if name.startswith(start))
 
 
-def test_the_parts_that_last_are_what_their_shapes_say():
-    told = footprint(**MLP, prune=0.9).lasting
-    assert part(told, "gradients of 4 workers") == 4 * P * 4
+def test_the_parts_that_last_are_what_their_shapes_take():
+    sizes = footprint(**MLP, prune=0.9).lasting
+    assert part(sizes, "gradients of 4 workers") == 4 * P * 4
     weights = P - 42
-    assert part(told, "memory, compressor and exchange") == 4 * 4 * (2 * weights + 42)
-    assert part(told, "parameters") == 4 * P * 3  # and momentum of the weight decay
-    assert part(told, "data") == 1797 * (64 + 8)
+    assert part(sizes, "memory, compressor and exchange") == 4 * 4 * (2 * weights + 42)
+    assert part(sizes, "parameters") == 4 * P * 3  # and momentum of the weight decay
+    assert part(sizes, "data") == 1797 * (64 + 8)
 
 
 def test_more_workers_take_more_and_workers_at_a_time_bound_activations():
@@ -88,7 +88,7 @@ def test_the_dry_run_prints_parts_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_tells_nothing_of_a_run_that_is_there():
+def test_a_dry_run_does_not_resume():
     with pytest.raises(SettingError, match="has no place in a dry run"):
         footprint(resume=Path("none"))
 
@@ -104,15 +104,15 @@ def test_the_log_has_the_measured_peak(tmp_path):
     assert re.search(rf"peak memory .*{line}", run.log)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
 def test_the_peak_is_that_since_it_was_asked_for():
     code = (
         "import torch; from simsgd.training.memory_use.peak import Peak; n = 2**24;"
         "first = torch.ones(2 * n); del first;"
         "peak = Peak('cpu'); second = torch.ones(n); print(peak.bytes())"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 0.9 * 2**26 < int(told.stdout) < 1.5 * 2**26
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0.9 * 2**26 < int(done.stdout) < 1.5 * 2**26
 
 
 def typed(*words, **surroundings):
@@ -129,16 +129,16 @@ def in_bytes(text, before):
 
 
 def estimated_and_measured(words, threads, folder):
-    """Return what the dry run says, and the peak in the log of the run."""
+    """Return the estimate of the dry run, and the peak in the log of the run."""
     words = [*words.split(), "--epochs", "1", "--runs-dir", str(folder), "--name", "a"]
     typed(*words, "--quiet", OMP_NUM_THREADS=threads)
-    told = typed(*words, "--dry-run", OMP_NUM_THREADS=threads)
-    assert "kept by libraries and engine" in told
-    return in_bytes(told, "at the peak"), in_bytes(simsgd.Run(folder / "a").log, "peak memory")
+    printed = typed(*words, "--dry-run", OMP_NUM_THREADS=threads)
+    assert "kept by libraries and engine" in printed
+    return in_bytes(printed, "at the peak"), in_bytes(simsgd.Run(folder / "a").log, "peak memory")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
 @pytest.mark.parametrize(
     ("threads", "words"),
     [
@@ -152,7 +152,7 @@ def test_the_estimate_is_within_a_fifth_of_the_measured_peak(threads, words, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
 def test_steps_that_wait_to_be_written_do_not_tear_the_heap(tmp_path):
     words = "--model mlp --model-config hidden=256 --batch-size 1"
     estimated, measured = estimated_and_measured(words, "1", tmp_path)

@@ -41,7 +41,7 @@ def test_every_combination_is_there_once_with_each_seed():
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "error"),
     [
         ({"wrokers": [2]}, "did you mean workers"),
         ({"name": ["a"]}, "setting is not known, got name"),
@@ -51,12 +51,12 @@ def test_every_combination_is_there_once_with_each_seed():
         ({"seed": [1]}, "seed is counted apart"),
     ],
 )
-def test_a_grid_that_makes_no_sense_is_told(values, told):
-    with pytest.raises(SettingError, match=told):
+def test_a_grid_that_makes_no_sense_is_refused(values, error):
+    with pytest.raises(SettingError, match=error):
         Grid(values)
 
 
-def test_names_tell_what_varies_and_are_folders_names():
+def test_names_hold_what_varies_and_are_folders_names():
     runs = [
         {"workers": 4, "compressor": spec, "memory": memory, "warmup": warmup, "seed": 7}
         for spec in ("qsgd:15,bucket=512", "./some/mine.py:Mine:5", None)
@@ -78,13 +78,13 @@ def test_no_two_runs_have_the_same_name():
     assert "topk-0.1-seed0" not in names_of(runs, taken=["topk-0.1-seed0"])
 
 
-def test_a_run_is_itself_whatever_the_machine_and_however_a_default_is_said():
+def test_a_run_is_itself_whatever_the_machine_and_however_a_default_is_given():
     assert identity({"workers": 16, "device": "cuda", "seed": 0}) == identity({"device": "cpu"})
     assert identity({"workers": 16.0}) != identity({"workers": 4})
     assert identity({"memory": None}) != identity({"memory": "none"})
 
 
-def test_what_a_sweep_says_to_train_is_what_was_asked():
+def test_what_a_sweep_hands_to_train_is_what_was_given():
     asked = {
         "workers": 4, "compressor": "qsgd:15,bucket=512", "model_config": "depth=8, width=2",
         "lr": 1e-3, "momentum": 0.0, "nesterov": False, "prune_1d": True, "seed": 3,

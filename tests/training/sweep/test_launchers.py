@@ -26,7 +26,7 @@ def test_a_launcher_that_is_not_installed_names_its_extra(tmp_path, monkeypatch)
         launcher_of("slurm", None, tmp_path)
 
 
-def test_an_unknown_launcher_and_no_jobs_are_told(tmp_path):
+def test_an_unknown_launcher_and_no_jobs_are_refused(tmp_path):
     with pytest.raises(SettingError, match="launcher is not known, got pbs"):
         launcher_of("pbs", None, tmp_path)
     with pytest.raises(SettingError, match="jobs must be at least 1, got 0"):

@@ -126,7 +126,7 @@ def test_what_stopped_goes_on_to_the_same_end(here):
     assert left.runs[0].steps["loss"].tolist() == whole.runs[0].steps["loss"].tolist()
 
 
-def test_contradictions_are_told_before_the_first_run_and_the_others_run(here):
+def test_contradictions_are_reported_before_the_first_run_and_the_others_run(here):
     done = CliRunner().invoke(
         main,
         ["sweep", *WORDS, "--memory", "dgc,residual", "--optimizer", "Adam", "--compressor",
@@ -173,7 +173,7 @@ def test_no_seeds_are_no_sweep(here):
         sweep(seed=[])
 
 
-def test_a_sweep_is_told_safely_in_html(here):
+def test_a_sweep_is_shown_safely_in_html(here):
     left = sweep(runs_dir="made")
     left.failures = {"<script>": "a & b"}
     assert "<script>" not in left._repr_html_()
@@ -193,7 +193,7 @@ def test_the_folder_is_named_by_what_varies(here, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         ("--seeds 0", "--seeds must be at least 1, got 0"),
         ("--seeds 2 --seed 4", "--seed and --seeds were both given"),
@@ -205,10 +205,10 @@ def test_the_folder_is_named_by_what_varies(here, tmp_path):
         ("--prune nothing", "'nothing' is not a valid float"),
     ],
 )
-def test_a_sweep_tells_bad_input_in_one_line(here, tmp_path, words, told):
+def test_a_sweep_refuses_bad_input_in_one_line(here, tmp_path, words, error):
     done = CliRunner().invoke(main, ["sweep", *words.split()])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
