@@ -7,40 +7,31 @@ n elements of one segment.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..communication.transport import Observer, Transport
-from ..gradients import Gradients
-from ..gradients.accumulation import accumulated
-from ..gradients.contract import Criterion, Tensors, carried
-from ..gradients.dropout import KeyedDropout
-from ..gradients.sample_squares import sample_squares
-from ..keyed_random import RandomKey
+from ..gradients.contract import Criterion, Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
-from ..settings import SettingError
-from .checkpoint_check import require_fitting
 from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep, exchange_gradients, exchange_models
 from .gradient_transforms import transform_gradients
-from .method_choice import check_memory, check_optimizer, compressor_for
 from .nonfinite import no_measures
 from .parameter_step import step_parameters
+from .phases import check_phases, enter_epoch, follow_regime
 from .record import StepRecord, record_of
 from .regime import Form, Regime
-from .regime_check import check_phases
-from .shard import shard
-from .step_settings import StepSettings
+from .running_state import RunningState
 from .step_timer import StepTimer
 from .summary import html_table, one_line
-from .worker_parameters import load_average
+from .worker_gradients import compute_gradients, engine_name, forward_once, hosted_shards
 
 
 class Simulator:
     """W workers that train together: one model, or a model each.
 
+    >>> import torch
     >>> model = nn.Linear(4, 2)
     >>> simulator = Simulator(model, workers=2, prune=0.5, warmup=False, lr=0.1, momentum=0.9)
     >>> record = simulator.step(torch.ones(6, 4), torch.zeros(6, dtype=torch.long))
@@ -76,17 +67,12 @@ class Simulator:
         **settings: Any,
     ) -> None:
         recipe = Recipe.of(settings)
-        parts = self._parts = components_of(
+        self._parts = components_of(
             model, criterion, recipe, regime, transport, samples, observers, wrap_engine
         )
-        self._buffers = {n: torch.stack([b] * len(parts.workers)) for n, b in model.named_buffers()}
-        self._initial = {name: self._buffers[name].clone() for name in carried(model)}
-        self._steps = 0
-        self._epoch: int | None = None
-        self._results: list[Mapping[str, float]] = []  # of the epochs that ended, for the regime
-        self._compressor = ""  # the spec in force
-        check_phases(parts)
-        self._follow(StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory))
+        self._state = RunningState.of(self._parts)
+        check_phases(self._parts)
+        follow_regime(self._parts, self._state)
 
     def step(self, x: Tensor, y: Tensor, epoch: int | None = None) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
@@ -95,11 +81,12 @@ class Simulator:
         regime and the warm-up; without it the last one given holds. Raises `SettingError` if B is
         no such multiple, or if the regime follows epochs and none was ever given.
         """
-        parts, guard = self._parts, self._parts.guard
-        settings = self._settings_at(epoch)
-        key = parts.key.fold_in(self._steps)
+        parts, guard, state = self._parts, self._parts.guard, self._state
+        enter_epoch(parts, state, epoch)
+        settings = follow_regime(parts, state)
+        key = parts.key.fold_in(state.steps)
         timer = StepTimer(parts.workers)
-        gradients = self._gradients(self._shard(x), self._shard(y), key)
+        gradients = compute_gradients(parts, state, x, y, key)
         timer.mark("compute")
         measures = no_measures(parts.layout, parts.workers)
         if guard.applied:
@@ -111,7 +98,15 @@ class Simulator:
                 parts.regularized,
                 parts.parameters,
             )
-            exchange = self._exchange_step(settings, key)
+            exchange = ExchangeStep(
+                channel=parts.channel,
+                memory=settings.memory,
+                key=key,
+                number=state.steps,
+                epoch=state.epoch or 0,
+                flush=settings.flush,
+                samples=parts.samples,
+            )
             if isinstance(parts.algorithm, ParameterAlgorithm):
                 step_parameters(parts, segments, settings)
                 measures, anything_sent = exchange_models(
@@ -133,43 +128,30 @@ class Simulator:
                 if guard.applied:
                     step_parameters(parts, aggregated, settings)
         parts.parameters.stepped()
-        self._steps += 1
-        return record_of(parts, settings, gradients, measures, timer, self._steps, self._epoch or 0)
+        state.steps += 1
+        return record_of(parts, settings, gradients, measures, timer, state.steps, state.epoch or 0)
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""
-        self._buffers.update({name: state.clone() for name, state in self._initial.items()})
+        self._state.begin()
 
     def end_epoch(self, results: Mapping[str, float]) -> None:
         """Let the regime know the results of the epoch that ended, such as {"val_loss": 0.3}."""
-        self._results.append(results)
+        self._state.results.append(results)
 
     def engine_for(self, x: Tensor, y: Tensor) -> str:
         """Return the name of the engine that a step on such a batch uses.
 
         `x` [B, ...] and `y` [B, ...] as for `step`, which this leaves as it would be.
         """
-        parts = self._parts
-        if not parts.engine.chooses:
-            return parts.recipe.engine
-        if not parts.engine.chosen:
-            parts.model.train()
-            batch, target = self._shard(x)[:, 0], self._shard(y)[:, 0]
-            keys = parts.key.fold_in(0).fold_in("dropout").fold_in(0).keys()
-            parts.engine.choose(parts.parameters.read(), self._buffers, batch, target, keys)
-        return parts.engine.chosen
+        return engine_name(self._parts, self._state, x, y)
 
     def forward_once(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the output for one worker's share of a batch, in training mode, changing nothing.
 
         `x` [B, ...] and `y` [B, ...] as for `step`. What model and criterion raise is passed on.
         """
-        parts = self._parts
-        parts.model.train()
-        batch, target = self._shard(x)[0, 0], self._shard(y)[0, 0]
-        own = {name: buffer[0].clone() for name, buffer in self._buffers.items()}
-        with torch.no_grad(), KeyedDropout(parts.key.keys()[0]):
-            return parts.engine.loss(dict(parts.params), own, batch, target)[1]
+        return forward_once(self._parts, self._state, x, y)
 
     def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
@@ -179,15 +161,9 @@ class Simulator:
         starts from the beginning. `buffers` is "mean", the mean over workers, or "rank0", worker
         0's. Training continues as if this had not been called.
         """
-        parts = self._parts
-        return load_average(
-            parts.model,
-            parts.parameters,
-            self._buffers,
-            self._initial,
-            parts.transport.all_gather_rows,
-            buffers,
-            worker,
+        parts, state = self._parts, self._state
+        return parts.parameters.load_average(
+            parts.model, state.buffers, state.initial, self.all_gather, buffers, worker
         )
 
     def parameters(self) -> dict[str, Tensor]:
@@ -211,43 +187,18 @@ class Simulator:
 
         Raises `SettingError` if B is no multiple of W * M.
         """
-        return self._shard(batch).flatten(0, 2)
+        return hosted_shards(self._parts, batch).flatten(0, 2)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed simulation needs: tensors and plain values."""
-        parts, gather = self._parts, self.all_gather
-        return {
-            "parameters": parts.parameters.state_dict(gather),
-            "buffers": {name: gather(own) for name, own in self._buffers.items()},
-            "compressor": self._compressor,
-            "voices": {
-                state.segment.name: state.state_dict(None if parts.hosts_all else gather)
-                for state in parts.segment_states
-            },
-            "optimizer": parts.optimizer.state_dict(parts.parameters.optimizer_rows(gather)),
-            "steps": self._steps,
-            "epoch": self._epoch,
-            "results": list(self._results),
-        }
+        return self._state.state_dict(self._parts)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned.
 
         Raises `SettingError` if it belongs to another model, another W or another memory.
         """
-        parts = self._parts
-        require_fitting(state, self.state_dict())
-        parts.parameters.load_state_dict(state["parameters"], parts.hosted)
-        for name, buffer in self._buffers.items():
-            buffer.copy_(state["buffers"][name][parts.hosted])
-        self._set_compressor(state["compressor"])
-        for own in parts.segment_states:
-            saved = state["voices"][own.segment.name]
-            own.load_state_dict(saved, None if parts.hosts_all else parts.hosted)
-        rows = parts.parameters.optimizer_rows(lambda every: every[parts.hosted])
-        parts.optimizer.load_state_dict(state["optimizer"], rows)
-        self._steps, self._epoch = state["steps"], state["epoch"]
-        self._results = list(state["results"])
+        self._state.load_state_dict(self._parts, state)
 
     @property
     def components(self) -> Components:
@@ -267,83 +218,20 @@ class Simulator:
     @property
     def compressor(self) -> str:
         """The spec of the compressor in force."""
-        return self._compressor
+        return self._state.compressor
 
     @property
     def buffers(self) -> Tensors:
         """Each hosted worker's buffers, {name: [L, *shape]}."""
-        return dict(self._buffers)
+        return dict(self._state.buffers)
 
     @property
     def steps(self) -> int:
         """Steps done."""
-        return self._steps
+        return self._state.steps
 
     def __repr__(self) -> str:
         return one_line(self)
 
     def _repr_html_(self) -> str:
         return html_table(self)
-
-    def _settings_at(self, epoch: int | None) -> StepSettings:
-        parts = self._parts
-        if epoch is not None and epoch != self._epoch:
-            self._epoch = epoch
-            self.begin()
-        if self._epoch is None and parts.regime.follows_epochs:
-            rule = "is needed: the regime or the warm-up follows it"
-            fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
-            raise SettingError("epoch", None, rule, fix)
-        now = self._epoch or 0, self._steps
-        settings = StepSettings.at(parts.recipe, parts.regime, *now, parts.memory, self._results)
-        self._follow(settings)
-        return settings
-
-    def _follow(self, settings: StepSettings) -> None:
-        check_optimizer(self._parts.algorithm, settings.optimizer.get("optimizer", "SGD"))
-        self._parts.optimizer.follow(settings.optimizer)
-        self._set_compressor(settings.compressor)
-
-    def _set_compressor(self, spec: str) -> None:
-        if spec != self._compressor:
-            compressor = compressor_for(self._parts.algorithm, spec)
-            check_memory(self._parts.recipe, compressor, spec)
-            self._compressor = spec
-            for state in self._parts.segment_states:
-                state.set_compressor(compressor)
-
-    def _shard(self, batch: Tensor) -> Tensor:
-        """Return the samples of the workers hosted here, [L, M, b, ...]."""
-        recipe = self._parts.recipe
-        return shard(batch, recipe.workers, recipe.accumulate)[self._parts.hosted]
-
-    def _gradients(self, x: Tensor, y: Tensor, key: RandomKey) -> Gradients:
-        """Return the gradient of each worker, and keep the buffers that the forward pass left."""
-        parts = self._parts
-        parts.model.train()
-        needs_squares = any(state.compressor.needs_squares for state in parts.segment_states)
-        gradients = accumulated(
-            parts.engine,
-            parts.parameters.read(),
-            self._buffers,
-            x,
-            y,
-            key.fold_in("dropout"),
-            sample_squares if needs_squares else None,
-        )
-        seed, workers = parts.recipe.seed, parts.recipe.workers
-        participants = parts.algorithm.participants(seed, workers, self._steps, self._epoch or 0)
-        gradients = parts.guard.admit(gradients, self._buffers, participants)
-        self._buffers = gradients.buffers
-        return gradients
-
-    def _exchange_step(self, settings: StepSettings, key: RandomKey) -> ExchangeStep:
-        return ExchangeStep(
-            channel=self._parts.channel,
-            memory=settings.memory,
-            key=key,
-            number=self._steps,
-            epoch=self._epoch or 0,
-            flush=settings.flush,
-            samples=self._parts.samples,
-        )

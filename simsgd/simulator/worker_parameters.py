@@ -6,7 +6,6 @@ Letters: W workers, L hosted here, n elements of one segment.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 import torch
@@ -56,6 +55,33 @@ class Parameters(ABC):
     def consensus_distance(self, rows: Rows) -> float:
         """Return the consensus distance, sqrt(mean_i ||x_i - mean||^2)."""
         return 0.0
+
+    @torch.no_grad()
+    def load_average(
+        self,
+        model: nn.Module,
+        buffers: Tensors,
+        carried: Collection[str],
+        rows: Rows,
+        how: str,
+        worker: int | None,
+    ) -> nn.Module:
+        """Return the model with parameters and statistics to evaluate with; see `evaluation_model`.
+
+        `buffers` are the workers' own, {name: [L, *shape]}, those in `carried` left alone; `how` is
+        "mean" or "rank0".
+        """
+        average = self.average(rows) if worker is None else self.of_worker(worker, rows)
+        params: dict[str, Tensor] = dict(model.named_parameters())
+        for name, value in average.items():
+            params[name].copy_(value)
+        for name, buffer in model.named_buffers():
+            if name in carried:
+                continue
+            own = rows(buffers[name])  # [W, ...]
+            averaged = how == "mean" and own.is_floating_point() and worker is None
+            buffer.copy_(own.mean(0) if averaged else own[worker or 0])
+        return model.eval()
 
     def state_dict(self, rows: Rows) -> dict[str, Any]:
         """Return all that a resumed simulation needs: {name: tensor}, rows of all W workers."""
@@ -193,33 +219,3 @@ class WorkerParameters(Parameters):
         """Take over what `state_dict` returned, of the workers hosted here."""
         for name, parameter in self.trained.items():
             parameter.copy_(state[name][hosted])
-
-
-@torch.no_grad()
-def load_average(
-    model: nn.Module,
-    parameters: Parameters,
-    buffers: Tensors,
-    carried: Collection[str],
-    rows: Rows,
-    how: str,
-    worker: int | None,
-) -> nn.Module:
-    """Return the model with parameters and statistics to evaluate with; see `evaluation_model`.
-
-    `buffers` are the workers' own, {name: [L, *shape]}, those in `carried` left alone; `how` is
-    "mean" or "rank0".
-    """
-    average = parameters.average
-    if worker is not None:
-        average = partial(parameters.of_worker, worker)
-    params: dict[str, Tensor] = dict(model.named_parameters())
-    for name, value in average(rows).items():
-        params[name].copy_(value)
-    for name, buffer in model.named_buffers():
-        if name in carried:
-            continue
-        own = rows(buffers[name])  # [W, ...]
-        averaged = how == "mean" and own.is_floating_point() and worker is None
-        buffer.copy_(own.mean(0) if averaged else own[worker or 0])
-    return model.eval()

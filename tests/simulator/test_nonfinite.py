@@ -6,6 +6,8 @@ from torch import nn
 
 import simsgd
 from simsgd import Simulator
+from simsgd.simulator.running_state import RunningState
+from simsgd.simulator.worker_gradients import compute_gradients
 from simsgd.training.checkpoint import load_checkpoint
 from simsgd.training.errors import Diverged
 
@@ -94,9 +96,9 @@ def test_a_zeroed_gradient_is_that_of_a_worker_who_sends_nothing():
     zeroing.step(x, y)
     x = x.clone()
     x[2 * B : 3 * B] = 0.0  # finite, and taken away again below
-    gradients = others._gradients(
-        others._shard(x), others._shard(y), others.components.key.fold_in(0)
-    )
+    key = others.components.key.fold_in(0)
+    state = RunningState.of(others.components)
+    gradients = compute_gradients(others.components, state, x, y, key)
     three = gradients.values["0.weight"][[0, 1, 3]].sum(0) / W
     assert torch.allclose(zeroing.parameters()["0.weight"], before - 0.1 * three)
 

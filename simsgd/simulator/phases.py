@@ -1,0 +1,54 @@
+"""The phases of a regime: checked before the first step, and followed at each.
+
+Letters: n elements of one segment.
+"""
+
+from ..settings import SettingError
+from .components import Components
+from .method_choice import check_memory, check_optimizer, compressor_for
+from .optimizer import RegimeOptimizer
+from .running_state import RunningState
+from .step_settings import StepSettings
+
+
+def check_phases(parts: Components) -> None:
+    """Raise `SettingError` if a phase of the regime cannot be followed when it comes.
+
+    A regime with functions says what it wants only then, and is refused only then.
+    """
+    checked = ""
+    for epoch, step in parts.regime.starts:
+        settings = StepSettings.at(parts.recipe, parts.regime, epoch, step, parts.memory)
+        check_optimizer(parts.algorithm, settings.optimizer.get("optimizer", "SGD"))
+        RegimeOptimizer(parts.parameters.trained).follow(settings.optimizer)
+        if settings.compressor != checked:
+            checked = settings.compressor
+            compressor = compressor_for(parts.algorithm, checked)
+            check_memory(parts.recipe, compressor, checked)
+            for segment in parts.layout.segments:
+                if not segment.dense:
+                    compressor.for_shape(segment.shape)
+
+
+def follow_regime(parts: Components, state: RunningState) -> StepSettings:
+    """Return the settings now in force, with the optimizer and the compressor set by them."""
+    now = state.epoch or 0, state.steps
+    settings = StepSettings.at(parts.recipe, parts.regime, *now, parts.memory, state.results)
+    check_optimizer(parts.algorithm, settings.optimizer.get("optimizer", "SGD"))
+    parts.optimizer.follow(settings.optimizer)
+    state.set_compressor(parts, settings.compressor)
+    return settings
+
+
+def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> None:
+    """Take note of the epoch of the next step; None: as before.
+
+    Raises `SettingError` if the regime follows epochs and none was ever given.
+    """
+    if epoch is not None and epoch != state.epoch:
+        state.epoch = epoch
+        state.begin()
+    if state.epoch is None and parts.regime.follows_epochs:
+        rule = "is needed: the regime or the warm-up follows it"
+        fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
+        raise SettingError("epoch", None, rule, fix)

@@ -1,0 +1,90 @@
+"""What changes from step to step, and how it is saved and loaded.
+
+Letters: W simulated workers, L hosted here, b samples each.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..gradients.contract import Tensors, carried
+from .checkpoint_check import require_fitting
+from .components import Components
+from .method_choice import check_memory, compressor_for
+
+
+@dataclass
+class RunningState:
+    """Where a simulation is, beside the states that its parts keep."""
+
+    buffers: Tensors  # each hosted worker's, {name: [L, *shape]}
+    initial: Tensors  # those that carry a state of each sample, as at the start
+    steps: int = 0  # done
+    epoch: int | None = None  # the last one given
+    results: list[Mapping[str, float]] = field(default_factory=list)  # of the epochs that ended
+    compressor: str = ""  # the spec in force
+
+    @classmethod
+    def of(cls, parts: Components) -> "RunningState":
+        """Return the state before the first step."""
+        workers = len(parts.workers)
+        buffers = {n: torch.stack([b] * workers) for n, b in parts.model.named_buffers()}
+        return cls(buffers, {name: buffers[name].clone() for name in carried(parts.model)})
+
+    def begin(self) -> None:
+        """Put back the states that the model carries from step to step, as at the start."""
+        self.buffers.update({name: value.clone() for name, value in self.initial.items()})
+
+    def set_compressor(self, parts: Components, spec: str) -> None:
+        """Compress by the method of `spec` from now on, with new states if it is another one.
+
+        Raises `SettingError` if it does not go with the algorithm or the memory.
+        """
+        if spec != self.compressor:
+            compressor = compressor_for(parts.algorithm, spec)
+            check_memory(parts.recipe, compressor, spec)
+            self.compressor = spec
+            for state in parts.segment_states:
+                state.set_compressor(compressor)
+
+    def state_dict(self, parts: Components) -> dict[str, Any]:
+        """Return all that a resumed simulation needs: of all W workers."""
+        gather = parts.transport.all_gather_rows
+        return {
+            "parameters": parts.parameters.state_dict(gather),
+            "buffers": {name: gather(own) for name, own in self.buffers.items()},
+            "compressor": self.compressor,
+            "voices": {
+                state.segment.name: state.state_dict(None if parts.hosts_all else gather)
+                for state in parts.segment_states
+            },
+            "optimizer": parts.optimizer.state_dict(parts.parameters.optimizer_rows(gather)),
+            "steps": self.steps,
+            "epoch": self.epoch,
+            "results": list(self.results),
+        }
+
+    def load_state_dict(self, parts: Components, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises `SettingError` if it belongs to another model, another W or another memory.
+        """
+        require_fitting(state, self.state_dict(parts))
+        parts.parameters.load_state_dict(state["parameters"], parts.hosted)
+        for name, buffer in self.buffers.items():
+            buffer.copy_(state["buffers"][name][parts.hosted])
+        self.set_compressor(parts, state["compressor"])
+        for own in parts.segment_states:
+            saved = state["voices"][own.segment.name]
+            own.load_state_dict(saved, None if parts.hosts_all else parts.hosted)
+
+        def hosted(rows: Tensor) -> Tensor:
+            return rows[parts.hosted]
+
+        rows = parts.parameters.optimizer_rows(hosted)
+        parts.optimizer.load_state_dict(state["optimizer"], rows)
+        self.steps, self.epoch = state["steps"], state["epoch"]
+        self.results = list(state["results"])

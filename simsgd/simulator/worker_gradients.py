@@ -1,0 +1,70 @@
+"""The gradient of each worker on its share of a batch.
+
+Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b * M.
+"""
+
+import torch
+from torch import Tensor
+
+from ..gradients import Gradients
+from ..gradients.accumulation import accumulated
+from ..gradients.dropout import KeyedDropout
+from ..gradients.sample_squares import sample_squares
+from ..keyed_random import RandomKey
+from .components import Components
+from .running_state import RunningState
+from .shard import shard
+
+
+def hosted_shards(parts: Components, batch: Tensor) -> Tensor:
+    """Return the samples of the workers hosted here, [L, M, b, ...], of a batch [B, ...].
+
+    Raises `SettingError` if B is no multiple of W * M.
+    """
+    return shard(batch, parts.recipe.workers, parts.recipe.accumulate)[parts.hosted]
+
+
+def compute_gradients(
+    parts: Components, state: RunningState, x: Tensor, y: Tensor, key: RandomKey
+) -> Gradients:
+    """Return the gradient of each worker, and keep the buffers that the forward pass left.
+
+    `x` [B, ...] and `y` [B, ...]. What is not finite is treated as `on_nonfinite` says.
+    """
+    parts.model.train()
+    needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
+    gradients = accumulated(
+        parts.engine,
+        parts.parameters.read(),
+        state.buffers,
+        hosted_shards(parts, x),
+        hosted_shards(parts, y),
+        key.fold_in("dropout"),
+        sample_squares if needs_squares else None,
+    )
+    seed, workers = parts.recipe.seed, parts.recipe.workers
+    participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
+    gradients = parts.guard.admit(gradients, state.buffers, participants)
+    state.buffers = gradients.buffers
+    return gradients
+
+
+def engine_name(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> str:
+    """Return the name of the engine that a step on such a batch uses, which it may choose now."""
+    if not parts.engine.chooses:
+        return parts.recipe.engine
+    if not parts.engine.chosen:
+        parts.model.train()
+        batch, target = hosted_shards(parts, x)[:, 0], hosted_shards(parts, y)[:, 0]
+        keys = parts.key.fold_in(0).fold_in("dropout").fold_in(0).keys()
+        parts.engine.choose(parts.parameters.read(), state.buffers, batch, target, keys)
+    return parts.engine.chosen
+
+
+def forward_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> Tensor:
+    """Return the output for one worker's share of a batch, in training mode, changing nothing."""
+    parts.model.train()
+    batch, target = hosted_shards(parts, x)[0, 0], hosted_shards(parts, y)[0, 0]
+    own = {name: buffer[0].clone() for name, buffer in state.buffers.items()}
+    with torch.no_grad(), KeyedDropout(parts.key.keys()[0]):
+        return parts.engine.loss(dict(parts.params), own, batch, target)[1]
