@@ -84,17 +84,19 @@ def build_model(
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     strange = [] if takes_any else [key for key in config if key not in taken]
     shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None
-    rule = f"names what {stem} does not take: {', '.join(strange)}"
+    rule = f"has arguments that {stem} does not take: {', '.join(strange)}"
     require(not strange, "model_config", shown, rule, f"it takes {_choices(taken)}")
     try:
         network = factory(**given)
     except Exception as wrong:  # whatever the user's own code raises
         if not config or not isinstance(wrong, TypeError | ValueError):
-            raise SettingError("model", stem, f"cannot be made: {one_line(wrong)}") from wrong
+            raise SettingError("model", stem, f"cannot be built: {one_line(wrong)}") from wrong
         fix = f"{stem} takes {_choices(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
     if not isinstance(network, nn.Module):
-        raise SettingError("model", stem, f"makes a {type(network).__name__}, no torch.nn.Module")
+        raise SettingError(
+            "model", stem, f"returns a {type(network).__name__} and not a torch.nn.Module"
+        )
     return network
 
 

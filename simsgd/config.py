@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .recipe import Recipe
-from .settings import require, setting
+from .settings import SettingError, require, setting
 
 TOKENS = ("word", "char", "byte")
 BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
@@ -193,20 +193,12 @@ class Config(Recipe):
         for name in ("checkpoint_every", "scale_warmup_epochs", "recalibrate_bn"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "is below 0")
         require(self.name != "", "name", self.name, "must not be empty")
-        both = self.resume is not None and self.overwrite
-        require(not both, "overwrite", None, "and resume were both given", "give one")
-        idle = self.overwrite and self.name is None
-        rule = "has no effect without name: the default name is a new one"
-        require(not idle, "overwrite", None, rule, "set name too")
-        both = self.batch_size is not None and self.global_batch_size is not None
-        require(not both, "global_batch_size", None, "and batch_size were both given", "give one")
-        if self.global_batch_size is not None:
-            even = self.global_batch_size % (self.workers * self.accumulate) == 0
-            what = f"{self.workers} workers"
-            if self.accumulate > 1:
-                what += f" x {self.accumulate} passes"
-            rule = f"must be a multiple of the {what}"
-            require(even, "global_batch_size", self.global_batch_size, rule)
+        if self.overwrite and self.resume is not None:
+            raise SettingError("overwrite", None, "and resume were both given", "give one")
+        if self.overwrite and self.name is None:
+            rule = "has no effect without name: the default name is a new one"
+            raise SettingError("overwrite", None, rule, "set name too")
+        self._check_batch()
 
     @property
     def worker_batch(self) -> int:
@@ -242,13 +234,26 @@ class Config(Recipe):
                 given[name] = Path(given[name])
         return cls(**given)
 
+    def _check_batch(self) -> None:
+        size = self.global_batch_size
+        if size is None:
+            return
+        if self.batch_size is not None:
+            raise SettingError(
+                "global_batch_size", None, "and batch_size were both given", "give one"
+            )
+        if size % (self.workers * self.accumulate):
+            passes = f" x {self.accumulate} passes" if self.accumulate > 1 else ""
+            rule = f"must be a multiple of the {self.workers} workers{passes}"
+            raise SettingError("global_batch_size", size, rule)
+
     def _check_text(self) -> None:
         for name in ("min_count", "bptt"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
-        idle = self.min_count is not None and self.tokens == "byte"
-        rule = "has no effect with tokens byte, which are all known"
-        require(not idle, "min_count", self.min_count, rule, "leave it out")
+        if self.min_count is not None and self.tokens == "byte":
+            rule = "has no effect with tokens byte, all of which are known"
+            raise SettingError("min_count", self.min_count, rule, "leave it out")
 
 
 def default(name: str) -> Any:
@@ -261,8 +266,10 @@ def default(name: str) -> Any:
 def refuse_text_settings(config: Config, dataset: str) -> None:
     """Raise `SettingError` for a setting of texts where the data are none."""
     for name in ("tokens", "min_count", "bptt", "vary_bptt"):
-        value, idle = getattr(config, name), f"has no effect with {dataset}, which is no text"
-        require(value is None or value is False, name, value, idle, "leave it out")
+        value = getattr(config, name)
+        if value is not None and value is not False:
+            rule = f"has no effect with {dataset}, which is not a text"
+            raise SettingError(name, value, rule, "leave it out")
 
 
 def _anywhere(names: str | None) -> str | None:

@@ -80,7 +80,7 @@ class Recipe:
         "dim>1",
         "compression",
         "Which tensors are compressed: dim>1 (all but biases and BatchNorm), all, or numel>=N; "
-        "the others are sent whole.",
+        "the others are sent uncompressed.",
         unit="RULE",
     )
     prune_1d: bool = setting(
@@ -114,7 +114,9 @@ class Recipe:
         choices=STATE_DTYPES,
     )
     lr_in_memory: bool = setting(
-        False, "memory", "With memory residual: collect lr times the gradient, as EF-SignSGD does."
+        False,
+        "memory",
+        "With memory residual: accumulate lr times the gradient, as EF-SignSGD does.",
     )
     flush_every: int = setting(
         0, "memory", "Send everything that the memories hold every N steps; 0: never.", unit="N"
@@ -230,8 +232,8 @@ class Recipe:
         for name in ("clip", "lr"):
             value = getattr(self, name)
             require(value is None or value > 0, name, value, "must be greater than 0")
-        inert = self.momentum is None or 0 <= self.momentum < 1
-        require(inert, "momentum", self.momentum, "must lie in [0, 1)")
+        if self.momentum is not None and not 0 <= self.momentum < 1:
+            raise SettingError("momentum", self.momentum, "must lie in [0, 1)")
         decay = self.weight_decay
         require(decay is None or decay >= 0, "weight_decay", decay, "must be at least 0")
         for name in ("lr", "weight_decay"):
@@ -288,26 +290,37 @@ class Recipe:
         chunk = self.worker_chunk
         if isinstance(chunk, str) and chunk.isdecimal():
             object.__setattr__(self, "worker_chunk", chunk := int(chunk))
-        good = chunk == "auto" or (isinstance(chunk, int) and chunk >= 1)
-        require(good, "worker_chunk", chunk, "must be a number of at least 1, or auto")
-        idle = self.engine in ("loop", "threads") and chunk != "auto"
-        fix = "leave it out, or use engine onepass or vmap"
-        require(not idle, "worker_chunk", chunk, f"has no effect with engine {self.engine}", fix)
+        if chunk == "auto":
+            return
+        if not isinstance(chunk, int) or chunk < 1:
+            raise SettingError("worker_chunk", chunk, "must be a number of at least 1, or auto")
+        if self.engine in ("loop", "threads"):
+            rule = f"has no effect with engine {self.engine}"
+            fix = "leave it out, or use engine onepass or vmap"
+            raise SettingError("worker_chunk", chunk, rule, fix)
 
     def _check_contradictions(self) -> None:
         if self.clip is not None and self.clip == float("inf"):
             raise SettingError("clip", self.clip, "must be finite", "leave it out for no clipping")
-        both = self.prune is not None and self.compressor is not None
-        fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
-        require(not both, "compressor", None, "and prune were both given", fix)
-        idle = self.prune is None and not (self.warmup and self.warmup_epochs == 4)
-        require(not idle, "warmup_epochs", None, "and warmup have no effect without prune")
-        idle = not self.warmup and self.warmup_epochs != 4
-        rule = "has no effect without warmup"
-        require(not idle, "warmup_epochs", self.warmup_epochs, rule, "give one of the two")
-        idle = bool(self.nesterov) and self.momentum == 0
-        require(not idle, "nesterov", None, "has no effect with momentum 0", "give a momentum")
-        idle = self.clip is None and self.clip_by != "global-norm"
-        require(not idle, "clip_by", self.clip_by, "has no effect without clip", "set clip too")
-        both = self.prune_1d and self.compress_if != "dim>1"
-        require(not both, "prune_1d", None, "and compress_if were both given", "give one")
+        if self.prune is not None and self.compressor is not None:
+            fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
+            raise SettingError("compressor", None, "and prune were both given", fix)
+        self._check_warmup()
+        if self.nesterov and self.momentum == 0:
+            rule = "has no effect with momentum 0"
+            raise SettingError("nesterov", None, rule, "give a momentum")
+        if self.clip is None and self.clip_by != "global-norm":
+            raise SettingError(
+                "clip_by", self.clip_by, "has no effect without clip", "set clip too"
+            )
+        if self.prune_1d and self.compress_if != "dim>1":
+            raise SettingError("prune_1d", None, "and compress_if were both given", "give one")
+
+    def _check_warmup(self) -> None:
+        epochs, is_default = self.warmup_epochs, self.warmup and self.warmup_epochs == 4
+        if self.prune is None and not is_default:
+            rule = "and warmup have no effect without prune"
+            raise SettingError("warmup_epochs", None, rule)
+        if not self.warmup and epochs != 4:
+            rule = "has no effect without warmup"
+            raise SettingError("warmup_epochs", epochs, rule, "give one of the two")

@@ -61,7 +61,7 @@ def test_the_error_of_a_file_without_a_factory_names_what_it_lacks(tmp_path: Pat
 
 
 def test_a_factory_that_makes_no_network_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"makes a int, no torch\.nn\.Module"):
+    with pytest.raises(SettingError, match=r"returns a int and not a torch\.nn\.Module"):
         _built(_file(tmp_path, "def mine():\n    return 3\n"))
 
 

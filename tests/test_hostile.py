@@ -168,7 +168,7 @@ def test_an_odd_list_of_edges_is_refused(tmp_path, monkeypatch, content, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\xff\xfe bad" * 100, "no UTF-8"),
+        (b"\xff\xfe bad" * 100, "not UTF-8"),
         (b"x" * 10**6, "tokens"),
         (b"", "text"),
         (b"\0" * 1000, "tokens"),

@@ -39,7 +39,7 @@ def explained_errors(run: RunFolder, config: Config) -> Iterator[None]:
     try:
         yield
     except RankLost as lost:
-        go_on = f"go on from its last checkpoint with: simsgd train --resume {run.folder}"
+        go_on = f"continue from its last checkpoint with: simsgd train --resume {run.folder}"
         raise RankLost(f"{lost}; {go_on}") from lost
     except torch.OutOfMemoryError as wrong:
         text = f"out of memory on {config.device}: {_relief(config)}; {_after_failure(run)}"
@@ -69,7 +69,7 @@ def _after_failure(run: RunFolder) -> str:
         return "nothing of the run was kept"
     if not folder.is_dir():
         return "nothing of the run is left there"
-    return f"{last_good(folder)}; after that, simsgd train --resume {folder}"
+    return f"{last_good(folder)}; to continue: simsgd train --resume {folder}"
 
 
 def _relief(config: Config) -> str:

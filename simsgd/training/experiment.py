@@ -151,7 +151,7 @@ class Experiment:
             output = self.simulator.forward_once(x, y)
         except Exception as wrong:  # whatever the user's own model raises
             told = f"{type(wrong).__name__}: {one_line(wrong)}"
-            rule = f"cannot learn from {self.config.dataset}: {told}"
+            rule = f"cannot be trained on {self.config.dataset}: {told}"
             raise SettingError("model", name, rule) from wrong
         classes = self.dataset.num_classes
         enough = output.shape[1:-1] == y.shape[1:] and output.shape[-1] >= classes
@@ -194,7 +194,7 @@ def _parts(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:
     """Return each worker's samples, [m], or None if they are dealt out in each epoch."""
     if isinstance(dataset, Text):
         usual = config.partition == default("partition")
-        rule = f"has no effect with {dataset.name}: each worker has streams of its own"
+        rule = f"has no effect with {dataset.name}: each worker has its own streams"
         require(usual, "partition", config.partition, rule, "leave it out")
         return None
     return parted(config.partition, dataset.train.labels, config.workers, config.seed)

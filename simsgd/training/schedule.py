@@ -18,8 +18,8 @@ from ..settings import SettingError, require
 from ..simulator.regime import Regime
 
 _BATCH = 128  # the global batch of a regime that names none
-_TOLD = ("regime", "schedule", "epochs", "batch", "scale_lr", "scale_epochs")
-_Told = dict[str, Any]  # what a file says, by the names of `_TOLD`; None: nothing
+_KEYS = ("regime", "schedule", "epochs", "batch", "scale_lr", "scale_epochs")
+_Declared = dict[str, Any]  # what a file declares, by `_KEYS`; None: nothing
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,21 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     """Return the schedule of a run whose epochs have `batches` steps.
 
     Of files joined by +, later ones win. Raises `SettingError` for a file without a regime, and
-    where nobody says how many epochs there are.
+    where the number of epochs is given nowhere.
     """
     own = _of_model(module, model)
     names = (config.regime or "model").split("+")
     parts = [own if name == "model" else _of_file(name) for name in names]
-    told = {key: _last(key, [own, *parts]) for key in ("batch", "scale_lr", "scale_epochs")}
+    declared = {key: _last(key, [own, *parts]) for key in ("batch", "scale_lr", "scale_epochs")}
     size = config.workers * config.worker_batch
-    ratio = Fraction(size, told["batch"] or _BATCH)
-    stretch = told["scale_epochs"] if config.scale_epochs is None else config.scale_epochs
+    ratio = Fraction(size, declared["batch"] or _BATCH)
+    stretch = declared["scale_epochs"] if config.scale_epochs is None else config.scale_epochs
     times = ratio if stretch else Fraction(1)
     epochs = config.epochs or _epochs(_last("epochs", [own, *parts]), times)
     whole = Regime()
     for part in parts:
         whole = whole.then(_regime(part, epochs, batches, times))
-    scale_lr = config.scale_lr or told["scale_lr"] or "none"
+    scale_lr = config.scale_lr or declared["scale_lr"] or "none"
     rate = _rate(config, scale_lr, float(ratio), batches)
     return Schedule(
         whole if rate is None else whole.scaled(rate),
@@ -62,25 +62,25 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     )
 
 
-def _of_model(module: ModuleType, model: nn.Module) -> _Told:
-    """Return what a model says, and what the regime says that it names."""
-    told = {key: attribute(module, model, key) for key in _TOLD}
-    if not isinstance(told["regime"], str):
-        return told
-    named = _of_file(told["regime"])
-    return named | {k: v for k, v in told.items() if v is not None and k != "regime"}
+def _of_model(module: ModuleType, model: nn.Module) -> _Declared:
+    """Return what a model declares, and what the regime declares that it names."""
+    declared = {key: attribute(module, model, key) for key in _KEYS}
+    if not isinstance(declared["regime"], str):
+        return declared
+    named = _of_file(declared["regime"])
+    return named | {k: v for k, v in declared.items() if v is not None and k != "regime"}
 
 
-def _of_file(name: str) -> _Told:
+def _of_file(name: str) -> _Declared:
     file = load("regimes", name)
-    told = {key: getattr(file, key, None) for key in _TOLD}
-    holds = told["regime"] is not None or told["schedule"] is not None
-    require(holds, "regime", name, "defines no regime")
-    return told
+    declared = {key: getattr(file, key, None) for key in _KEYS}
+    if declared["regime"] is None and declared["schedule"] is None:
+        raise SettingError("regime", name, "defines no regime")
+    return declared
 
 
-def _last(key: str, parts: list[_Told]) -> Any:
-    """Return what the last of those that say something says."""
+def _last(key: str, parts: list[_Declared]) -> Any:
+    """Return the last value that is declared."""
     return next((part[key] for part in reversed(parts) if part[key] is not None), None)
 
 
@@ -90,7 +90,7 @@ def _epochs(epochs: int | None, times: Fraction) -> int:
     return max(1, math.ceil(epochs * times))
 
 
-def _regime(part: _Told, epochs: int, batches: int, times: Fraction) -> Regime:
+def _regime(part: _Declared, epochs: int, batches: int, times: Fraction) -> Regime:
     """Return a part's regime; a `schedule` knows the epochs, any other is stretched to them."""
     if part["schedule"] is not None:
         return Regime(part["schedule"](epochs, batches))

@@ -152,7 +152,7 @@ class Trainer:
             self._save()
         if asked:
             go_on = f"simsgd train --resume {self.folder.folder}"
-            raise Interrupted(f"stopped after step {record.step}; go on with: {go_on}")
+            raise Interrupted(f"stopped after step {record.step}; continue with: {go_on}")
 
     def _asked_to_stop(self) -> bool:
         """Return whether somebody asked any of the processes to stop."""

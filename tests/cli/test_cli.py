@@ -92,7 +92,7 @@ def test_the_help_of_training_names_every_setting():
         ("--global-batch-size 30", "must be a multiple of the 4 workers, got 30"),
         ("--model lenett", "--model is not known, got lenett; did you mean lenet"),
         ("--model ./none.py", "--model names a file that does not exist, got"),
-        ("--model-config depth=20", "names what mlp does not take: depth"),
+        ("--model-config depth=20", "has arguments that mlp does not take: depth"),
         ("--dataset mnst", "--dataset is not known, got mnst; did you mean mnist"),
         ("--dataset cifar10", "or fetch them with --download"),
         ("--regime warmup", "did you mean dgc_warmup"),

@@ -114,7 +114,7 @@ def test_the_error_of_a_run_out_of_memory_names_what_to_lower_and_how_to_resume(
     assert re.match(
         r"out of memory on cpu: it needs about \S+ \S+ of 244.1 KiB; lower --work", line
     )
-    assert line.endswith(f"last.pt; after that, simsgd train --resume {tmp_path / 'run'}")
+    assert line.endswith(f"last.pt; to continue: simsgd train --resume {tmp_path / 'run'}")
     assert load_checkpoint(tmp_path / "run")["simulator"]["steps"] == 5
 
 

@@ -225,7 +225,7 @@ def test_bytes_as_json_adds_up():
     ("words", "message"),
     [
         ("--compressor topq:0.1", "--compressor is not known, got topq; did you mean topk"),
-        ("--model-config depth=3", "names what mlp does not take: depth"),
+        ("--model-config depth=3", "has arguments that mlp does not take: depth"),
         (
             "--input-shape 3,32",
             "--input-shape must be sizes joined by x, got 3,32; such as 3x32x32",

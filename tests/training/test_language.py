@@ -414,7 +414,7 @@ def test_a_loss_beyond_all_bounds_is_an_infinite_perplexity():
     "settings", [{"tokens": "word"}, {"bptt": 35}, {"vary_bptt": True}, {"min_count": 1}]
 )
 def test_settings_of_texts_are_refused_for_images(settings):
-    with pytest.raises(SettingError, match="has no effect with digits, which is no text"):
+    with pytest.raises(SettingError, match="has no effect with digits, which is not a text"):
         Experiment.of(Config(dataset="digits", model="mlp", **settings))
 
 

@@ -174,7 +174,7 @@ def test_a_folder_that_becomes_read_only_is_an_error_with_the_last_good_checkpoi
     folder = tmp_path / "part"
     error = (
         f"Read-only file system; the last good checkpoint is {folder / 'last.pt'}; "
-        f"after that, simsgd train --resume {folder}"
+        f"to continue: simsgd train --resume {folder}"
     )
     with pytest.raises(Unwritten, match=f"{error}$"):
         simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="part", checkpoint_every=1)

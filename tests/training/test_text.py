@@ -136,7 +136,7 @@ def test_an_empty_part_is_refused(folder):
 
 def test_a_file_in_another_encoding_is_named(folder):
     (folder / "mine" / "valid.txt").write_bytes("käse".encode("latin-1"))
-    with pytest.raises(SettingError, match=r"no UTF-8, .*valid\.txt.*use --tokens byte"):
+    with pytest.raises(SettingError, match=r"not UTF-8, .*valid\.txt.*use --tokens byte"):
         read(folder, "text:mine")
     assert read(folder, "text:mine", "byte").val.tolist() == [107, 228, 115, 101]
 

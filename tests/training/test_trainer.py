@@ -138,7 +138,9 @@ def test_a_run_stopped_within_an_epoch_is_the_run_that_never_stopped(
         return record
 
     monkeypatch.setattr(simsgd.Simulator, "step", interrupted)
-    with pytest.raises(Interrupted, match=f"stopped after step {stop}; go on with: simsgd train"):
+    with pytest.raises(
+        Interrupted, match=f"stopped after step {stop}; continue with: simsgd train"
+    ):
         train(tmp_path, name="part", **recipe)
     monkeypatch.undo()
     same(simsgd.train(resume=tmp_path / "part"), whole)
@@ -322,11 +324,14 @@ def test_a_resumed_run_logs_the_files_of_its_methods(tmp_path):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("nn.Sequential(nn.Flatten(), nn.Linear(60, 10))", "cannot learn from digits: RuntimeErr"),
+        (
+            "nn.Sequential(nn.Flatten(), nn.Linear(60, 10))",
+            "cannot be trained on digits: RuntimeErr",
+        ),
         ("nn.Sequential(nn.Flatten(), nn.Linear(64, 4))", "gives an output of shape|IndexError"),
-        ("nn.Conv2d(1, 10, 8)", "gives an output of shape|cannot learn"),
+        ("nn.Conv2d(1, 10, 8)", "gives an output of shape|cannot be trained"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))", "more than 1 value"),
-        ("[][0]", "model cannot be made: list index out of range"),
+        ("[][0]", "model cannot be built: list index out of range"),
     ],
 )
 def test_a_model_that_does_not_fit_the_data_is_refused_before_a_folder_is_made(

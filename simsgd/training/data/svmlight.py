@@ -79,7 +79,7 @@ def libsvm(name: str, path: str, data_dir: Path) -> Dataset:
         rows = [_rows(parts[0][0][own], labels[own]) for own in (~is_val, is_val)]
         return Dataset(name, rows[0], rows[1], len(classes), (train.features,))
     strange = sorted({*parts[1][1].tolist()} - {*classes.tolist()})
-    rule = f"has labels in {second} that {file} has not: {', '.join(f'{s:g}' for s in strange)}"
+    rule = f"has labels in {second} that {file} lacks: {', '.join(f'{s:g}' for s in strange)}"
     require(not strange, "dataset", name, rule)
     val = _rows(parts[1][0], np.searchsorted(classes, parts[1][1]))
     return Dataset(name, train, val, len(classes), (train.features,))
@@ -104,7 +104,7 @@ def _read(name: str, files: list[Path]) -> list[tuple[Any, Any]]:
     parts = list(zip(read[::2], read[1::2], strict=True))
     for file, (features, _) in zip(files, parts, strict=True):
         filled = features.shape[0] > 0 and features.shape[1] > 0
-        require(filled, "dataset", name, f"has nothing in {file}", _LAYOUT)
+        require(filled, "dataset", name, f"has no samples in {file}", _LAYOUT)
         rule = f"has {features.shape[1]:,} features in {file}, more than {_MOST:,}"
         require(features.shape[1] <= _MOST, "dataset", name, rule, "a batch of them is made dense")
         finite = bool(np.isfinite(features.data).all())

@@ -148,7 +148,7 @@ def _read(name: str, path: Path, tokens: str) -> str:
     try:
         return path.read_bytes().decode("latin-1" if tokens == "byte" else "utf-8-sig")
     except UnicodeDecodeError as wrong:
-        rule = f"has a file that is no UTF-8, {path} ({one_line(wrong)})"
+        rule = f"has a file that is not UTF-8, {path} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, "convert it, or use --tokens byte") from wrong
     except OSError as wrong:
         raise SettingError("dataset", name, f"cannot read {path} ({one_line(wrong)})") from wrong

@@ -35,7 +35,7 @@ class Peak:
         """Return a line for the log."""
         most = self.bytes()
         if most is None:
-            return "peak memory is not told by this system"
+            return "peak memory is not reported by this system"
         beyond = "allocated on the GPU" if self.device.startswith("cuda") else "beyond libraries"
         return f"peak memory {in_units(most)} {beyond}"
 

@@ -43,7 +43,7 @@ class SweepProgress:
         done = sum(part == 1 for part in parts.values())
         self.ended = done
         begun = sum(0 < part < 1 for part in parts.values())
-        told = [f"{done} done before"] * (done > 0) + [f"{begun} to go on with"] * (begun > 0)
+        told = [f"{done} done before"] * (done > 0) + [f"{begun} to continue"] * (begun > 0)
         runs = f"{len(parts)} run{'s' * (len(parts) != 1)} in {folder}"
         self.write(runs + (f": {', '.join(told)}" if told else ""))
 

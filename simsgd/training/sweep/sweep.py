@@ -59,7 +59,7 @@ def sweep(
     left = Sweep(folder, {**{what: str(error) for what, error in refused.items()}, **failed})
     left.write_table()
     if request.made:
-        raise Interrupted(f"stopped; the same command goes on with what is in {folder}")
+        raise Interrupted(f"stopped; repeat the command to continue what is in {folder}")
     return left
 
 

@@ -225,7 +225,7 @@ def test_without_a_second_file_a_fifth_of_each_class_is_for_validation(tmp_path:
     ("content", "error"),
     [
         ("1 1:0.5 nonsense\n", "cannot be read from"),
-        ("", "has nothing in"),
+        ("", "has no samples in"),
         ("1 1:0.5\n1 2:0.5\n", "has but one class"),
         ("0.5 1:1\n0.25 1:2\n0.125 1:3\n", "real numbers for labels"),
         ("1 1:nan\n0 1:1\n1 1:2\n0 1:3\n", "not finite"),
@@ -242,7 +242,7 @@ def test_a_file_that_is_not_in_the_format_is_refused_in_one_line(
 def test_a_label_of_validation_alone_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "file", 0)
     written(tmp_path / "file.t", 0, labels=(1, 7))
-    with pytest.raises(SettingError, match=r"has labels in .*file\.t that .*file has not: 7"):
+    with pytest.raises(SettingError, match=r"has labels in .*file\.t that .*file lacks: 7"):
         data.load("libsvm:file", tmp_path)
 
 

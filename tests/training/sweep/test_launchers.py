@@ -68,7 +68,7 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_can_go_on(tmp_path, mo
             return seen != [] or (part_done(tmp_path / "made/seed0") > 0 and not seen.append(1))
 
     monkeypatch.setattr("simsgd.training.signals.StopRequest", Soon)
-    with pytest.raises(sweeping.Interrupted, match="the same command goes on"):
+    with pytest.raises(sweeping.Interrupted, match="repeat the command to continue"):
         simsgd.sweep(**asked)
     run = simsgd.Run("made/seed0")
     assert run.log.count("Interrupted") == 0
