@@ -11,9 +11,9 @@ names them. A model file may also define
                      network's input; one that has an attribute `draws` is called f(images, uniform)
                      with that many random numbers in [0, 1) an image: uniform [B, draws]
     criterion        a callable (output, target) -> mean loss, by default cross-entropy
-    epochs           how many epochs to train unless told otherwise
+    epochs           how many epochs to train unless set otherwise
     batch            the global batch that the regime is for, by default 128; --scale-lr goes by it
-    scale_lr         sqrt or linear: how lr follows the batch unless told otherwise
+    scale_lr         sqrt or linear: how lr follows the batch unless set otherwise
     scale_epochs     whether the epochs do
 
 each of which the factory may override by setting an attribute of that name on the network. One
@@ -79,8 +79,8 @@ def build_model(
     factory = _factory(module, stem)
     taken = inspect.signature(factory).parameters
     known = {"num_classes": num_classes, "input_shape": input_shape}
-    told = {key: value for key, value in known.items() if key in taken and value is not None}
-    given = told | config
+    usual = {key: value for key, value in known.items() if key in taken and value is not None}
+    given = usual | config
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     strange = [] if takes_any else [key for key in config if key not in taken]
     shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None

@@ -16,11 +16,9 @@ from .keyed_random import RandomKey
 from .methods.compressors import composed
 from .methods.memories import Memory
 from .registry import build
-from .settings import require
+from .settings import SettingError
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.segment_state import SegmentState
-
-_FIX = "give it, as in dgc:0.9, and take momentum out of the optimizer"
 
 
 def register(
@@ -44,7 +42,7 @@ def register(
 
 
 class Hook:
-    """What one process remembers of the parameters of a model, by name, and how it speaks."""
+    """What one process keeps for each parameter of a model, by name, and its exchange."""
 
     def __init__(
         self,
@@ -59,12 +57,12 @@ class Hook:
         params = {n: p for n, p in parallel.module.named_parameters() if p.requires_grad}
         self.names = {id(parameter): name for name, parameter in params.items()}
         self.compressor, self.memory = composed(compressor), _memory(memory)
-        rule = "needs what a DistributedDataParallel model does not tell"
-        told = self.compressor.needs_squares
-        require(not told, "compressor", compressor, rule, "use another compressor")
-        twice = self.compressor.has_own_memory and memory != "none"
-        rule = f"must be none with {compressor}, which keeps what it does not send by itself"
-        require(not twice, "memory", memory, rule)
+        if self.compressor.needs_squares:
+            rule = "needs gradients of single samples, which a DistributedDataParallel model lacks"
+            raise SettingError("compressor", compressor, rule, "use another compressor")
+        if self.compressor.has_own_memory and not self.memory.keeps_nothing:
+            rule = f"must be none with {compressor}, which keeps what it does not send itself"
+            raise SettingError("memory", memory, rule)
         layout = Layout.of({n: p.shape for n, p in params.items()}, "layer", compress_if)
         self.segment_states = {
             s.name: self._segment_state(s, params[s.name]) for s in layout.segments
@@ -94,9 +92,10 @@ class Hook:
         Raises `SettingError` if it belongs to another rank or another model.
         """
         rank = self.transport.rank
-        require(state["rank"] == rank, "checkpoint", state["rank"], f"is not that of rank {rank}")
-        same = state["parameters"].keys() == self.segment_states.keys()
-        require(same, "checkpoint", None, "belongs to another model")
+        if state["rank"] != rank:
+            raise SettingError("checkpoint", state["rank"], f"is not that of rank {rank}")
+        if state["parameters"].keys() != self.segment_states.keys():
+            raise SettingError("checkpoint", None, "belongs to another model")
         for name, segment_state in self.segment_states.items():
             segment_state.load_state_dict(state["parameters"][name])
         self.steps = state["steps"]
@@ -125,11 +124,12 @@ class Hook:
 
 def _memory(spec: str) -> Memory:
     parts = build("memory", spec)
-    require(len(parts) == 1, "memory", spec, "must be one method")
-    memory: Any = parts[0]
-    known = getattr(memory, "momentum", 0.0) is not None
-    require(known, "memory", spec, "has the momentum, which no regime tells here", _FIX)
-    told = not getattr(memory, "lr", False)
-    require(told, "memory", spec, "needs the learning rate, which no regime tells here")
-    checked: Memory = memory
-    return checked
+    if len(parts) != 1:
+        raise SettingError("memory", spec, "must be one memory")
+    memory: Memory = parts[0]
+    if memory.owns_momentum and getattr(memory, "momentum", None) is None:
+        fix = "give it, as in dgc:0.9, and take momentum out of the optimizer"
+        raise SettingError("memory", spec, "owns the momentum, which no regime gives here", fix)
+    if memory.keeps_lr:
+        raise SettingError("memory", spec, "needs the learning rate, which no regime gives here")
+    return memory

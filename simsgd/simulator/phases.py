@@ -14,7 +14,7 @@ from .step_settings import StepSettings
 def check_phases(parts: Components) -> None:
     """Raise `SettingError` if a phase of the regime cannot be followed when it comes.
 
-    A regime with functions says what it wants only then, and is refused only then.
+    What a regime of functions asks for is known only then, and refused only then.
     """
     checked = ""
     for epoch, step in parts.regime.starts:

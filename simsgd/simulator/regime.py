@@ -185,9 +185,9 @@ def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) 
     if isinstance(settings.get("optimizer"), str):
         takes = optimizer_arguments(settings["optimizer"])
         for key in settings.keys() - known - takes:
-            told, fix = f"is not taken by {settings['optimizer']}", "leave it out"
+            rule, fix = f"is not taken by {settings['optimizer']}", "leave it out"
             value = None if settings[key] is True else settings[key]
-            raise SettingError(key, value, told, fix)
+            raise SettingError(key, value, rule, fix)
 
 
 def _check_value(key: str, value: Any) -> None:

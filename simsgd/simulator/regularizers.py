@@ -5,7 +5,7 @@ A regime has them under the key `regularizer`, one or a list, in convNet.pytorch
     {"name": "WeightDecay", "value": 1e-4}
 
 By default WeightDecay and L1 spare biases and the parameters of normalization layers. A `filter`
-says which parameters to take instead: {"parameter_name": f(name), "module": g(module)}, each
+chooses other parameters: {"parameter_name": f(name), "module": g(module)}, each
 returning whether to take one; {} takes all.
 
 Letters: P all parameters.

@@ -22,7 +22,7 @@ from ..communication.wire import Wire
 from ..config import Config, worker_batches
 from ..keyed_random import RandomKey, derived
 from ..methods.algorithms import AllReduce, ExchangeContext
-from ..methods.compressors import Compressor, MultiRound, StepInfo, composed
+from ..methods.compressors import Compressor, StepInfo, composed
 from ..methods.compressors.none import NoCompression
 from ..recipe import Recipe
 from ..results.tables import ratio
@@ -156,7 +156,7 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
     compressor = composed(spec)
     AllReduce(recipe.aggregate).check_compressor(compressor)
-    check_use(recipe, not isinstance(compressor, NoCompression))
+    check_use(recipe, compressor.compresses)
     torch_shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
     layout = Layout.of(torch_shapes, recipe.granularity, recipe.rule, own.itemsize)
     return Sizes(
@@ -211,7 +211,7 @@ def _size(
         name=segment.name,
         shape=segment.shape,
         elements=segment.n,
-        compressed=not segment.dense and not isinstance(compressor, NoCompression),
+        compressed=not segment.dense and compressor.compresses,
         dense_bytes=segment.n * dtype.itemsize,
         sent=_sent(segment, compressor, recipe, gradient),
     )
@@ -233,8 +233,7 @@ def _sent(
     channel = Channel(InProcess(), Ledger(recipe.workers), wire, [explain])
     own = NoCompression() if segment.dense else compressor.for_shape(segment.shape)
     state = own.init(gradient)
-    if "steps" in state and isinstance(own, MultiRound):
-        state["steps"].fill_(step)
+    own.skip_to(step, state)
     key = RandomKey(recipe.seed, torch.zeros(1, dtype=torch.int64)).fold_in(step, segment.name)
     squares = torch.ones_like(gradient) if own.needs_squares else None
     info = StepInfo(key, step, segment=segment.name, gradient=gradient, squares=squares)

@@ -93,7 +93,7 @@ class StepSettings:
 
 
 def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
-    """Return a model's regime with what the recipe says laid over it, the warm-up included."""
+    """Return a model's regime with the recipe's settings laid over it, the warm-up included."""
     whole = regime if isinstance(regime, Regime) else Regime(regime)
     if recipe.prune is not None:
         climbs = recipe.warmup and recipe.prune > 0

@@ -371,7 +371,7 @@ def test_how_buckets_are_cut_changes_nothing(two):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": "dgc"}, "memory has the momentum, which no regime tells here"),
+        ({"memory": "dgc"}, "memory owns the momentum, which no regime gives here"),
         ({"compressor": "variance", "memory": "none"}, "compressor needs what a Distributed"),
         ({"memory": "residual:lr=true"}, "memory needs the learning rate"),
     ],

@@ -69,5 +69,5 @@ class LocalSGD(ParameterAlgorithm):
         return context.channel.all_reduce_mean(message, context.segment)
 
     def move(self, state: State, mean: Tensor) -> None:
-        """Move the common model along the mean of what was said, [n]."""
+        """Move the common model along the mean difference, [n]."""
         state["anchor"].add_(mean)

@@ -65,6 +65,9 @@ class Compressor(ABC):
         """Return the state before the first step for a segment like `like`, [L, n]."""
         return {}
 
+    def skip_to(self, step: int, state: State) -> None:  # noqa: B027 - most count no steps
+        """Bring a state from `init` to where it counts `step` steps done."""
+
     def local_max(self, x: Tensor) -> Tensor:
         """Return the number of each worker, [L, 1], whose maximum over all workers is wanted.
 

@@ -79,6 +79,10 @@ class PowerSGD(MultiRound):
         fitted._check_matrix()
         return fitted
 
+    def skip_to(self, step: int, state: State) -> None:
+        """Set the number of steps done."""
+        state["steps"].fill_(step)
+
     def init(self, like: Tensor) -> State:
         """Return factors of zeros, to be drawn at the first step, and the number of steps done.
 
