@@ -1,0 +1,165 @@
+"""What a plain loop over deep copies of a model does: the reference for models of others.
+
+Nothing of simsgd computes here but the key of each worker's random numbers, and the dropout that
+draws from it.
+
+Letters: W workers, b samples each, B = W * b.
+"""
+
+import copy
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+
+from simsgd.draw import Draw
+from simsgd.exchange.local import FedAvg
+from simsgd.gradients.randomness import KeyedDropout
+
+MIXING = {  # weights [W, W] of the workers' models
+    "ring": lambda workers: _ring(workers),
+    "complete": lambda workers: torch.full((workers, workers), 1 / workers, dtype=torch.float64),
+}
+
+
+class PlainLoop:
+    """W deep copies of a model, each with a torch optimizer of its own.
+
+    `algorithm` is allreduce (each steps along the mean of all gradients), dpsgd (each along its
+    own, then models are mixed), local (along its own; every `local_steps` all take the mean) or
+    fedavg (the same, of those drawn alone). A parameter without gradient in any copy has none in
+    the mean, as in DistributedDataParallel with find_unused_parameters: torch leaves it alone.
+
+    Around a worker's forward and backward, torch's generator is seeded with its key, which is a
+    function of (seed, step, worker), and put back after.
+    """
+
+    def __init__(
+        self,
+        model,
+        criterion=F.cross_entropy,
+        *,
+        workers=4,
+        algorithm="allreduce",
+        optimizer="SGD",
+        seed=0,
+        topology="ring",
+        local_steps=1,
+        participation=1.0,
+        samples=None,
+        **settings,
+    ):
+        self.models = [copy.deepcopy(model).train() for _ in range(workers)]
+        self.criteria = [copy.deepcopy(criterion) for _ in range(workers)]
+        self.algorithm, self.workers, self.seed = algorithm, workers, seed
+        self.topology, self.local_steps, self.samples = topology, local_steps, samples
+        self.participation = participation
+        self.chosen = getattr(torch.optim, optimizer), settings
+        self.steps = 0
+        self.forget()
+
+    def forget(self):
+        kind, settings = self.chosen
+        own = [[*m.parameters(), *_parameters(c)] for m, c in zip(self.models, self.criteria)]
+        self.optimizers = [kind(params, **settings) for params in own]
+
+    def step(self, x, y):
+        """Train on `x` [B, ...] and `y` [B, ...]; return the losses [W], nan of who does not."""
+        keys = Draw(self.seed, torch.arange(self.workers)).at(self.steps, "dropout", 0).keys()
+        losses = torch.full((self.workers,), torch.nan, dtype=torch.float64)
+        trains = self.drawn()
+        for w, (xs, ys) in enumerate(zip(_parts(x, self.workers), _parts(y, self.workers))):
+            self.optimizers[w].zero_grad(set_to_none=True)
+            if trains[w]:
+                with seeded(int(keys[w])), KeyedDropout(keys[w]):
+                    loss = self.criteria[w](self.models[w](xs), ys)
+                    loss.backward()
+                losses[w] = loss.detach()
+        if self.algorithm == "allreduce":
+            self.average_gradients()
+        for optimizer, own in zip(self.optimizers, trains):
+            if own:
+                optimizer.step()
+        self.agree(trains)
+        self.steps += 1
+        return losses
+
+    def drawn(self):
+        """Return which workers train, [W] bool."""
+        if self.algorithm != "fedavg":
+            return [True] * self.workers
+        method = FedAvg(local_steps=self.local_steps, participation=self.participation)
+        return method.drawn(self.seed, self.workers, self.steps, 0).tolist()
+
+    @torch.no_grad()
+    def average_gradients(self):
+        for own in self.rows():
+            found = [p.grad for p in own if p.grad is not None]
+            mean = sum(g.to_dense() for g in found) / self.workers if found else None
+            for p in own:
+                p.grad = None if mean is None else mean.clone()
+
+    @torch.no_grad()
+    def agree(self, trains):
+        """Let the copies agree on a model, if the algorithm does so after this step."""
+        if self.algorithm == "dpsgd":
+            weights = MIXING[self.topology](self.workers)
+            for own in self.rows(only_trained=True):
+                mixed = torch.tensordot(weights.to(own[0].dtype), torch.stack([*own]), 1)
+                for p, value in zip(own, mixed):
+                    p.copy_(value)
+        elif self.algorithm in ("local", "fedavg") and (self.steps + 1) % self.local_steps == 0:
+            held = torch.ones(self.workers) if self.samples is None else self.samples
+            weights = held.double() * torch.tensor(trains)
+            for own in self.rows(only_trained=True):
+                mean = torch.tensordot((weights / weights.sum()).to(own[0].dtype), torch.stack([*own]), 1)
+                for p in own:
+                    p.copy_(mean)
+            if self.algorithm == "fedavg":
+                self.forget()
+
+    def rows(self, only_trained=False):
+        """Return the copies of each parameter, a tuple of W."""
+        every = [[*m.parameters(), *_parameters(c)] for m, c in zip(self.models, self.criteria)]
+        return [own for own in zip(*every) if own[0].requires_grad or not only_trained]
+
+    def parameters(self):
+        """Return what is trained, {name: [W, *shape]}."""
+        named = [dict(model.named_parameters()) for model in self.models]
+        return {
+            name: torch.stack([own[name].detach() for own in named])
+            for name, p in named[0].items()
+            if p.requires_grad
+        }
+
+    def buffers(self):
+        """Return the buffers, {name: [W, *shape]}."""
+        named = [dict(model.named_buffers()) for model in self.models]
+        return {name: torch.stack([own[name].detach() for own in named]) for name in named[0]}
+
+
+@contextmanager
+def seeded(key):
+    """Set torch's generator to a key, and put it back after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key)
+        yield
+
+
+def _parts(batch, workers):
+    if isinstance(batch, dict):
+        parts = {name: _parts(value, workers) for name, value in batch.items()}
+        return [{name: own[w] for name, own in parts.items()} for w in range(workers)]
+    return batch.unflatten(0, (workers, -1)).unbind()
+
+
+def _parameters(criterion):
+    return criterion.parameters() if isinstance(criterion, torch.nn.Module) else ()
+
+
+def _ring(workers):
+    weights = torch.zeros(workers, workers, dtype=torch.float64)
+    for w in range(workers):
+        for other in (w - 1, w, w + 1):
+            weights[w, other % workers] += 1 / 3
+    return weights
