@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-from simsgd.draw import Draw
-from simsgd.exchange.local import FedAvg
-from simsgd.gradients.randomness import KeyedDropout
+from simsgd.gradients.dropout import ReplayedDropout
+from simsgd.keyed_random import RandomKey
+from simsgd.methods.algorithms.local import FedAvg
 
 MIXING = {  # weights [W, W] of the workers' models
     "ring": lambda workers: _ring(workers),
@@ -60,24 +60,28 @@ class PlainLoop:
 
     def forget(self):
         kind, settings = self.chosen
-        own = [[*m.parameters(), *_parameters(c)] for m, c in zip(self.models, self.criteria)]
-        self.optimizers = [kind(params, **settings) for params in own]
+        self.optimizers = [kind(own, **settings) for own in self._every()]
 
     def step(self, x, y):
         """Train on `x` [B, ...] and `y` [B, ...]; return the losses [W], nan of who does not."""
-        keys = Draw(self.seed, torch.arange(self.workers)).at(self.steps, "dropout", 0).keys()
+        keys = (
+            RandomKey(self.seed, torch.arange(self.workers))
+            .fold_in(self.steps, "dropout", 0)
+            .keys()
+        )
         losses = torch.full((self.workers,), torch.nan, dtype=torch.float64)
         trains = self.drawn()
-        for w, (xs, ys) in enumerate(zip(_parts(x, self.workers), _parts(y, self.workers))):
+        xs, ys = _parts(x, self.workers), _parts(y, self.workers)
+        for w in range(self.workers):
             self.optimizers[w].zero_grad(set_to_none=True)
             if trains[w]:
-                with seeded(int(keys[w])), KeyedDropout(keys[w]):
-                    loss = self.criteria[w](self.models[w](xs), ys)
+                with seeded(int(keys[w])), ReplayedDropout(keys[w]):
+                    loss = self.criteria[w](self.models[w](xs[w]), ys[w])
                     loss.backward()
                 losses[w] = loss.detach()
         if self.algorithm == "allreduce":
             self.average_gradients()
-        for optimizer, own in zip(self.optimizers, trains):
+        for optimizer, own in zip(self.optimizers, trains, strict=True):
             if own:
                 optimizer.step()
         self.agree(trains)
@@ -89,7 +93,7 @@ class PlainLoop:
         if self.algorithm != "fedavg":
             return [True] * self.workers
         method = FedAvg(local_steps=self.local_steps, participation=self.participation)
-        return method.drawn(self.seed, self.workers, self.steps, 0).tolist()
+        return method.participants(self.seed, self.workers, self.steps, 0).tolist()
 
     @torch.no_grad()
     def average_gradients(self):
@@ -106,13 +110,15 @@ class PlainLoop:
             weights = MIXING[self.topology](self.workers)
             for own in self.rows(only_trained=True):
                 mixed = torch.tensordot(weights.to(own[0].dtype), torch.stack([*own]), 1)
-                for p, value in zip(own, mixed):
+                for p, value in zip(own, mixed, strict=True):
                     p.copy_(value)
         elif self.algorithm in ("local", "fedavg") and (self.steps + 1) % self.local_steps == 0:
             held = torch.ones(self.workers) if self.samples is None else self.samples
             weights = held.double() * torch.tensor(trains)
             for own in self.rows(only_trained=True):
-                mean = torch.tensordot((weights / weights.sum()).to(own[0].dtype), torch.stack([*own]), 1)
+                mean = torch.tensordot(
+                    (weights / weights.sum()).to(own[0].dtype), torch.stack([*own]), 1
+                )
                 for p in own:
                     p.copy_(mean)
             if self.algorithm == "fedavg":
@@ -120,8 +126,12 @@ class PlainLoop:
 
     def rows(self, only_trained=False):
         """Return the copies of each parameter, a tuple of W."""
-        every = [[*m.parameters(), *_parameters(c)] for m, c in zip(self.models, self.criteria)]
-        return [own for own in zip(*every) if own[0].requires_grad or not only_trained]
+        every = zip(*self._every(), strict=True)
+        return [own for own in every if own[0].requires_grad or not only_trained]
+
+    def _every(self):
+        pairs = zip(self.models, self.criteria, strict=True)
+        return [[*model.parameters(), *_parameters(criterion)] for model, criterion in pairs]
 
     def parameters(self):
         """Return what is trained, {name: [W, *shape]}."""

@@ -6,6 +6,7 @@ Letters: L workers hosted here, b samples each.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -117,14 +118,32 @@ class GradientEngine(ABC):
         return _SCALE if self.amp == torch.float16 else 1.0
 
     def output(self, params: Tensors, buffers: Tensors, x: Tensor) -> Tensor:
-        """Return the model's output; parameters that are its own already need not be put in."""
+        """Return the model's output; parameters that are its own already need not be put in.
+
+        `buffers` then has the tensors that the model leaves there.
+        """
         own = dict(self.model.named_parameters())
         given = {name: p for name, p in params.items() if own.get(name) is not p} | buffers
         if not given:
             plain: Tensor = self.model(x)
             return plain
-        output: Tensor = torch.func.functional_call(self.model, given, (x,))
+        lent = {other: given[name] for name in given for other in self.names[name]}
+        output: Tensor = torch.func.functional_call(self.model, lent, (x,), tie_weights=False)
+        buffers.update({name: lent[name] for name in buffers})
         return output
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """All names of each parameter and buffer, its own first, of a shared module only one.
+
+        `functional_call` takes a module under two names for two, and puts the wrong tensors back.
+        """
+        every: dict[int, list[str]] = {}
+        for path, module in self.model.named_modules():
+            for key, tensor in [*module._parameters.items(), *module._buffers.items()]:
+                if tensor is not None:
+                    every.setdefault(id(tensor), []).append(f"{path}.{key}".lstrip("."))
+        return {names[0]: names for names in every.values()}
 
     def space(self, params: Tensors, workers: int) -> Tensors:
         """Return {name: [L, *shape]} to write gradients to; the same memory at every call.

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..keyed_random import uniform
+from ..settings import require
+from .contract import UnsupportedModel
 
 _ALPHA = -1.7580993408473766  # the negative saturation of SELU, see F.alpha_dropout
 
@@ -51,15 +53,51 @@ class KeyedDropout(TorchFunctionMode):
         if not training or p == 0:
             return input
         whole_features, alpha = _KINDS[func]
-        self.calls += 1
+        self._advance()
         shape = input.shape[:2] if whole_features else input.shape  # one draw for each [b, C]
         draws = self._draws(math.prod(shape))
         kept = (draws >= p).reshape(*shape, *[1] * (input.dim() - len(shape)))
         return _alpha_dropped(input, kept, p) if alpha else _dropped(input, kept, p)
 
+    def _advance(self) -> None:
+        """Go on to the next dropout."""
+        self.calls += 1
+
     def _draws(self, n: int) -> Tensor:
         """Return the `n` numbers of the current dropout."""
         return uniform(self.key + self.calls, n)
+
+
+class ReplayedDropout(KeyedDropout):
+    """Within it, a dropout that `torch.utils.checkpoint` computes again drops the same again.
+
+    To be held around the backward too. Checkpointing puts torch's generator back to where it was
+    before it computes a block again; so its state tells which dropout is meant, and each dropout
+    moves it on by one number. That is no part of what is dropped.
+    """
+
+    finished = False  # whether the forward is over
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__(key)
+        self._places: dict[bytes, int] = {}  # state of the generator: number of the dropout
+
+    def _advance(self) -> None:
+        place = torch.default_generator.get_state().numpy().tobytes()
+        rule = "computes dropout again in the backward, and not with the random state it had before"
+        known = place in self._places or not self.finished
+        require(known, "model", None, rule, "let checkpoint have preserve_rng_state=True")
+        self.calls = self._places.setdefault(place, len(self._places) + 1)
+        torch.rand((), device="cpu")
+
+
+class OneTimeDropout(ReplayedDropout):
+    """The same where other threads use torch's generator: dropout in a backward is declined."""
+
+    def _advance(self) -> None:
+        if self.finished:
+            raise UnsupportedModel("dropout in a block that is computed again in the backward")
+        self.calls += 1
 
 
 class SampleDropout(KeyedDropout):

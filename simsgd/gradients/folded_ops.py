@@ -40,6 +40,7 @@ class Folded(KeyedDropout):
         self.foreign: dict[str, str] = {}  # parameters that another function was given
         self.largest = 0  # elements of the largest result of a layer
         self._names = {id(buffer): name for name, buffer in self.shared.items()}
+        self._given = dict(self.shared)
         self._versions = {name: buffer._version for name, buffer in self.shared.items()}
         self._kept: set[str] = set(carried)  # buffers that are updated for every worker
         self._statistical: set[str] = set()  # those that differ between workers
@@ -64,7 +65,9 @@ class Folded(KeyedDropout):
         """Raise `UnsupportedModel` if a buffer changed for one worker, or was read for all."""
         for name in self._statistical & self._read:
             raise UnsupportedModel(f"the buffer {name} is read by something other than batch_norm")
-        for name, buffer in self.shared.items():
+        for name, buffer in self._given.items():
+            if self.shared[name] is not buffer:
+                raise UnsupportedModel(f"the buffer {name} is made anew by the model")
             if name not in self._kept and buffer._version != self._versions[name]:
                 raise UnsupportedModel(
                     f"the buffer {name} is changed by something onepass does not know"

@@ -8,12 +8,18 @@ from torch import Tensor
 
 from ..registry import register
 from .contract import GradientEngine, Gradients, Tensors
-from .dropout import KeyedDropout
+from .dropout import ReplayedDropout
+from .generators import put_back
+from .places import lent
 
 
 @register("engine", "loop")
 class Loop(GradientEngine):
-    """One worker after another; takes any model that autograd can differentiate."""
+    """One worker after another; takes any model that autograd can differentiate.
+
+    The model is each worker's in turn, from the start of its forward to the end of its backward,
+    and so are torch's, Python's and numpy's generators, which are seeded with its key.
+    """
 
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -21,8 +27,12 @@ class Loop(GradientEngine):
         """Return the gradients of all workers; shapes as in `GradientEngine`."""
         workers = len(keys)
         after = {name: buffer.clone() for name, buffer in buffers.items()}
-        values = self.space(params, workers)
-        done = [self.one(w, params, after, values, x[w], y[w], keys[w]) for w in range(workers)]
+        values, done = self.space(params, workers), []
+        with put_back(keys.device) as generators:
+            for w, key in enumerate(keys.tolist()):
+                generators.seed(key)
+                dropout = ReplayedDropout(keys[w])
+                done.append(self.one(w, params, after, values, x[w], y[w], dropout))
         losses, outputs = zip(*done, strict=True)
         return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
 
@@ -34,26 +44,30 @@ class Loop(GradientEngine):
         values: Tensors,
         x: Tensor,
         y: Tensor,
-        key: Tensor,
+        dropout: ReplayedDropout,
     ) -> tuple[Tensor, Tensor]:
-        """Return worker `w`'s loss and output for its `x` [b, ...], `y` [b, ...] and `key`.
+        """Return worker `w`'s loss and output for its `x` [b, ...], `y` [b, ...] and dropout.
 
         Its row of `values` gets the gradient, and its row of `buffers` what the model leaves there.
         """
         own = {name: buffer[w] for name, buffer in buffers.items()}  # views, updated in place
-        read = self._read(params, w)
-        with KeyedDropout(key):
-            loss, output = self.loss(read, own, x, y)
-        scaled = loss if self.scale == 1 else loss * self.scale
-        grads = torch.autograd.grad(scaled, list(read.values()), materialize_grads=True)
-        for row, grad in zip(values.values(), grads, strict=True):
-            row[w].copy_(grad)
-            if self.scale != 1:
-                row[w].div_(self.scale)
+        read = {name: p[w] for name, p in params.items()} if self.per_worker else params
+        with lent(self.model, read, own) as trained, dropout:
+            loss, output = self.loss({}, {}, x, y)
+            dropout.finished = True
+            # of an edge, not the tensor, whose backward would not be within `dropout`
+            edge = torch.autograd.graph.get_gradient_edge(loss)
+            torch.autograd.backward(edge, torch.full_like(loss, self.scale))
+            for name, p in trained.items():
+                self._write(values[name][w], p.grad)
         return loss.detach(), output
 
-    def _read(self, params: Tensors, worker: int) -> Tensors:
-        """Return the parameters at which a worker takes its gradient."""
-        if not self.per_worker:
-            return params
-        return {name: p[worker].detach().requires_grad_() for name, p in params.items()}
+    @torch.no_grad()
+    def _write(self, row: Tensor, grad: Tensor | None) -> None:
+        """Write a gradient to a worker's row, zeros where there is none."""
+        if grad is None:
+            row.zero_()
+        elif self.scale == 1:
+            row.copy_(grad.to_dense() if grad.is_sparse else grad)
+        else:
+            torch.div(grad, self.scale, out=row)

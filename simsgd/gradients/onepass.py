@@ -19,6 +19,7 @@ from ..registry import register
 from ..settings import SettingError, require
 from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel, carried
 from .folded_ops import Folded
+from .generators import untouched
 from .grad_accumulator import Rows
 from .model_cost import kind_of, multiplications
 from .self_check import Batch, compare, judged, sound
@@ -150,11 +151,12 @@ class OnePass(GradientEngine):
         rows = Rows(params, values)
         samples = x.flatten(0, 1)  # [L * b, ...]
         folded = Folded(rows, buffers, keys, len(samples), carried(self.model))
-        with folded:
-            output = self.output(params, folded.shared, samples)
-        output = output.unflatten(0, (len(keys), -1))
-        losses = self._losses(output, y)
-        found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
+        with untouched(keys.device):
+            with folded:
+                output = self.output(params, folded.shared, samples)
+            output = output.unflatten(0, (len(keys), -1))
+            losses = self._losses(output, y)
+            found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
         _refuse(dict(zip(params, found, strict=True)), folded.foreign)
         folded.check_buffers()
         rows.finish()

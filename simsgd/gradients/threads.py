@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ..registry import register
-from ..settings import require
-from .contract import Criterion, GradientEngine, Gradients, Tensors
+from ..settings import SettingError, require
+from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel
+from .dropout import OneTimeDropout
+from .generators import untouched
 from .loop import Loop
 from .worker_threads import ThreadReplicas
 
@@ -52,14 +54,19 @@ class Threads(GradientEngine):
         """
         on_cpu = x.device.type == "cpu"
         require(on_cpu, "engine", "threads", "is for the CPU", "use engine auto or onepass")
-        self._hands = self._hands or ThreadReplicas(self.model, self._loop)
+        self._hands = self._hands or ThreadReplicas(self.model, self._loop, own_parameters=True)
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         values = self.space(params, len(keys))
 
         def one(loop: Loop, w: int, x: Tensor, y: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-            return loop.one(w, params, after, values, x, y, key)
+            return loop.one(w, params, after, values, x, y, OneTimeDropout(key))
 
-        done = self._hands.map(one, range(len(keys)), x, y, keys)
+        try:
+            with untouched(keys.device):  # a generator is one for all threads
+                done = self._hands.map(one, range(len(keys)), x, y, keys)
+        except UnsupportedModel as reason:
+            told = f"declines this model: {reason}"
+            raise SettingError("engine", "threads", told, "use engine loop") from None
         losses, outputs = zip(*done, strict=True)
         return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
 

@@ -11,8 +11,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
-from .contract import Criterion, GradientEngine, Gradients, Tensors
+from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel
 from .dropout import KeyedDropout
+from .generators import put_back, untouched
 
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
 
@@ -47,12 +48,17 @@ class Vmap(GradientEngine):
         Raises `SettingError` for a model with a part that does not batch under vmap.
         """
         try:
-            return self.attempt(params, buffers, x, y, keys)
+            with untouched(keys.device):
+                return self.attempt(params, buffers, x, y, keys)
         except torch.OutOfMemoryError:
             raise
+        except UnsupportedModel as reason:
+            told = f"declines this model: {reason}"
+            raise SettingError("engine", "vmap", told, "use engine loop") from None
         except RuntimeError as wrong:
             shared = {name: parameter.detach() for name, parameter in params.items()}
-            raise self._explained(wrong, shared, buffers, x, y, keys) from wrong
+            with put_back(keys.device):
+                raise self._explained(wrong, shared, buffers, x, y, keys) from wrong
 
     def attempt(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -134,8 +140,7 @@ class Vmap(GradientEngine):
             for a in mapped
         ]
         try:
-            with torch.no_grad():
-                self._one_worker(params, *one)
+            self._one_worker({name: p.requires_grad_() for name, p in params.items()}, *one)
         except RuntimeError:
             return False
         return True

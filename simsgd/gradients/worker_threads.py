@@ -43,7 +43,7 @@ def helpful(workers: int) -> bool:
 def watched() -> Iterator[None]:
     """Within it, all is computed in the caller's thread, where one can watch its tensors.
 
-    Hands work one after the other, and the workers of one pass are taken together, however many.
+    Replicas work one after the other, and the workers of one pass are taken together, however many.
     """
     before = _watched.set(True)
     try:
@@ -60,14 +60,19 @@ def is_watched() -> bool:
 class ThreadReplicas(Generic[Engine]):
     """As many engines as torch has threads (OMP_NUM_THREADS), `make(model)` each, at work at once.
 
+    With `own_parameters` each model has Parameter objects of its own, which share their numbers.
     Raises `SettingError` for a model that cannot be copied.
     """
 
-    def __init__(self, model: nn.Module, make: Callable[[nn.Module], Engine]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        make: Callable[[nn.Module], Engine],
+        own_parameters: bool = False,
+    ) -> None:
         threads = torch.get_num_threads()
-        shared = {id(p): p for p in model.parameters()}
         self.model = model
-        self.engines = [make(_replica(model, shared)) for _ in range(threads)]
+        self.engines = [make(_replica(model, own_parameters)) for _ in range(threads)]
         self._free: queue.SimpleQueue[Engine] = queue.SimpleQueue()
         for engine in self.engines:
             self._free.put(engine)
@@ -88,8 +93,12 @@ class ThreadReplicas(Generic[Engine]):
             self._free.put(engine)
 
 
-def _replica(model: nn.Module, shared: dict[int, nn.Parameter]) -> nn.Module:
-    """Return a copy of a model with the same parameters."""
+def _replica(model: nn.Module, own_parameters: bool) -> nn.Module:
+    """Return a copy of a model with the same parameters, or others in the same memory."""
+    shared = {
+        id(p): nn.Parameter(p.detach(), p.requires_grad) if own_parameters else p
+        for p in model.parameters()
+    }
     try:
         return copy.deepcopy(model, dict(shared))
     except Exception as wrong:  # whatever a module keeps that has no copy

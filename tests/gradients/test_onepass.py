@@ -399,7 +399,7 @@ DECLINED = {
     Transposed: "own is used by something onepass does not know (t)",
     OwnFunction: "own is used by something onepass does not know",
     Centerd: "is not what a loop over workers gives",
-    Noisy: "is not what a loop over workers gives",
+    Noisy: "draws random numbers of its own",
     Remembering: "the buffer seen is changed",
     Counting: "is not what a loop over workers gives",
     Shared: "linear acts on (6,), which is not one part for each sample",
