@@ -388,9 +388,8 @@ class TestPartition:
     @pytest.mark.parametrize("workers", [3, 8])
     def test_nobody_has_a_sample_twice(self, alpha, workers):
         parts = torch.cat(parted(f"dirichlet:{alpha}", self.LABELS, workers, 0))
-        assert len(parts.unique()) == len(parts) == 1000 // workers * workers
+        assert len(parts.unique()) == len(parts) == 1000
 
-    @wrong_still("the last worker gets what is left over")
     def test_a_large_alpha_is_iid_for_every_worker(self):
         labels = torch.arange(10).repeat_interleave(1000)
         spread = torch.zeros(16, dtype=torch.float64)
@@ -400,13 +399,12 @@ class TestPartition:
             spread += counts.double().std(1) / 10
         assert spread.max() < 2 * spread.median()
 
-    @wrong_still("n // W each, and no more")
-    @pytest.mark.parametrize("spec", ["dirichlet:1", "iid-fixed", "sorted"])
+    @pytest.mark.parametrize("spec", ["dirichlet:1", "iid-fixed", "sorted", "shards:2"])
     def test_every_sample_belongs_to_somebody(self, spec):
         labels = torch.arange(1003) % 10
         parts = parted(spec, labels, 8, 0)
         assert len(torch.cat(parts).unique()) == 1003
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert max(map(len, parts)) - min(map(len, parts)) <= (2 if spec == "shards:2" else 1)
 
 
 class Words(nn.Module):
@@ -456,7 +454,6 @@ class TestRegimeThatBeginsToCompressLater:
 
 
 class TestBinaryOutput:
-    @wrong_still("the largest of one number is always class 0")
     @pytest.mark.parametrize("shape", [(4,), (4, 1)])
     def test_it_is_right_where_its_sign_is(self, shape):
         output = torch.tensor([[2.0], [-1.0], [0.5], [-3.0]])

@@ -4,6 +4,7 @@ Letters: n samples, W workers, m samples of each worker.
 """
 
 import re
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,14 @@ from ...results.tables import PartitionRow
 from ...settings import SettingError, require, unknown
 
 PARTITIONS = ("iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S")
+_TURNS = 100  # in which dirichlet deals out the samples
 _FORM = re.compile(r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards)(?::(.+))?")
 
 
 def parted(spec: str, labels: Tensor, workers: int, seed: int) -> list[Tensor] | None:
-    """Return the samples of each worker, [m] int64 each with m = n // W; None if any have any.
+    """Return the samples of each worker, [m] int64; None if any have any.
+
+    Every sample is somebody's. All have n / W, up to one, or up to one for each shard.
 
     `labels` [n] are class numbers.
 
@@ -28,27 +32,26 @@ def parted(spec: str, labels: Tensor, workers: int, seed: int) -> list[Tensor] |
     - shards:S: sorted, cut into S * W shards of like size, S to each worker at random (McMahan et
       al., AISTATS 2017).
     - dirichlet:ALPHA: each worker draws shares of the classes from a Dirichlet distribution around
-      the whole set's, with concentration ALPHA, and fills them without replacement (Hsu, Qi,
-      Brown, "Measuring the Effects of Non-Identical Data Distribution", 2019,
-      https://arxiv.org/abs/1909.06335). A small ALPHA gives each worker few classes.
+      the whole set's, with concentration ALPHA, and all fill them in turns, without replacement,
+      from the other classes when those are used up (Hsu, Qi, Brown, "Measuring the Effects of
+      Non-Identical Data Distribution", 2019, https://arxiv.org/abs/1909.06335). A small ALPHA gives each worker few classes.
 
     Raises `SettingError` for another spec, or more workers or shards than samples.
     """
     name, value = _read(spec)
     if name == "iid-reshuffled":
         return None
-    own = len(labels) // workers
     rule = f"leaves no sample for some of {workers} workers"
-    require(own >= 1, "partition", spec, rule, f"use at most {len(labels)} workers")
+    require(len(labels) >= workers, "partition", spec, rule, f"use at most {len(labels)} workers")
     rng = np.random.default_rng(derived("partition", seed))
     if name == "iid-fixed":
-        return _runs(torch.from_numpy(rng.permutation(len(labels))), workers, own)
+        return _runs(torch.from_numpy(rng.permutation(len(labels))), workers)
     by_class = labels.cpu().sort(stable=True).indices
     if name == "sorted":
-        return _runs(by_class, workers, own)
+        return _runs(by_class, workers)
     if name == "shards":
         return _shards(spec, by_class, workers, int(value), rng)
-    return _dirichlet(labels.cpu(), workers, own, value, rng)
+    return _dirichlet(labels.cpu(), workers, value, rng)
 
 
 def by_class(parts: list[Tensor], labels: Tensor, classes: int) -> Tensor:
@@ -120,38 +123,47 @@ def _read(spec: str) -> tuple[str, float]:
     return name, value
 
 
-def _runs(order: Tensor, workers: int, own: int) -> list[Tensor]:
-    return list(order[: workers * own].view(workers, own))
+def _runs(order: Tensor, workers: int) -> list[Tensor]:
+    return list(order.tensor_split(workers))
 
 
 def _shards(
     spec: str, order: Tensor, workers: int, each: int, rng: np.random.Generator
 ) -> list[Tensor]:
-    size = len(order) // (workers * each)
     rule = f"makes {workers * each} shards of {len(order)} samples"
-    require(size >= 1, "partition", spec, rule, "use fewer shards")
-    shards = order[: workers * each * size].view(workers * each, size)
-    dealt = torch.from_numpy(rng.permutation(workers * each)).view(workers, each)
-    return [shards[own].flatten() for own in dealt]
+    enough = len(order) >= workers * each
+    require(enough, "partition", spec, rule, "use fewer shards")
+    shards = order.tensor_split(workers * each)
+    dealt = rng.permutation(workers * each).reshape(workers, each).tolist()
+    return [torch.cat([shards[shard] for shard in own]) for own in dealt]
 
 
 def _dirichlet(
-    labels: Tensor, workers: int, own: int, alpha: float, rng: np.random.Generator
+    labels: Tensor, workers: int, alpha: float, rng: np.random.Generator
 ) -> list[Tensor]:
+    """Deal out the samples a few at a time, so that nobody is left with what others left."""
     pools = [(labels == c).nonzero()[:, 0].numpy() for c in labels.unique().tolist()]
     pools = [rng.permutation(pool) for pool in pools]
-    prior = np.array([len(pool) for pool in pools]) / len(labels)
-    used, parts = np.zeros(len(pools), dtype=int), []
-    for _ in range(workers):
-        shares, mine, left = rng.dirichlet(alpha * prior * len(pools)), [], own
-        while left:
-            free = np.array([len(pool) for pool in pools]) - used
-            open_shares = np.where(free > 0, shares, 0.0)
-            if open_shares.sum() < 1e-12:  # all that it wanted is gone
-                open_shares = free.astype(float)
-            drawn = rng.multinomial(left, open_shares / open_shares.sum()).clip(max=free)
-            for c, count in enumerate(drawn):
-                mine.append(pools[c][used[c] : used[c] + count])
-            used, left = used + drawn, left - int(drawn.sum())
-        parts.append(torch.from_numpy(np.concatenate(mine)))
-    return parts
+    free = np.array([len(pool) for pool in pools])  # of each class, not yet dealt out
+    shares = rng.dirichlet(alpha * free / len(labels) * len(pools), size=workers)  # [W, classes]
+    wants = np.array([len(part) for part in labels.tensor_split(workers)])  # samples, [W]
+    few = -(-wants.max() // _TURNS)
+    mine: list[list[Any]] = [[] for _ in range(workers)]
+    while wants.any():
+        for worker in rng.permutation(workers):
+            left = min(few, wants[worker])
+            wants[worker] -= left
+            while left:
+                drawn = _drawn(shares[worker], free, left, rng)
+                for c in drawn.nonzero()[0]:
+                    mine[worker].append(pools[c][free[c] - drawn[c] : free[c]])
+                free, left = free - drawn, left - int(drawn.sum())
+    return [torch.from_numpy(np.concatenate(own)) for own in mine]
+
+
+def _drawn(shares: Any, free: Any, most: int, rng: np.random.Generator) -> Any:
+    """Return how many samples of each class, at most `most` in all, are drawn by the shares."""
+    open_shares = np.where(free > 0, shares, 0.0)
+    if open_shares.sum() < 1e-12:  # all that it wanted is gone
+        open_shares = free.astype(float)
+    return rng.multinomial(most, open_shares / open_shares.sum()).clip(max=free)

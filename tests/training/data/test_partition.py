@@ -22,11 +22,11 @@ RUN = {
 
 @pytest.mark.parametrize("spec", FIXED)
 @pytest.mark.parametrize("workers", [1, 3, 16])
-def test_every_worker_has_as_many_samples_of_its_own(spec, workers):
+def test_every_sample_is_one_workers_and_all_have_as_many(spec, workers):
     parts = parted(spec, LABELS, workers, seed=0)
-    size = 1000 // workers if spec != "shards:2" else 1000 // (2 * workers) * 2
-    assert [len(part) for part in parts] == [size] * workers
-    assert len(torch.cat(parts).unique()) == workers * size
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= (2 if spec == "shards:2" else 1)
+    assert len(torch.cat(parts)) == len(torch.cat(parts).unique()) == 1000
 
 
 @pytest.mark.parametrize("spec", FIXED)
