@@ -24,9 +24,12 @@ _PIXELS = 1 << 23  # or as many as have so many numbers
 def num_missed(output: Tensor, target: Tensor) -> Tensor:
     """Return how many of `target` [B, ...] are missed with 1 and with 5 guesses, [2].
 
-    The guesses are the largest of `output` [B, ..., V].
+    The guesses are the largest of `output` [B, ..., V]; of a single number, V = 1, that is class 1
+    if it is positive and else class 0.
     """
     output, target = output.flatten(0, -2), target.flatten()
+    if output.shape[1] == 1:
+        output = torch.cat([-output, output], dim=1)
     ranked = output.topk(min(5, output.shape[1]), dim=1).indices  # [samples, 5]
     hit = ranked == target.unsqueeze(1)
     return len(target) - torch.stack([hit[:, :1].sum(), hit.sum()])
