@@ -77,7 +77,8 @@ class PlainLoop:
             if trains[w]:
                 with seeded(int(keys[w])), ReplayedDropout(keys[w]):
                     loss = self.criteria[w](self.models[w](xs[w]), ys[w])
-                    loss.backward()
+                    edge = torch.autograd.graph.get_gradient_edge(loss)  # keeps dropout keyed
+                    torch.autograd.backward(edge, torch.ones_like(loss))
                 losses[w] = loss.detach()
         if self.algorithm == "allreduce":
             self.average_gradients()

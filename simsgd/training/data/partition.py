@@ -34,7 +34,8 @@ def parted(spec: str, labels: Tensor, workers: int, seed: int) -> list[Tensor] |
     - dirichlet:ALPHA: each worker draws shares of the classes from a Dirichlet distribution around
       the whole set's, with concentration ALPHA, and all fill them in turns, without replacement,
       from the other classes when those are used up (Hsu, Qi, Brown, "Measuring the Effects of
-      Non-Identical Data Distribution", 2019, https://arxiv.org/abs/1909.06335). A small ALPHA gives each worker few classes.
+      Non-Identical Data Distribution", 2019, https://arxiv.org/abs/1909.06335). A small ALPHA gives
+      each worker few classes.
 
     Raises `SettingError` for another spec, or more workers or shards than samples.
     """
