@@ -65,7 +65,8 @@ def entries_of(values: Tensor, counts: Tensor | None) -> Tensor:
 
 def as_float32(scalars: Tensor) -> Tensor:
     """Return non-negative numbers as they travel: float32, the largest one if they exceed it."""
-    return scalars.clamp(max=torch.finfo(torch.float32).max).float()
+    largest = min(torch.finfo(dtype).max for dtype in (torch.float32, scalars.dtype))
+    return scalars.clamp(max=largest).float()
 
 
 def _folded(x: Tensor) -> Tensor:

@@ -24,6 +24,10 @@ def largest(x: Tensor, k: int) -> Tensor:
     if x.is_cuda:
         order = x.abs().sort(dim=1, descending=True, stable=True).indices
         return order[:, :k].sort(dim=1).values
+    if not n:
+        return torch.empty(len(x), 0, dtype=torch.int64)
+    if x.dtype == torch.bfloat16:  # which numpy lacks
+        x = x.float()
     found = _above_a_bar(x, k) if n >= _SMALL and n >= _DENSE * k else None
     return _among_all(x.abs(), k) if found is None else found
 
