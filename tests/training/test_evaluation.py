@@ -34,3 +34,11 @@ def test_every_sample_counts_once_whatever_the_chunk(monkeypatch, chunk):
     assert measured["loss"] == pytest.approx(loss, rel=1e-5)
     missed = int((output.argmax(1) != labels).sum())
     assert measured["error1"] == pytest.approx(100 * missed / len(split))
+
+
+class TestBinaryOutput:
+    @pytest.mark.parametrize("shape", [(4,), (4, 1)])
+    def test_it_is_right_where_its_sign_is(self, shape):
+        output = torch.tensor([[2.0], [-1.0], [0.5], [-3.0]])
+        target = torch.tensor([1.0, 0.0, 0.0, 1.0]).view(shape)
+        assert num_missed(output, target).tolist() == [2, 0]

@@ -208,3 +208,29 @@ def test_an_evaluation_without_effect_is_refused(settings, error, tmp_path):
     with pytest.raises(SettingError, match=error):
         simsgd.train(**RUN, **settings, runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+class TestPartition:
+    LABELS = torch.arange(10).repeat_interleave(100)
+
+    @pytest.mark.parametrize("alpha", [0.1, 1, 10000])
+    @pytest.mark.parametrize("workers", [3, 8])
+    def test_nobody_has_a_sample_twice(self, alpha, workers):
+        parts = torch.cat(parted(f"dirichlet:{alpha}", self.LABELS, workers, 0))
+        assert len(parts.unique()) == len(parts) == 1000
+
+    def test_a_large_alpha_is_iid_for_every_worker(self):
+        labels = torch.arange(10).repeat_interleave(1000)
+        spread = torch.zeros(16, dtype=torch.float64)
+        for seed in range(10):
+            parts = parted("dirichlet:10000", labels, 16, seed)
+            counts = torch.stack([labels[part].bincount(minlength=10) for part in parts])
+            spread += counts.double().std(1) / 10
+        assert spread.max() < 2 * spread.median()
+
+    @pytest.mark.parametrize("spec", ["dirichlet:1", "iid-fixed", "sorted", "shards:2"])
+    def test_every_sample_belongs_to_somebody(self, spec):
+        labels = torch.arange(1003) % 10
+        parts = parted(spec, labels, 8, 0)
+        assert len(torch.cat(parts).unique()) == 1003
+        assert max(map(len, parts)) - min(map(len, parts)) <= (2 if spec == "shards:2" else 1)

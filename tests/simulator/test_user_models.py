@@ -1,0 +1,250 @@
+"""Steps of models of others: what plain loops over deep copies do, or a refusal in one line."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from simsgd import SettingError, Simulator
+from tests.against_loop import (
+    CLOSE,
+    W,
+    Words,
+    assert_same,
+    batches,
+    both,
+    every_algorithm,
+    made,
+    normed,
+    texts,
+    wrong_still,
+)  # fmt: skip
+from tests.plain_loop import PlainLoop
+
+
+class TestFedAvg:
+    FED = {"algorithm": "fedavg", "local_steps": 2, "participation": 0.25}  # noqa: RUF012
+
+    @wrong_still("the steps of all are computed, and only what is sent is chosen")
+    def test_clients_that_are_not_drawn_keep_their_statistics(self):
+        simulator, loop = both(normed, data=batches(2), **self.FED)
+        assert sorted(simulator.buffers["1.num_batches_tracked"].tolist()) == [0, 0, 0, 2]
+        assert_same(simulator, loop)
+
+    def test_without_statistics_it_is_the_loop(self):
+        simulator, loop = both(lambda: made(nn.Linear, 6, 3), data=batches(4), **self.FED)
+        assert_same(simulator, loop)
+
+    @wrong_still("the steps of all are computed, and only what is sent is chosen")
+    def test_only_the_drawn_compute(self):
+        calls = []
+
+        def counted(output, target):
+            calls.append(len(output))
+            return F.cross_entropy(output, target)
+
+        simulator = Simulator(normed(), counted, workers=W, lr=0.1, engine="loop", **self.FED)
+        simulator.step(*next(batches()))
+        assert len(calls) == 1
+
+
+class Unused(nn.Module):
+    def __init__(self, by_parity=False):
+        super().__init__()
+        self.used, self.unused = nn.Linear(6, 3), nn.Parameter(torch.ones(2, 2))
+        self.sometimes, self.by_parity = nn.Parameter(torch.ones(6)), by_parity
+
+    def forward(self, x):
+        if self.by_parity and x[0, 0] > 0:
+            x = x * self.sometimes
+        return self.used(x)
+
+
+class TestParametersWithoutGradient:
+    DECAY = {"weight_decay": 0.1, "momentum": 0.9}  # noqa: RUF012
+
+    @wrong_still("what has no gradient gets zeros, and decays")
+    @pytest.mark.parametrize("by_parity", [False, True])
+    @every_algorithm
+    def test_they_are_left_alone(self, by_parity, method):
+        simulator, loop = both(
+            lambda: made(Unused, by_parity), engine="loop", **self.DECAY, **method
+        )
+        assert torch.equal(loop.parameters()["unused"], torch.ones(W, 2, 2, dtype=torch.float64))
+        assert_same(simulator, loop)
+
+    @wrong_still("zeros are sent for them")
+    def test_they_are_not_billed(self):
+        simulator, _ = both(lambda: made(Unused))
+        record = simulator.step(*next(batches()))
+        assert record.payload_bytes == [(6 * 3 + 3) * 8] * W
+
+
+class TestRequiresGradChangedLater:
+    def train_all(self, number, simulator):
+        simulator.model[0].requires_grad_(number > 0)
+
+    def begun_frozen(self):
+        model = normed()
+        model[0].requires_grad_(False)
+        return model
+
+    @wrong_still("what is trained is decided when the Simulator is made")
+    @pytest.mark.parametrize("begun", [True, False])
+    def test_it_holds_from_then_on_or_is_refused(self, begun):
+        settings = {"workers": W, "lr": 0.1}
+        make = normed if begun else self.begun_frozen
+        simulator, loop = Simulator(make(), **settings), PlainLoop(make(), **settings)
+        for number, (x, y) in enumerate(batches()):
+            for model in (simulator.model, *loop.models):
+                model[0].requires_grad_((number == 0) == begun)
+            try:
+                simulator.step(x, y)
+            except SettingError as refused:
+                assert "requires_grad" in str(refused)  # noqa: PT017
+                return
+            loop.step(x, y)
+        assert_same(simulator, loop)
+
+
+class Scaled(nn.Module):
+    """A criterion with a temperature that is learnt."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+
+    def forward(self, output, target):
+        return F.cross_entropy(output * self.temperature, target)
+
+
+class TestCriterionWithParameters:
+    @wrong_still("only the model's parameters are trained")
+    def test_it_is_trained_too_or_refused(self):
+        criterion = Scaled()
+        try:
+            _, loop = both(normed, criterion)
+        except SettingError as refused:
+            assert "criterion" in str(refused)  # noqa: PT017
+            return
+        assert torch.allclose(criterion.temperature, loop.criteria[0].temperature, rtol=CLOSE)
+
+
+class TestSignOfZero:
+    @wrong_still("a sign is one bit, and 0 is sent as +")
+    def test_rows_without_gradient_do_not_move_or_it_is_told(self, capsys):
+        model = made(Words)
+        before = model.words.weight[10:].detach().clone()
+        simulator = Simulator(model, workers=W, lr=0.1, compressor="sign", memory="none")
+        for x, y in texts():
+            simulator.step(x, y)
+        assert torch.equal(model.words.weight[10:], before)
+
+
+class TestLocalStepsLeftOver:
+    @wrong_still("nothing ends a simulation, and nothing is said")
+    def test_a_simulation_can_be_flushed(self):
+        simulator, loop = both(normed, data=batches(3), algorithm="local", local_steps=2)
+        simulator.flush()
+        mean = {name: value.mean(0) for name, value in loop.parameters().items()}
+        for name, value in simulator.parameters().items():
+            assert torch.allclose(value, mean[name].expand_as(value), rtol=CLOSE)
+
+
+class TestRegimeThatBeginsToCompressLater:
+    @wrong_still("only the first phase is looked at")
+    def test_it_gets_the_memory_that_its_compressor_needs(self):
+        regime = [{"epoch": 0, "compressor": "none"}, {"epoch": 1, "compressor": "topk:0.1"}]
+        simulator = Simulator(normed(), workers=W, lr=0.1, regime=regime)
+        assert simulator.recipe.memory == "residual"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compressor"),
+    [
+        (torch.bfloat16, "topk:0.25"), (torch.bfloat16, "sign"), (torch.bfloat16, "qsgd:4"),
+        (torch.float16, "sign"), (torch.float16, "qsgd:4"),
+    ],
+)  # fmt: skip
+def test_models_of_narrow_dtypes_can_be_compressed(dtype, compressor):
+    model = made(nn.Linear, 6, 3, dtype=dtype)
+    simulator = Simulator(model, workers=W, lr=0.1, compressor=compressor)
+    for x, y in batches():
+        simulator.step(x.to(dtype), y)
+    assert model.weight.isfinite().all()
+
+
+class TwoDtypes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8).float(), nn.Linear(8, 3).double()
+
+    def forward(self, x):
+        return self.last(self.first(x.float()).double())
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model", "bucket:1MB"])
+@every_algorithm
+def test_parameters_of_two_dtypes(granularity, method, request):
+    if granularity != "layer":
+        request.applymarker(wrong_still("a segment of several has the dtype of torch.cat"))
+
+    def make():
+        torch.manual_seed(0)
+        return TwoDtypes()
+
+    settings = {"workers": W, "lr": 0.1, **method}
+    simulator = Simulator(make(), granularity=granularity, **settings)
+    loop = PlainLoop(make(), **settings)
+    for x, y in batches():
+        simulator.step(x, y)
+        loop.step(x, y)
+    for name, value in loop.parameters().items():
+        own = simulator.parameters()[name]
+        assert own.dtype == value.dtype
+        assert torch.allclose(own.expand_as(value), value, rtol=1e-5)
+
+
+class Empty(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.nothing = nn.Linear(6, 3), nn.Parameter(torch.zeros(0, 4))
+
+    def forward(self, x):
+        return self.linear(x) + self.nothing.sum()
+
+
+@pytest.mark.parametrize("compressor", [None, "topk:0.5", "sign", "qsgd:4"])
+def test_an_empty_parameter(compressor):
+    model = made(Empty)
+    settings = {"compressor": compressor, "compress_if": "all"} if compressor else {}
+    simulator = Simulator(model, workers=W, lr=0.1, **settings)
+    for x, y in batches():
+        simulator.step(x, y)
+    assert model.nothing.shape == (0, 4)
+    assert model.linear.weight.isfinite().all()
+
+
+@wrong_still("torch's own error")
+def test_a_lazy_module_is_refused_in_one_line():
+    with pytest.raises(SettingError, match="lazy"):
+        Simulator(nn.Sequential(nn.LazyLinear(3)), workers=W, lr=0.1)
+
+
+@wrong_still("a name is wanted")
+def test_an_optimizer_class_in_a_regime():
+    model, other = normed(), normed()
+    Simulator(
+        model, workers=W, regime=[{"epoch": 0, "optimizer": torch.optim.Adam, "lr": 0.1}]
+    ).step(*next(batches()), 0)
+    Simulator(other, workers=W, regime=[{"epoch": 0, "optimizer": "Adam", "lr": 0.1}]).step(
+        *next(batches()), 0
+    )
+    assert torch.equal(model[0].weight, other[0].weight)
+
+
+@wrong_still("it does not say what a loader can do about it")
+def test_a_short_last_batch_is_told_to_be_dropped():
+    simulator = Simulator(normed(), workers=W, lr=0.1)
+    with pytest.raises(SettingError, match="drop_last"):
+        simulator.step(torch.zeros(6, 6, dtype=torch.float64), torch.zeros(6, dtype=torch.long))
