@@ -1,4 +1,4 @@
-"""Which engine a model gets unless one is named.
+"""Chooses the engine of a model by a fixed rule.
 
 The rule is a function of the device and its threads, of the kinds of layers and how much they
 compute, and of whether an engine can take the model at all; nothing is timed, so that a run made
@@ -14,11 +14,19 @@ from torch import Tensor, nn
 
 from ..registry import register
 from ..settings import SettingError
-from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel
+from .contract import (
+    DEFAULT,
+    Criterion,
+    EngineConfig,
+    GradientEngine,
+    Gradients,
+    Tensors,
+    UnsupportedModel,
+)
 from .loop import Loop
 from .model_cost import kind_of, multiplications
 from .onepass import OnePass
-from .self_check import compare, sound
+from .self_check import compare, nan_to_zero
 from .threads import Threads
 from .vmap import Vmap
 from .worker_threads import helpful
@@ -60,29 +68,25 @@ class Auto(GradientEngine):
     chooses = True
 
     def __init__(
-        self,
-        model: nn.Module,
-        criterion: Criterion,
-        chunk: int | str = "auto",
-        per_worker: bool = False,
+        self, model: nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
-        super().__init__(model, criterion, chunk, per_worker)
+        super().__init__(model, criterion, config)
         self.note = ""
         self._engine: GradientEngine | None = None
 
-    def at_once(self, workers: int) -> int:
+    def chunk_size(self, workers: int) -> int:
         """Return what the chosen engine says."""
-        return 1 if self._engine is None else self._engine.at_once(workers)
+        return 1 if self._engine is None else self._engine.chunk_size(workers)
 
-    def in_threads(self, workers: int) -> int:
+    def num_threads(self, workers: int) -> int:
         """Return what the chosen engine says."""
-        return 1 if self._engine is None else self._engine.in_threads(workers)
+        return 1 if self._engine is None else self._engine.num_threads(workers)
 
-    def lower(self, workers: int) -> int:
+    def halve_chunk(self, workers: int) -> int:
         """Let the chosen engine take half as many workers at a time; return how many, 0 if none."""
         if self._engine is not None:
-            self.lowered = self._engine.lower(workers)
-            return self.lowered
+            self.reduced_chunk = self._engine.halve_chunk(workers)
+            return self.reduced_chunk
         return 0
 
     def __call__(
@@ -105,7 +109,7 @@ class Auto(GradientEngine):
         why_not = []
         names = order(self.model, x.device.type, self.per_worker)
         threaded = self._asks_for_threads(params, buffers, x, y, keys)
-        if self.agree("threads" if threaded else ""):
+        if self.config.agree("threads" if threaded else ""):
             names = ("threads", *names)
         for name in names:
             engine = self.made(name)
@@ -140,9 +144,7 @@ class Auto(GradientEngine):
 
     def made(self, name: str) -> GradientEngine:
         """Return another engine for the same model, with the same settings."""
-        engine = ENGINES[name](self.model, self.criterion, self.chunk, self.per_worker)
-        engine.amp = self.amp
-        return engine
+        return ENGINES[name](self.model, self.criterion, self.config)
 
 
 def engine_note(engine: GradientEngine) -> str:
@@ -166,12 +168,10 @@ def try_out(
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
-        asked = params, few, sound(x[:_TRIED]), y[:_TRIED], keys[:_TRIED]
+        asked = params, few, nan_to_zero(x[:_TRIED]), y[:_TRIED], keys[:_TRIED]
         try:
             got = engine(*asked)
         except SettingError as refused:
             raise UnsupportedModel(refused.rule) from refused
         if isinstance(engine, Threads):
-            loop = Loop(engine.model, engine.criterion, per_worker=engine.per_worker)
-            loop.amp = engine.amp
-            compare(got, loop(*asked))
+            compare(got, Loop(engine.model, engine.criterion, engine.config)(*asked))

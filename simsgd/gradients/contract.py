@@ -1,4 +1,4 @@
-"""The contract of a gradient engine.
+"""The contract of a gradient engine, and its settings.
 
 Letters: L workers hosted here, b samples each.
 """
@@ -44,52 +44,70 @@ class Gradients:
     squares: Tensors | None = None  # {parameter: [L, *shape]}, see `sample_squares`
 
 
-class GradientEngine(ABC):
-    """Computes the gradient of each worker's mean loss.
+def _own(choice: str) -> str:
+    return choice
 
-    `chunk` is how many workers go through the model at a time, a number or "auto". Parameters are
-    shared by all workers, or with `per_worker` have a row for each. `amp`, to be set before the
-    first call, is the dtype that `torch.autocast` computes in where it can; gradients have the
-    parameters' dtype. Where other processes host other workers, `agree` returns what the first of
-    them was given.
-    """
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What all engines can be told."""
+
+    chunk: int | str = "auto"  # workers that go through the model at a time, at least 1, or "auto"
+    per_worker: bool = False  # parameters have a row for each worker
+    amp: torch.dtype | None = None  # that `torch.autocast` computes in; gradients keep their own
+    agree: Callable[[str], str] = _own  # what rank 0 was given, where processes share the workers
+
+
+DEFAULT = EngineConfig()
+
+
+class GradientEngine(ABC):
+    """Computes the gradient of each worker's mean loss."""
 
     chooses: ClassVar[bool] = False  # another engine, on the first batch or when asked to
     chosen: str = ""  # its name
-    amp: torch.dtype | None = None
-    agree: Callable[[str], str] = staticmethod(lambda own: own)
-    lowered: int = 0  # workers at a time since memory ran out; 0: it did not
+    reduced_chunk: int = 0  # workers at a time since memory ran out; 0: it did not
 
     def __init__(
-        self,
-        model: nn.Module,
-        criterion: Criterion,
-        chunk: int | str = "auto",
-        per_worker: bool = False,
+        self, model: nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
         self.model = model
         self.criterion = criterion
-        self.chunk = chunk
-        self.per_worker = per_worker
+        self.config = config
         self._values: Tensors = {}
+
+    @property
+    def chunk(self) -> int | str:
+        """How many workers go through the model at a time, or "auto"."""
+        return self.reduced_chunk or self.config.chunk
+
+    @property
+    def per_worker(self) -> bool:
+        """Whether parameters have a row for each worker."""
+        return self.config.per_worker
+
+    @property
+    def amp(self) -> torch.dtype | None:
+        """The dtype of mixed precision; None: the parameters' own alone."""
+        return self.config.amp
 
     def choose(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> str:
         """Return the name of the engine for such a batch; the same arguments as for a call."""
         return self.chosen
 
-    def at_once(self, workers: int) -> int:
+    def chunk_size(self, workers: int) -> int:
         """Return how many of `workers` workers go through the model at a time, once one did."""
         return 1
 
-    def in_threads(self, workers: int) -> int:
+    def num_threads(self, workers: int) -> int:
         """Return by how many threads at once these are computed, each with a part of them."""
         return 1
 
-    def lower(self, workers: int) -> int:
+    def halve_chunk(self, workers: int) -> int:
         """Let half as many workers through at a time from now on; return how many, 0 if none."""
-        fewer = self.at_once(workers) // 2
+        fewer = self.chunk_size(workers) // 2
         if fewer:
-            self.lowered = self.chunk = fewer
+            self.reduced_chunk = fewer
         return fewer
 
     @abstractmethod

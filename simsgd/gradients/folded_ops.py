@@ -1,4 +1,4 @@
-"""What a model calls while it computes several workers' batches folded into one.
+"""Answers what a model calls while several workers' batches go through it as one.
 
 Functions that use a parameter are answered here, so that their backward keeps the workers apart;
 dropout draws from each worker's own stream; all else goes through as it is.

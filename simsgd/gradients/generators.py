@@ -1,4 +1,4 @@
-"""The generators that a model may draw from by itself: torch's, Python's and numpy's.
+"""Seeds the generators that a model may draw from: torch's, Python's and numpy's.
 
 A loop seeds them with each worker's key, so that a run made twice is the same run; engines that
 take several workers at once cannot, and decline a model that draws from them.

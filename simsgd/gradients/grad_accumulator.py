@@ -1,4 +1,4 @@
-"""Where the gradients of one pass over several workers land, and what that pass declines.
+"""Collects the gradients of one pass over several workers.
 
 Letters: L workers of the pass, m vectors of one worker and use, i inputs, o outputs.
 """

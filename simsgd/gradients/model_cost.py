@@ -1,4 +1,4 @@
-"""What decides how fast a model is: its layers, and how much they compute.
+"""Counts what a model computes, and tells its kind by its layers.
 
 Letters: L workers hosted here, b samples each.
 """

@@ -17,13 +17,22 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError, require
-from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel, carried
+from .contract import (
+    DEFAULT,
+    Criterion,
+    EngineConfig,
+    GradientEngine,
+    Gradients,
+    Tensors,
+    UnsupportedModel,
+    carried,
+)
 from .folded_ops import Folded
 from .generators import untouched
 from .grad_accumulator import Rows
 from .model_cost import kind_of, multiplications
-from .self_check import Batch, compare, judged, sound
-from .worker_threads import ThreadReplicas, helpful, is_watched, measured
+from .self_check import Batch, compare, nan_to_zero, reference
+from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
 _TRIED = 2  # workers on which the first call is compared with a loop
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well
@@ -52,17 +61,13 @@ class OnePass(GradientEngine):
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        criterion: Criterion,
-        chunk: int | str = "auto",
-        per_worker: bool = False,
+        self, model: torch.nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
-        super().__init__(model, criterion, chunk, per_worker)
+        super().__init__(model, criterion, config)
         rule = "needs parameters that all workers share, and here each has its own"
-        require(not per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
+        require(not config.per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
         self._seen: dict[Any, _Seen] = {}  # by the shape of one worker's batch
-        self._hands: ThreadReplicas[OnePass] | None = None
+        self._replicas: ThreadReplicas[OnePass] | None = None
 
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -82,7 +87,7 @@ class OnePass(GradientEngine):
     ) -> Gradients:
         """Return what a call does; raise `UnsupportedModel` for a model that it declines."""
         self.try_out(params, buffers, x, y, keys)
-        size = len(keys) if is_watched() else self._size(len(keys))
+        size = len(keys) if is_single_threaded() else self._size(len(keys))
         after = _copied(buffers)
         values = self.space(params, len(keys))
 
@@ -97,8 +102,8 @@ class OnePass(GradientEngine):
             )
 
         parts = [slice(w, w + size) for w in range(0, len(keys), size)]
-        if self._hands is not None and len(parts) > 1 and self.in_threads(len(keys)) > 1:
-            done = self._hands.map(part, parts)
+        if self._replicas is not None and len(parts) > 1 and self.num_threads(len(keys)) > 1:
+            done = self._replicas.map(part, parts)
         else:
             done = [part(self, some) for some in parts]
         losses, outputs, _ = zip(*done, strict=True)
@@ -119,14 +124,14 @@ class OnePass(GradientEngine):
         if like not in self._seen:
             self._seen[like] = self._tried(params, buffers, x, y, keys)
 
-    def at_once(self, workers: int) -> int:
+    def chunk_size(self, workers: int) -> int:
         """Return what the first batch led to."""
-        return min(workers, self._size(workers) * self.in_threads(workers))
+        return min(workers, self._size(workers) * self.num_threads(workers))
 
-    def in_threads(self, workers: int) -> int:
+    def num_threads(self, workers: int) -> int:
         """Return 1 unless convolutions compute much, on a CPU."""
         work = max((seen.work for seen in self._seen.values()), default=0) * workers
-        able = self.chunk == "auto" and self._hands is not None
+        able = self.chunk == "auto" and self._replicas is not None
         many = able and work >= _HEAVY and helpful(workers)
         return torch.get_num_threads() if many else 1
 
@@ -135,7 +140,7 @@ class OnePass(GradientEngine):
         if not isinstance(self.chunk, str):
             return min(self.chunk, workers)
         largest = max((seen.largest for seen in self._seen.values()), default=0)
-        threads = self.in_threads(workers)
+        threads = self.num_threads(workers)
         fitting = _CACHE if threads == 1 else _CACHE_OF_THREAD
         size = max(1, fitting // max(1, largest))
         rounds = math.ceil(workers / size / threads)
@@ -179,7 +184,7 @@ class OnePass(GradientEngine):
 
         Raises `UnsupportedModel` if this engine cannot take the model, or workers together.
         """
-        own = Batch(params, buffers, sound(x), y, keys)
+        own = Batch(params, buffers, nan_to_zero(x), y, keys)
         if (
             measured()
             and self.chunk == "auto"
@@ -188,26 +193,26 @@ class OnePass(GradientEngine):
         ):
             work = multiplications(self, params, buffers, x, y, keys)
             try:
-                self._hands = self._hands or ThreadReplicas(self.model, self._hand)
-                return _Seen(self._compared(own, self._hands), work)
+                self._replicas = self._replicas or ThreadReplicas(self.model, self._replica)
+                return _Seen(self._compared(own, self._replicas), work)
             except (UnsupportedModel, SettingError):  # which may be for other threads only
-                self._hands = None
+                self._replicas = None
         return _Seen(self._compared(own, None), 0)
 
-    def _hand(self, model: torch.nn.Module) -> "OnePass":
+    def _replica(self, model: torch.nn.Module) -> "OnePass":
         return OnePass(model, self.criterion)
 
-    def _compared(self, own: Batch, hands: "ThreadReplicas[OnePass] | None") -> int:
+    def _compared(self, own: Batch, replicas: "ThreadReplicas[OnePass] | None") -> int:
         """Compare a pass with a loop; return the elements of a layer's largest result."""
-        batch, wanted = judged(self.model, self.criterion, own.of_first(_TRIED))
+        batch, wanted = reference(self.model, self.criterion, own.of_first(_TRIED))
         values = {name: torch.empty_like(value) for name, value in wanted.values.items()}
         after = _copied(batch.buffers)
         asked = batch.params, after, values, batch.x, batch.y, batch.keys
         try:
-            if hands is None:
+            if replicas is None:
                 loss, output, largest = self._pass(*asked)
             else:
-                [(loss, output, largest)] = hands.map(OnePass._pass, *([one] for one in asked))
+                [(loss, output, largest)] = replicas.map(OnePass._pass, *([one] for one in asked))
         except UnsupportedModel:
             raise
         except Exception as wrong:  # a loop takes the model: what fails is taking workers together

@@ -1,4 +1,4 @@
-"""A second try with fewer workers at a time, where the device's memory does not do.
+"""Retries with fewer workers at a time when the device is out of memory.
 
 Letters: L workers hosted here, b samples each.
 """
@@ -20,7 +20,7 @@ def with_oom_retry(
     try:
         return engine(params, buffers, x, y, keys)
     except torch.OutOfMemoryError:
-        if not engine.lower(len(keys)):
+        if not engine.halve_chunk(len(keys)):
             raise
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # here, where the failed call no longer holds its tensors

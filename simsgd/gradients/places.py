@@ -1,7 +1,7 @@
-"""Where a model has its parameters and buffers: one of them may have several places.
+"""Lends a model the parameters and buffers of one worker.
 
-A block may be reached by two names, and a weight may be tied: `named_parameters` gives one name
-each.
+Each may have several places there: a block may be reached by two names, and a weight may be tied.
+`named_parameters` gives one name each.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Squares of per-sample gradients, for what weighs a gradient by its variance.
+"""Squares of per-sample gradients, for compressors that weigh a gradient by its variance.
 
 Letters: L workers hosted here, b samples each, P all parameters.
 """

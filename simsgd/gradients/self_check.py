@@ -1,4 +1,4 @@
-"""Whether a way to compute gradients gives what a loop over workers gives.
+"""Compares an engine's gradients with those of a loop over workers.
 
 Letters: L workers, b samples each.
 """
@@ -12,7 +12,7 @@ from .contract import Criterion, Gradients, Tensors, UnsupportedModel
 from .loop import Loop
 
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
-_NOTHING = 1e-3  # of the whole gradient: what cancels to less is judged as if it were that much
+_NOTHING = 1e-3  # of the whole gradient: what cancels to less is compared as if it were that much
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Batch:
         return replace(self, params=params, buffers=buffers, x=_double(self.x))
 
 
-def judged(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
+def reference(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
     """Return what to compare on, and a loop's gradients there.
 
     It is in float64 if the model can: in float32 a unit whose input is zero up to rounding may be
@@ -50,7 +50,7 @@ def judged(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch,
         return _looped(model, criterion, batch)
 
 
-def sound(x: Tensor) -> Tensor:
+def nan_to_zero(x: Tensor) -> Tensor:
     """Return inputs with 0 for what is not finite, for that does not tell whether samples mix."""
     return x.nan_to_num(0, 0, 0) if x.is_floating_point() else x
 

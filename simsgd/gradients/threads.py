@@ -8,7 +8,15 @@ from torch import Tensor, nn
 
 from ..registry import register
 from ..settings import SettingError, require
-from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel
+from .contract import (
+    DEFAULT,
+    Criterion,
+    EngineConfig,
+    GradientEngine,
+    Gradients,
+    Tensors,
+    UnsupportedModel,
+)
 from .dropout import OneTimeDropout
 from .generators import untouched
 from .loop import Loop
@@ -24,24 +32,20 @@ class Threads(GradientEngine):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        criterion: Criterion,
-        chunk: int | str = "auto",
-        per_worker: bool = False,
+        self, model: nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
-        super().__init__(model, criterion, chunk, per_worker)
-        self._hands: ThreadReplicas[Loop] | None = None
+        super().__init__(model, criterion, config)
+        self._replicas: ThreadReplicas[Loop] | None = None
 
-    def at_once(self, workers: int) -> int:
+    def chunk_size(self, workers: int) -> int:
         """Return the number of threads."""
         return min(workers, torch.get_num_threads())
 
-    def in_threads(self, workers: int) -> int:
+    def num_threads(self, workers: int) -> int:
         """Return the same: one worker each."""
-        return self.at_once(workers)
+        return self.chunk_size(workers)
 
-    def lower(self, workers: int) -> int:
+    def halve_chunk(self, workers: int) -> int:
         """Return 0: a worker a thread is what it is."""
         return 0
 
@@ -54,7 +58,9 @@ class Threads(GradientEngine):
         """
         on_cpu = x.device.type == "cpu"
         require(on_cpu, "engine", "threads", "is for the CPU", "use engine auto or onepass")
-        self._hands = self._hands or ThreadReplicas(self.model, self._loop, own_parameters=True)
+        self._replicas = self._replicas or ThreadReplicas(
+            self.model, self._loop, own_parameters=True
+        )
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         values = self.space(params, len(keys))
 
@@ -63,7 +69,7 @@ class Threads(GradientEngine):
 
         try:
             with untouched(keys.device):  # a generator is one for all threads
-                done = self._hands.map(one, range(len(keys)), x, y, keys)
+                done = self._replicas.map(one, range(len(keys)), x, y, keys)
         except UnsupportedModel as reason:
             told = f"declines this model: {reason}"
             raise SettingError("engine", "threads", told, "use engine loop") from None
@@ -71,6 +77,4 @@ class Threads(GradientEngine):
         return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
 
     def _loop(self, model: nn.Module) -> Loop:
-        loop = Loop(model, self.criterion, per_worker=self.per_worker)
-        loop.amp = self.amp
-        return loop
+        return Loop(model, self.criterion, self.config)

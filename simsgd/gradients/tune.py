@@ -1,4 +1,4 @@
-"""Which engine is the fastest for a model, by trying all of them.
+"""Chooses the fastest engine for a model by timing all of them.
 
 Letters: L workers hosted here, b samples each.
 """
@@ -53,7 +53,7 @@ class Tune(Auto):
                 if turn > 0:
                     seconds[name].append(_now(x.device) - began)
         took = {name: statistics.median(spent) for name, spent in seconds.items()}
-        self.chosen = self.agree(min(took, key=lambda name: took[name]))
+        self.chosen = self.config.agree(min(took, key=lambda name: took[name]))
         notes.insert(0, ", ".join(f"{name} took {1000 * s:.3g} ms" for name, s in took.items()))
         self.note, self._engine = "; ".join(notes), engines[self.chosen]
         return self.chosen

@@ -11,7 +11,15 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
-from .contract import Criterion, GradientEngine, Gradients, Tensors, UnsupportedModel
+from .contract import (
+    DEFAULT,
+    Criterion,
+    EngineConfig,
+    GradientEngine,
+    Gradients,
+    Tensors,
+    UnsupportedModel,
+)
 from .dropout import KeyedDropout
 from .generators import put_back, untouched
 
@@ -27,16 +35,12 @@ class Vmap(GradientEngine):
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        criterion: Criterion,
-        chunk: int | str = "auto",
-        per_worker: bool = False,
+        self, model: torch.nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
-        super().__init__(model, criterion, chunk, per_worker)
+        super().__init__(model, criterion, config)
         convolves = any(isinstance(module, _ConvNd) for module in model.modules())
         by_itself = _CONVOLVED if convolves else None
-        self._size = by_itself if isinstance(chunk, str) else chunk
+        self._size = by_itself if isinstance(config.chunk, str) else config.chunk
         self._translated = False
         self._map()
 
@@ -71,7 +75,7 @@ class Vmap(GradientEngine):
             values = {name: value.div_(self.scale) for name, value in values.items()}
         return Gradients(values, loss, output, after)
 
-    def at_once(self, workers: int) -> int:
+    def chunk_size(self, workers: int) -> int:
         """Return the chunk, all workers if there is none."""
         return workers if self._size is None else min(workers, self._size)
 
@@ -80,9 +84,9 @@ class Vmap(GradientEngine):
         self._translated = True
         self._map()
 
-    def lower(self, workers: int) -> int:
+    def halve_chunk(self, workers: int) -> int:
         """Let half as many workers through at a time from now on; return how many, 0 if none."""
-        fewer = super().lower(workers)
+        fewer = super().halve_chunk(workers)
         if fewer:
             self._size = fewer
             self._map()

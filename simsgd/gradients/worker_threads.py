@@ -1,4 +1,4 @@
-"""Several threads that compute at once on the CPU, each with an engine on a model of its own.
+"""Runs an engine in several threads at once on the CPU, each on a replica of the model.
 
 The models share their parameters. One thread inside each operation is all that they use: a small
 operation gains nothing from several, while workers know nothing of each other.
@@ -24,7 +24,7 @@ Engine = TypeVar("Engine", bound=GradientEngine)
 
 _MEASURED = range(2, 5)  # so many threads; more were not measured
 _BUSY = 0.8  # the share of their time in which threads have something to compute
-_watched: ContextVar[bool] = ContextVar("_watched", default=False)
+_single_threaded: ContextVar[bool] = ContextVar("_single_threaded", default=False)
 
 
 def measured() -> bool:
@@ -40,21 +40,21 @@ def helpful(workers: int) -> bool:
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """Within it, all is computed in the caller's thread, where one can watch its tensors.
 
     Replicas work one after the other, and the workers of one pass are taken together, however many.
     """
-    before = _watched.set(True)
+    before = _single_threaded.set(True)
     try:
         yield
     finally:
-        _watched.reset(before)
+        _single_threaded.reset(before)
 
 
-def is_watched() -> bool:
-    """Return whether this is within `watched()`."""
-    return _watched.get()
+def is_single_threaded() -> bool:
+    """Return whether this is within `single_threaded()`."""
+    return _single_threaded.get()
 
 
 class ThreadReplicas(Generic[Engine]):
@@ -83,7 +83,7 @@ class ThreadReplicas(Generic[Engine]):
         for engine in self.engines:
             _be_in_the_mode_of(self.model, engine.model)
         one = partial(self._one, task)
-        return list(map(one, *items) if is_watched() else self._pool.map(one, *items))
+        return list(map(one, *items) if is_single_threaded() else self._pool.map(one, *items))
 
     def _one(self, task: Callable[..., Any], *own: Any) -> Any:
         engine = self._free.get()

@@ -14,7 +14,7 @@ from ..communication.segments import Layout
 from ..communication.transport import Channel, InProcess, Observer, Transport, broadcast_object
 from ..communication.wire import Wire
 from ..gradients import GradientEngine
-from ..gradients.contract import Criterion
+from ..gradients.contract import Criterion, EngineConfig
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, GradientAlgorithm
 from ..methods.memories import Memory
@@ -146,10 +146,14 @@ def _engine(
     wrap_engine: WrapEngine | None,
 ) -> GradientEngine:
     make = find("engine", recipe.engine)
-    engine: GradientEngine = make(model, criterion, recipe.worker_chunk, parameters.per_worker)
-    engine.amp = amp_dtype(recipe, next(iter(parameters.trained.values())).dtype)
+    config = EngineConfig(
+        chunk=recipe.worker_chunk,
+        per_worker=parameters.per_worker,
+        amp=amp_dtype(recipe, next(iter(parameters.trained.values())).dtype),
+    )
     if not isinstance(transport, InProcess):
-        engine.agree = broadcast_object
+        config = replace(config, agree=broadcast_object)
+    engine: GradientEngine = make(model, criterion, config)
     return engine if wrap_engine is None else wrap_engine(engine)
 
 

@@ -146,7 +146,7 @@ class Trainer:
         config = self.experiment.config
         if self.step_log.unwritten >= config.log_every:
             self._write_steps()
-        self.progress.note_chunk(self.experiment.simulator.components.engine.lowered)
+        self.progress.note_chunk(self.experiment.simulator.components.engine.reduced_chunk)
         asked = self._asked_to_stop()
         if asked or _due(record.step, config.checkpoint_every):
             self._save()

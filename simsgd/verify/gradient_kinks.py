@@ -37,19 +37,18 @@ class RecordingEngine(GradientEngine):
     """
 
     def __init__(self, engine: GradientEngine) -> None:
-        super().__init__(engine.model, engine.criterion, engine.chunk, engine.per_worker)
+        super().__init__(engine.model, engine.criterion, engine.config)
         self.inner = engine
-        self.amp = engine.amp
         self.calls: list[Call] = []
         self.given: Iterator[Tensors] | None = None
 
-    def at_once(self, workers: int) -> int:
+    def chunk_size(self, workers: int) -> int:
         """Return how many workers go through the model at a time."""
-        return self.inner.at_once(workers)
+        return self.inner.chunk_size(workers)
 
-    def lower(self, workers: int) -> int:
+    def halve_chunk(self, workers: int) -> int:
         """Let fewer workers through at a time; see `GradientEngine`."""
-        return self.inner.lower(workers)
+        return self.inner.halve_chunk(workers)
 
     def forget(self) -> None:
         """Begin a step in which the gradients are the engine's own."""

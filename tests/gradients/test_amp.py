@@ -3,6 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from simsgd.gradients.contract import EngineConfig
+from simsgd.gradients.loop import Loop
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
@@ -24,8 +26,7 @@ def batch():
 
 
 def gradients(name, model, amp=None):
-    engine = find("engine", name)(model.train(), F.cross_entropy)
-    engine.amp = amp
+    engine = find("engine", name)(model.train(), F.cross_entropy, EngineConfig(amp=amp))
     x, y = batch()
     buffers = {n: torch.stack([b] * W) for n, b in model.named_buffers()}
     keys = RandomKey(0, torch.arange(W)).keys()
@@ -68,12 +69,13 @@ def test_small_gradients_survive_float16():
     nn.init.zeros_(model.weight)
     with torch.no_grad():
         model.bias.copy_(torch.tensor([8.0, 0.0]))
-    engine = find("engine", "loop")(model, F.cross_entropy)
     keys, x = RandomKey(0, torch.arange(1)).keys(), torch.ones(1, 2000, 1)
-    engine.amp = torch.float16
-    half = engine(dict(model.named_parameters()), {}, x, y, keys).values["weight"].clone()
-    engine.amp = None
-    whole = engine(dict(model.named_parameters()), {}, x, y, keys).values["weight"]
+    half, whole = (
+        Loop(model, F.cross_entropy, EngineConfig(amp=amp))(
+            dict(model.named_parameters()), {}, x, y, keys
+        ).values["weight"]
+        for amp in (torch.float16, None)
+    )
     assert torch.allclose(half, whole, rtol=0.05)
 
 

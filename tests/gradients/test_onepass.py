@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd.catalog import build_model
-from simsgd.gradients.contract import UnsupportedModel
+from simsgd.gradients.contract import EngineConfig, UnsupportedModel
 from simsgd.gradients.convolution import WAYS, chosen_way
 from simsgd.gradients.grad_accumulator import Rows
 from simsgd.gradients.onepass import OnePass
@@ -21,7 +21,9 @@ def gradients(engine, model, x, y, criterion=F.cross_entropy, buffers=None, **op
     if buffers is None:
         buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
     keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
-    return find("engine", engine)(model, criterion, **options)(params, buffers, x, y, keys)
+    return find("engine", engine)(model, criterion, EngineConfig(**options))(
+        params, buffers, x, y, keys
+    )
 
 
 def away(got, wanted):
@@ -491,13 +493,13 @@ class Repeated(nn.Module):
         return self.out(x)
 
 
-@pytest.mark.parametrize(("times", "at_once"), [(1, 8), (3, 8), (4, 16)])
-def test_more_workers_of_a_recurrent_model_go_at_a_time(times, at_once):
+@pytest.mark.parametrize(("times", "chunk_size"), [(1, 8), (3, 8), (4, 16)])
+def test_more_workers_of_a_recurrent_model_go_at_a_time(times, chunk_size):
     model = Repeated(times)
     engine = OnePass(model, F.cross_entropy)
     x, y = torch.randn(16, B, 8), torch.zeros(16, B).long()
     engine(dict(model.named_parameters()), {}, x, y, RandomKey(0, torch.arange(16)).keys())
-    assert engine.at_once(16) == at_once
+    assert engine.chunk_size(16) == chunk_size
 
 
 def test_a_first_batch_that_is_not_finite_does_not_decide_about_the_engine():

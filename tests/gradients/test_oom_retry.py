@@ -30,7 +30,7 @@ def holds(monkeypatch):
             real = engine.attempt
 
             def attempt(self, params, buffers, x, y, keys, real=real):
-                calls.append(self.at_once(len(keys)))
+                calls.append(self.chunk_size(len(keys)))
                 if len(calls) > from_step and calls[-1] > workers:
                     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
                 return real(self, params, buffers, x, y, keys)
@@ -57,14 +57,14 @@ def test_half_as_many_workers_at_a_time_give_the_same_gradients(engine, holds):
     wanted = simulator(engine)
     wanted.step(*batch())
     calls = holds(4)
-    lowered = simulator(engine)
+    fewer = simulator(engine)
     for _ in range(2):
-        lowered.step(*batch())
+        fewer.step(*batch())
     assert calls == [8, 4, 4]  # it stays so
-    lowered = simulator(engine)
-    lowered.step(*batch())
+    fewer = simulator(engine)
+    fewer.step(*batch())
     for name, value in wanted.parameters().items():
-        assert torch.allclose(lowered.parameters()[name], value, rtol=1e-12)
+        assert torch.allclose(fewer.parameters()[name], value, rtol=1e-12)
 
 
 def test_the_second_try_is_the_last(holds):
@@ -118,17 +118,17 @@ def test_the_error_of_a_run_out_of_memory_names_what_to_lower_and_how_to_resume(
     assert load_checkpoint(tmp_path / "run")["simulator"]["steps"] == 5
 
 
-def need(lasting, activations, at_once=8, compression=0):
+def need(lasting, activations, chunk_size=8, compression=0):
     parts = {"parameters": lasting // 2, "gradients of 16 workers": lasting // 2}
     passing = {"activations of 8 workers at a time": activations, "compression": compression}
-    return Footprint(parts, passing, at_once)
+    return Footprint(parts, passing, chunk_size)
 
 
 @pytest.mark.parametrize(
     ("what", "line"),
     [
         (need(4 * GIB, 8 * GIB), "lower --worker-chunk from 8 to 4"),
-        (need(4 * GIB, 8 * GIB, at_once=1), "lower --batch-size from 64 to 32"),
+        (need(4 * GIB, 8 * GIB, chunk_size=1), "lower --batch-size from 64 to 32"),
         (need(10 * GIB, GIB), "lower --workers from 16 to 6"),
         (need(4 * GIB, GIB, compression=5 * GIB), "lower --workers from 16 to 8"),
         (

@@ -7,6 +7,7 @@ from torch import nn
 
 import simsgd
 from simsgd.gradients import auto, compiled, tune
+from simsgd.gradients.contract import EngineConfig
 from simsgd.gradients.vmap import Vmap
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
@@ -37,7 +38,7 @@ def batch(dtype=torch.float64):
 
 
 def engine(name, model, **options):
-    return find("engine", name)(model, F.cross_entropy, **options)
+    return find("engine", name)(model, F.cross_entropy, EngineConfig(**options))
 
 
 def called(engine, model, x, y):

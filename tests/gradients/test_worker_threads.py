@@ -9,6 +9,7 @@ from torch import nn
 
 from simsgd.config import Config
 from simsgd.gradients import onepass
+from simsgd.gradients.contract import EngineConfig
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
@@ -110,7 +111,8 @@ def wide():
 def chosen(model=None, workers=4, samples=HEAVY, per_worker=False, **settings):
     """Return which engine auto takes, and the note."""
     model = wide() if model is None else model
-    engine = find("engine", "auto")(model, F.cross_entropy, per_worker=per_worker, **settings)
+    config = EngineConfig(per_worker=per_worker, **settings)
+    engine = find("engine", "auto")(model, F.cross_entropy, config)
     x, y = torch.randn(workers, samples, 16, 32, 32), torch.zeros(workers, samples).long()
     params = {n: p.detach().requires_grad_() for n, p in model.named_parameters()}
     if per_worker:
@@ -198,7 +200,7 @@ def computed(name, model, x, y):
 def test_threads_that_share_one_pass_give_what_a_loop_gives(workers):
     model, (x, y) = normed(), many(workers=workers, samples=64 // workers)
     (got, engine), (wanted, _) = (computed(name, model, x, y) for name in ("onepass", "loop"))
-    assert engine.in_threads(workers) == 2
+    assert engine.num_threads(workers) == 2
     for one, other in ((got.values, wanted.values), (got.buffers, wanted.buffers)):
         for name in other:
             assert torch.allclose(one[name].double(), other[name].double(), rtol=1e-12, atol=1e-14)
@@ -209,14 +211,14 @@ def test_threads_that_share_one_pass_give_what_a_loop_gives(workers):
 @pytest.mark.usefixtures("_two_threads")
 def test_threads_share_one_pass_where_there_is_much_to_compute_and_copies_compute_it():
     model = normed()
-    assert computed("onepass", model, *many(samples=1))[1].in_threads(6) == 1
-    assert computed("onepass", Uncopied(*model).double(), *many())[1].in_threads(6) == 1
+    assert computed("onepass", model, *many(samples=1))[1].num_threads(6) == 1
+    assert computed("onepass", Uncopied(*model).double(), *many())[1].num_threads(6) == 1
     engine = computed("onepass", model, *many())[1]
-    assert engine.in_threads(6) == 2
-    assert engine.at_once(6) == 6
-    assert engine.in_threads(3) == 1  # the fourth place would be empty
-    assert engine.lower(6) == 3
-    assert engine.in_threads(6) == 1
+    assert engine.num_threads(6) == 2
+    assert engine.chunk_size(6) == 6
+    assert engine.num_threads(3) == 1  # the fourth place would be empty
+    assert engine.halve_chunk(6) == 3
+    assert engine.num_threads(6) == 1
 
 
 @pytest.mark.usefixtures("_two_threads")

@@ -21,7 +21,7 @@ class Unit(nn.Module):
 
 
 def asked(bend, weight, workers=2):
-    """Return a watched engine that was called once, and its gradients as another run's."""
+    """Return a recording engine that was called once, and its gradients as another run's."""
     model = Unit(bend, weight)
     engine = RecordingEngine(Loop(model, lambda output, target: output.sum()))
     x = torch.tensor([[1.0, -1.0]]).repeat(workers, 1, 1)

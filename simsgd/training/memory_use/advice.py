@@ -48,10 +48,10 @@ def lower(need: Footprint, there: int, config: Config) -> str:
     if most <= room:
         return f"it should fit: end what else is on the device, or {_batch(config, 0.5)}"
     if part.startswith("activations") and room > 0:
-        chunk = need.at_once * room // most
+        chunk = need.chunk_size * room // most
         if chunk >= 1:
-            return f"lower --worker-chunk from {need.at_once} to {chunk}"
-        return _batch(config, need.at_once * room / most)
+            return f"lower --worker-chunk from {need.chunk_size} to {chunk}"
+        return _batch(config, need.chunk_size * room / most)
     each = sum(size for name, size in need.lasting.items() if "workers" in name) / workers
     fewer = int(workers - (need.total - there) / each) if each else 0
     if fewer >= 1:

@@ -17,7 +17,7 @@ from ...communication.segments import Segment
 from ...communication.transport import Channel, InProcess
 from ...config import Config
 from ...gradients.contract import Gradients, Tensors
-from ...gradients.worker_threads import watched
+from ...gradients.worker_threads import single_threaded
 from ...keyed_random import RandomKey
 from ...methods.algorithms import ParameterAlgorithm
 from ...settings import require
@@ -50,7 +50,7 @@ class Footprint:
 
     lasting: dict[str, int]
     passing: dict[str, int]
-    at_once: int = 1  # workers that go through the model at a time
+    chunk_size: int = 1  # workers that go through the model at a time
 
     @property
     def total(self) -> int:
@@ -100,7 +100,7 @@ def footprint_of(
     states = [state for own in parts.segment_states for state in own.state_dict().values()]
     held = _bytes(tensor for state in states for tensor in state.values())
     data, buffers = _bytes(_data(experiment)), _bytes(simulator.buffers.values())
-    at_once, threads, activations = _activations(experiment, taken)
+    chunk_size, threads, activations = _activations(experiment, taken)
     lasting = {
         "data": data,
         "parameters, their update, optimizer": per_step + evaluated,
@@ -108,7 +108,7 @@ def footprint_of(
         f"buffers of {workers} workers": 2 * buffers,
         f"gradients of {workers} workers": workers * parameters,
     }
-    forward_and_backward = f"activations of {at_once} workers at a time"
+    forward_and_backward = f"activations of {chunk_size} workers at a time"
     passing = {
         forward_and_backward: activations,
         "compression of the largest segment": _compression(experiment),
@@ -118,7 +118,7 @@ def footprint_of(
         lasting["kept by libraries and engine"] = max(0, kept - data - trained - held - buffers)
         if threads > 1:
             lasting[forward_and_backward] = passing.pop(forward_and_backward)
-    return Footprint(lasting, passing, at_once)
+    return Footprint(lasting, passing, chunk_size)
 
 
 def _grown_by(work: Work, device: str) -> int:
@@ -151,16 +151,16 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
             return engine(read, own, x[:workers], y[:workers], keys[:workers])
 
         compute()  # makes what it keeps from call to call
-        with watched():
+        with single_threaded():
             return taken(compute)
 
     call(1)
-    at_once, threads = engine.at_once(len(keys)), engine.in_threads(len(keys))
-    together = math.ceil(at_once / threads)  # in one thread
+    chunk_size, threads = engine.chunk_size(len(keys)), engine.num_threads(len(keys))
+    together = math.ceil(chunk_size / threads)  # in one thread
     few = min(together, _FEW)
     one = call(1)
     more = (call(few) - one) / (few - 1) if few > 1 else 0
-    return at_once, threads, round(threads * (one + (together - 1) * more))
+    return chunk_size, threads, round(threads * (one + (together - 1) * more))
 
 
 def _compression(experiment: Experiment) -> int:
