@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..keyed_random import uniform
-from ..settings import require
+from ..settings import SettingError
 from .contract import UnsupportedModel
 
 _ALPHA = -1.7580993408473766  # the negative saturation of SELU, see F.alpha_dropout
@@ -84,9 +84,9 @@ class ReplayedDropout(KeyedDropout):
 
     def _advance(self) -> None:
         place = torch.default_generator.get_state().numpy().tobytes()
-        rule = "computes dropout again in the backward, and not with the random state it had before"
-        known = place in self._places or not self.finished
-        require(known, "model", None, rule, "let checkpoint have preserve_rng_state=True")
+        if self.finished and place not in self._places:
+            rule = "computes dropout again in the backward without the random state it had before"
+            raise SettingError("model", None, rule, "let checkpoint have preserve_rng_state=True")
         self.calls = self._places.setdefault(place, len(self._places) + 1)
         torch.rand((), device="cpu")
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..registry import register
-from ..settings import SettingError, require
+from ..settings import SettingError
 from .contract import (
     DEFAULT,
     Criterion,
@@ -64,8 +64,9 @@ class OnePass(GradientEngine):
         self, model: torch.nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
         super().__init__(model, criterion, config)
-        rule = "needs parameters that all workers share, and here each has its own"
-        require(not config.per_worker, "engine", "onepass", rule, "use engine auto, vmap or loop")
+        if config.per_worker:
+            rule = "needs parameters that all workers share, and here each has its own"
+            raise SettingError("engine", "onepass", rule, "use engine auto, vmap or loop")
         self._seen: dict[Any, _Seen] = {}  # by the shape of one worker's batch
         self._replicas: ThreadReplicas[OnePass] | None = None
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..settings import require
+from ..settings import SettingError
 from .contract import Tensors
 
 
@@ -70,9 +70,8 @@ def _keep(name: str, left: Tensor | None, own: Tensor) -> None:
     """Copy what the model leaves in a buffer to a worker's own, unless it is that one."""
     if left is own:
         return
-    same = left is not None and left.shape == own.shape
-    found = "nothing" if left is None else f"shape {tuple(left.shape)}"
-    rule = f"changes the buffer {name} of shape {tuple(own.shape)} to {found}"
-    require(same, "model", None, rule, "let it have one shape from the start")
-    assert left is not None
+    if left is None or left.shape != own.shape:
+        found = "nothing" if left is None else f"shape {tuple(left.shape)}"
+        rule = f"changes the buffer {name} of shape {tuple(own.shape)} to {found}"
+        raise SettingError("model", None, rule, "let it have one shape from the start")
     own.copy_(left)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..registry import register
-from ..settings import SettingError, require
+from ..settings import SettingError
 from .contract import (
     DEFAULT,
     Criterion,
@@ -56,8 +56,8 @@ class Threads(GradientEngine):
 
         Raises `SettingError` on any other device than the CPU.
         """
-        on_cpu = x.device.type == "cpu"
-        require(on_cpu, "engine", "threads", "is for the CPU", "use engine auto or onepass")
+        if x.device.type != "cpu":
+            raise SettingError("engine", "threads", "is for the CPU", "use engine auto or onepass")
         self._replicas = self._replicas or ThreadReplicas(
             self.model, self._loop, own_parameters=True
         )
