@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .contract import UnsupportedModel
 
@@ -54,6 +55,14 @@ def put_back(device: torch.device) -> Iterator[Generators]:
         yield generators
     finally:
         generators.set(before)
+
+
+@contextmanager
+def seeded(key: Tensor) -> Iterator[None]:
+    """Seed the generators with a worker's key, an int64, and put them back after."""
+    with put_back(key.device) as generators:
+        generators.seed(int(key))
+        yield
 
 
 @contextmanager

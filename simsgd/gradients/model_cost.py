@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from .contract import GradientEngine, Tensors
 from .dropout import KeyedDropout
+from .generators import seeded
 
 
 def multiplications(
@@ -22,7 +23,7 @@ def multiplications(
     own = {name: buffer[0].clone() for name, buffer in buffers.items()}
     read = {n: p[0].detach() for n, p in params.items()} if engine.per_worker else params
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter, KeyedDropout(keys[0]):
+    with torch.no_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
         engine.loss(read, own, x[0], y[0])
     return int(counter.get_total_flops()) // 2
 

@@ -5,9 +5,11 @@ Letters: W simulated workers, L hosted here.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Layout
@@ -134,6 +136,10 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         raise SettingError("model", None, "has no parameters to train")
+    for name, tensor in chain(params.items(), model.named_buffers()):
+        if is_lazy(tensor):
+            rule = f"is lazy: the shape of {name} is not known yet"
+            raise SettingError("model", None, rule, "call it on one batch first")
     return params
 
 

@@ -75,20 +75,25 @@ def check_optimizer(algorithm: Algorithm, name: str) -> None:
 
 
 def memory_name(recipe: Recipe, regime: Regime) -> str:
-    """Return the spec of the memory: the recipe's, else the one that suits the first compressor.
+    """Return the spec of the memory: the recipe's, else the one that suits the compressor.
+
+    That is the first in the regime to need one, or the first of all.
 
     That is dgc for `prune`, residual for another biased compressor, none for an unbiased one; where
     workers exchange models it is never dgc, and none for an algorithm with a memory of its own.
     """
     if recipe.memory is not None:
         return recipe.memory
-    settings = regime.at(0, 0)
+    phases = [regime.at(0, 0), *(regime.at(epoch, step) for epoch, step in regime.starts)]
     algorithm = algorithm_named(recipe.algorithm)
     if algorithm.has_own_memory:
         return "none"
-    if settings.get("prune") and not isinstance(algorithm, ParameterAlgorithm):
-        return "dgc"
-    return "residual" if needs_memory(composed(compressor_spec(settings))) else "none"
+    for settings in phases:
+        if settings.get("prune") and not isinstance(algorithm, ParameterAlgorithm):
+            return "dgc"
+        if needs_memory(composed(compressor_spec(settings))):
+            return "residual"
+    return "none"
 
 
 def needs_memory(compressor: Compressor) -> bool:

@@ -8,8 +8,8 @@ A regime is one of
 The first phase holds from the start, and a setting until a later phase changes it. A phase, or a
 value in it, may be such a function too; a phase may have `step_lambda` or `epoch_lambda`, functions
 of one number that return settings, and `lr_decay_rate` with `lr_decay_steps`: from the phase's step
-on, lr is multiplied by the rate at every multiple of these steps. Keys are `optimizer` (any name in
-torch.optim), the arguments of that optimizer, `regularizer`, and those of `OURS`.
+on, lr is multiplied by the rate at every multiple of these steps. Keys are `optimizer` (a class of
+torch.optim, or its name), the arguments of that optimizer, `regularizer`, and those of `OURS`.
 
 Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """
@@ -152,12 +152,23 @@ def _phases(form: Form) -> list[Any]:
         phases = [form]
     else:
         phases = list(form)
+    phases = [_by_name(phase) for phase in phases]
     for phase in phases:
         _check_phase(phase)
     for key in ("epoch", "step"):
         starts = [p[key] for p in phases if isinstance(p, Mapping) and key in p]
         require(starts == sorted(starts), "regime", starts, f"must list phases by rising {key}")
     return phases
+
+
+def _by_name(settings: Any) -> Any:
+    """Return settings with the name of an optimizer that they give by its class."""
+    given: Any = settings.get("optimizer") if isinstance(settings, Mapping) else None
+    if not isinstance(given, type):
+        return settings
+    if _optimizers().get(given.__name__) is not given:
+        raise SettingError("optimizer", given.__name__, "must be one of torch.optim")
+    return {**settings, "optimizer": str(given.__name__)}
 
 
 def _starting(epoch: float, phase: Any) -> Any:
@@ -254,6 +265,7 @@ def _called(function: Callable[..., Any], epoch: float, step: int, results: Resu
 
 def _checked(settings: Any) -> Settings:
     require(isinstance(settings, Mapping), "regime", settings, "must give a dict of settings")
+    settings = _by_name(settings)
     _check_settings(settings)
     return dict(settings)
 

@@ -15,6 +15,7 @@ def shard(batch: Tensor, workers: int, passes: int) -> Tensor:
     """
     if not len(batch) or len(batch) % (workers * passes):
         what = f"{workers} workers" + (f" x {passes} passes" if passes > 1 else "")
-        raise SettingError("batch", len(batch), f"must be a multiple of the {what}")
+        fix = "leave out a short last batch, as DataLoader(drop_last=True) does"
+        raise SettingError("batch", len(batch), f"must be a multiple of the {what}", fix)
     shards: Tensor = batch.unflatten(0, (workers, passes, -1))
     return shards

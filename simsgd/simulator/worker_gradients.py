@@ -9,6 +9,7 @@ from torch import Tensor
 from ..gradients import Gradients
 from ..gradients.accumulation import accumulated
 from ..gradients.dropout import KeyedDropout
+from ..gradients.generators import seeded
 from ..gradients.sample_squares import sample_squares
 from ..keyed_random import RandomKey
 from .components import Components
@@ -62,9 +63,13 @@ def engine_name(parts: Components, state: RunningState, x: Tensor, y: Tensor) ->
 
 
 def forward_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> Tensor:
-    """Return the output for one worker's share of a batch, in training mode, changing nothing."""
+    """Return the output for one worker's share of a batch, in training mode, changing nothing.
+
+    Generators are left as they were too.
+    """
     parts.model.train()
     batch, target = hosted_shards(parts, x)[0, 0], hosted_shards(parts, y)[0, 0]
     own = {name: buffer[0].clone() for name, buffer in state.buffers.items()}
-    with torch.no_grad(), KeyedDropout(parts.key.keys()[0]):
+    key = parts.key.keys()[0]
+    with torch.no_grad(), seeded(key), KeyedDropout(key):
         return parts.engine.loss(dict(parts.params), own, batch, target)[1]

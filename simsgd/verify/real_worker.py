@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from ..communication.transport import Distributed, counted
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors, carried
-from ..gradients.dropout import KeyedDropout
+from ..gradients.dropout import ReplayedDropout
+from ..gradients.generators import seeded
 from ..keyed_random import RandomKey
 from ..simulator.regime import optimizer_arguments, optimizer_class
 from ..simulator.step_settings import StepSettings
@@ -102,8 +103,8 @@ class OwnWorker(Worker):
 class TorchWorker(Worker):
     """None of our code: torch.nn.parallel.DistributedDataParallel and torch.optim.
 
-    Except that dropout masks are drawn as in the simulation, by step and worker. `listen` registers
-    a communication hook, and returns the list to which it adds the bytes that it sends.
+    Except that random numbers are drawn as in the simulation, by step and worker. `listen`
+    registers a communication hook, and returns the list to which it adds the bytes that it sends.
     """
 
     def __init__(
@@ -133,10 +134,13 @@ class TorchWorker(Worker):
         optimizer.zero_grad()
         self.own.clear()
         worker = torch.tensor([rank], device=x.device)
-        key = RandomKey(self.experiment.config.seed, worker).fold_in(self.steps, "dropout", 0)
-        with KeyedDropout(key.keys()[0]):
+        place = RandomKey(self.experiment.config.seed, worker).fold_in(self.steps, "dropout", 0)
+        key = place.keys()[0]
+        with seeded(key), ReplayedDropout(key) as dropout:
             loss = self.experiment.criterion(self.parallel(x), y)
-        loss.backward()
+            dropout.finished = True
+            edge = torch.autograd.graph.get_gradient_edge(loss)  # keeps the backward within
+            torch.autograd.backward(edge, torch.ones_like(loss))
         optimizer.step()
         self.steps += 1
         sent = torch.tensor([sum(self.bytes)])

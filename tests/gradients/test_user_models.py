@@ -345,3 +345,12 @@ class OfDict(nn.Module):
 def test_batches_that_are_dicts(engine, method):
     data = [({"a": x, "mask": (x > 0).double()}, y) for x, y in batches()]
     assert_same(*both(lambda: made(OfDict), data=data, engine=engine, **method))
+
+
+def test_looking_at_a_model_draws_nothing_of_the_callers():
+    simulator = Simulator(made(Random, "noise"), workers=W, lr=0.1)
+    before = torch.get_rng_state()
+    x, y = next(batches())
+    outputs = [simulator.forward_once(x, y) for _ in range(2)]
+    assert torch.equal(*outputs)
+    assert torch.equal(torch.get_rng_state(), before)

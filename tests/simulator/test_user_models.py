@@ -152,7 +152,6 @@ class TestLocalStepsLeftOver:
 
 
 class TestRegimeThatBeginsToCompressLater:
-    @wrong_still("only the first phase is looked at")
     def test_it_gets_the_memory_that_its_compressor_needs(self):
         regime = [{"epoch": 0, "compressor": "none"}, {"epoch": 1, "compressor": "topk:0.1"}]
         simulator = Simulator(normed(), workers=W, lr=0.1, regime=regime)
@@ -225,13 +224,11 @@ def test_an_empty_parameter(compressor):
     assert model.linear.weight.isfinite().all()
 
 
-@wrong_still("torch's own error")
 def test_a_lazy_module_is_refused_in_one_line():
     with pytest.raises(SettingError, match="lazy"):
         Simulator(nn.Sequential(nn.LazyLinear(3)), workers=W, lr=0.1)
 
 
-@wrong_still("a name is wanted")
 def test_an_optimizer_class_in_a_regime():
     model, other = normed(), normed()
     Simulator(
@@ -243,7 +240,6 @@ def test_an_optimizer_class_in_a_regime():
     assert torch.equal(model[0].weight, other[0].weight)
 
 
-@wrong_still("it does not say what a loader can do about it")
 def test_a_short_last_batch_is_told_to_be_dropped():
     simulator = Simulator(normed(), workers=W, lr=0.1)
     with pytest.raises(SettingError, match="drop_last"):
