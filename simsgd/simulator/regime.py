@@ -166,9 +166,10 @@ def _by_name(settings: Any) -> Any:
     given: Any = settings.get("optimizer") if isinstance(settings, Mapping) else None
     if not isinstance(given, type):
         return settings
-    if _optimizers().get(given.__name__) is not given:
-        raise SettingError("optimizer", given.__name__, "must be one of torch.optim")
-    return {**settings, "optimizer": str(given.__name__)}
+    name = given.__name__
+    if _optimizers().get(name) is not given:
+        raise SettingError("optimizer", name, "must be one of torch.optim")
+    return {**settings, "optimizer": name}
 
 
 def _starting(epoch: float, phase: Any) -> Any:
