@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from simsgd.gradients.dropout import ReplayedDropout
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.algorithms.local import FedAvg
+from simsgd.methods.algorithms.fedavg import FedAvg
 
 MIXING = {  # weights [W, W] of the workers' models
     "ring": lambda workers: _ring(workers),
