@@ -90,6 +90,6 @@ def test_old_runs_are_in_the_table_of_results(tmp_path, monkeypatch):
     assert {line.split()[0] for line in output.splitlines() if line} >= {*EXPECTED}
 
 
-@pytest.mark.parametrize("name", ["dgc", "choco", "lm"])
+@pytest.mark.parametrize("name", EXPECTED)
 def test_an_old_run_is_priced_on_a_network(name):
     assert "10gbe" in call("network", FOLDER / name, "--network", "10gbe")

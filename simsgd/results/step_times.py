@@ -96,9 +96,9 @@ def _communication(
     run: RunTables, steps: "pd.DataFrame", workers: int, network: Network, pricing: Pricing
 ) -> "pd.Series[float]":
     """Return the seconds of each step's collectives, one after the other, [steps]."""
-    table = run.transfers
-    if not set(steps["step"]) <= set(table["step"]):
-        rule = "has no transfers.csv, or not of every step"
+    table, sending = run.transfers, steps.loc[steps["network_bytes"] > 0, "step"]
+    if not set(sending) <= set(table["step"]):
+        rule = "has no transfers.csv, or not of every step that sent something"
         fix = "train it again: an earlier version wrote none"
         raise SettingError("run", str(run.folder), rule, fix)
     priced = table.assign(seconds=0.0)
@@ -107,7 +107,7 @@ def _communication(
         hops = way.hops * (rows["rounds"] if pricing.fusion else rows["messages"])
         seconds = network.seconds(hops, way.share * rows[_counted(str(collective), pricing)])
         priced.loc[rows.index, "seconds"] = seconds
-    summed = priced.groupby("step")["seconds"].sum().reindex(steps["step"])
+    summed = priced.groupby("step")["seconds"].sum().reindex(steps["step"], fill_value=0.0)
     return summed.set_axis(steps.index)
 
 

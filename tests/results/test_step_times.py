@@ -181,6 +181,19 @@ def test_neighbors_cost_the_degree_of_the_busiest(tmp_path):
     assert first(run)["communication"] == 2 * 1.5
 
 
+def test_a_step_that_sends_nothing_costs_its_compute_alone(tmp_path):
+    """Local methods send once in H steps, and write no row of transfers.csv for the others."""
+    run = simsgd.train(
+        model="mlp", model_config="hidden=8", dataset="digits", workers=4, batch_size=40, epochs=1,
+        algorithm="local", local_steps=4, quiet=True, runs_dir=tmp_path,
+    )  # fmt: skip
+    times = step_times(run, SLOW, GIVEN)
+    sends = run.steps["network_bytes"] > 0
+    assert sends.any()
+    assert not sends.all()
+    assert (times["communication"] > 0).tolist() == sends.tolist()
+
+
 def test_overlap_hides_what_fits_into_backward(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
     times = first(run, Pricing(3000, 100, overlap=True))
@@ -306,7 +319,7 @@ def test_on_a_gpu_events_are_read_only_when_somebody_asks(monkeypatch):
     spent = StepTimer.__new__(StepTimer)
     spent.workers, spent.on_gpu = 3, True
     spent._ends = [("", spent._now())]
-    spent.on("compute")
+    spent.mark("compute")
     assert not Event.waited
     assert spent.seconds("compute") == 0.5
     assert Event.waited
