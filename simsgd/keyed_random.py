@@ -15,8 +15,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from . import compiled_loops
+
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WRAP = 1 << 64
+_COMPILED = (torch.float32, torch.float64)  # dtypes that the compiled form makes
 _EVERYONE = -1  # the worker id under which all workers draw the same
 
 
@@ -45,7 +48,12 @@ class RandomKey:
 
     def uniform(self, n: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return numbers uniform in [0, 1), [L, n]."""
-        return uniform(self.keys(), n, dtype)
+        keys = self.keys()
+        if n and dtype in _COMPILED and compiled_loops.takes(keys, elements=n):
+            from . import keyed_random_kernels
+
+            return keyed_random_kernels.uniform(keys, n, dtype)
+        return uniform(keys, n, dtype)
 
 
 def uniform(

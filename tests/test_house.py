@@ -9,8 +9,8 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "simsgd"
 GROUND = {
-    "__init__", "__main__", "catalog", "config", "config_values", "ddp", "keyed_random", "recipe",
-    "registry", "settings", "text_table", "units",
+    "__init__", "__main__", "catalog", "compiled_loops", "config", "config_values", "ddp",
+    "keyed_random", "keyed_random_kernels", "recipe", "registry", "settings", "text_table", "units",
 }  # fmt: skip
 LAYERS = [  # each imports from those before it and from itself; those of one line not each other
     {"ground"}, {"communication", "gradients"}, {"methods"}, {"results"}, {"simulator"},

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import compiled_loops
+
 
 def gamma_bits(numbers: Tensor) -> Tensor:
     """Return the length of the gamma code of positive whole numbers, int64.
@@ -38,6 +40,10 @@ def num_bits(numbers: Tensor) -> Tensor:
     rows, n = numbers.shape
     if n == 0:
         return torch.zeros(rows, dtype=torch.int64, device=numbers.device)
+    if compiled_loops.takes(numbers):
+        from . import elias_gamma_kernels
+
+        return elias_gamma_kernels.num_bits(numbers)
     place = torch.arange(1, n + 1, device=numbers.device)
     last = torch.where(numbers != 0, place, 0).cummax(1).values  # [L, n]
     distance = place - F.pad(last[:, :-1], (1, 0))
@@ -51,6 +57,10 @@ def encode(numbers: Tensor) -> Tensor:
     >>> encode(torch.tensor([1, 0, -2])).tolist()  # 1 0 1, 010 1 010
     [170, 128]
     """
+    if compiled_loops.takes(numbers):
+        from . import elias_gamma_kernels
+
+        return elias_gamma_kernels.encoded(numbers)
     signed = numbers.cpu().numpy().astype(np.int64)
     places = np.flatnonzero(signed)
     distance, size = np.diff(places, prepend=-1), np.abs(signed[places])
@@ -61,6 +71,10 @@ def encode(numbers: Tensor) -> Tensor:
 
 def decode(buffer: Tensor, n: int) -> Tensor:
     """Return the `n` numbers whose stream this is, [n] int64."""
+    if compiled_loops.takes(buffer):
+        from . import elias_gamma_kernels
+
+        return elias_gamma_kernels.decoded(buffer, n)
     bits = "".join(f"{byte:08b}" for byte in buffer.tolist())
     numbers, at, place = [0] * n, 0, -1
     while bits.find("1", at) >= 0:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import compiled_loops
 from ..settings import INDEX_CODINGS, VALUE_DTYPES, require
 
 _INT32_MAX = 2**31 - 1
@@ -103,16 +104,50 @@ def fillers(index: Tensor) -> Tensor:
 
 def pack_bits(numbers: Tensor, width: int) -> Tensor:
     """Return non-negative numbers [k] of `width` bits each, high bit first, as uint8."""
+    if width == 1:
+        return torch.from_numpy(np.packbits(numbers.cpu().numpy().astype(bool)))
+    if _compiled(numbers, width):
+        from .wire_kernels import packed
+
+        return packed(numbers, width)
     places = np.arange(width - 1, -1, -1)
-    bits = (numbers.cpu().numpy()[:, None] >> places) & 1  # [k, width]
+    bits = (numbers.long().cpu().numpy()[:, None] >> places) & 1  # [k, width]
     return torch.from_numpy(np.packbits(bits.astype(np.uint8).ravel()))
 
 
 def unpack_bits(buffer: Tensor, width: int, k: int) -> Tensor:
     """Return the `k` numbers that `pack_bits` packed, [k] int64."""
+    if _compiled(buffer, width) and 8 * len(buffer) >= k * width:
+        from .wire_kernels import unpacked
+
+        return unpacked(buffer, width, k, False, torch.int64)
     bits = np.unpackbits(buffer.cpu().numpy(), count=k * width).reshape(k, width)
     places = 1 << np.arange(width - 1, -1, -1, dtype=np.int64)
     return torch.from_numpy(bits.astype(np.int64) @ places)
+
+
+def pack_signed(numbers: Tensor, width: int) -> Tensor:
+    """Return signed numbers [k] as a sign bit and `width` - 1 bits of magnitude, as uint8."""
+    if _compiled(numbers, width):
+        from .wire_kernels import packed
+
+        return packed(numbers, width)
+    signed = numbers.long()
+    return pack_bits(signed.abs() + ((signed < 0).long() << width - 1), width)
+
+
+def unpack_signed(buffer: Tensor, width: int, k: int, dtype: torch.dtype) -> Tensor:
+    """Return the `k` numbers that `pack_signed` packed, [k]."""
+    if _compiled(buffer, width) and 8 * len(buffer) >= k * width:
+        from .wire_kernels import unpacked
+
+        return unpacked(buffer, width, k, True, dtype)
+    coded, top = unpack_bits(buffer, width, k), 1 << width - 1
+    return torch.where(coded >= top, top - coded, coded).to(dtype)
+
+
+def _compiled(numbers: Tensor, width: int) -> bool:
+    return 1 < width <= 56 and compiled_loops.takes(numbers)
 
 
 def _named(name: str) -> torch.dtype:

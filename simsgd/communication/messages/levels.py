@@ -4,14 +4,18 @@ Letters: L workers hosted here, n elements of one segment, s levels.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from .. import elias_gamma as elias
-from ..wire import pack_bits, unpack_bits
+from ..wire import pack_signed, unpack_signed
 from .contract import Header, term
 from .quantized import Quantized, bits_to_bytes, one_if_any
+
+if TYPE_CHECKING:
+    from .code_kernels import Decoder
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Levels(Quantized):
     bucket: int | None = None  # values to a scale; None: the whole row
     coding: str = "fixed"  # fixed or elias
 
-    def to_dense(self) -> Tensor:
+    def _values(self) -> Tensor:
         """Return codes / s * scale, [L, n]."""
         scale = self.scales.to(self.dtype)
         n = self.codes.shape[1]
@@ -39,6 +43,16 @@ class Levels(Quantized):
     def has_zero(self) -> bool:
         """Whether the row is one bucket; zeros would move the borders of several."""
         return self.bucket is None
+
+    def _decoder(self) -> "Decoder | None":
+        """Return the same, compiled."""
+        from .code_kernels import multiples
+
+        n = self.codes.shape[1]
+        bucket = n if self.bucket is None else self.bucket
+        if self.scales.shape[1] * bucket < n:  # of a row without entries
+            return None
+        return multiples(self.codes, self.scales.to(self.dtype), bucket, self.levels)
 
     @property
     def bits(self) -> int:
@@ -67,15 +81,12 @@ class Levels(Quantized):
     def _packed(self, codes: Tensor) -> Tensor:
         if self.coding == "elias":
             return elias.encode(codes)
-        signed = codes.long()
-        return pack_bits(signed.abs() + ((signed < 0).long() << self.bits - 1), self.bits)
+        return pack_signed(codes, self.bits)
 
     def _unpacked(self, buffer: Tensor, k: int) -> Tensor:
         if self.coding == "elias":
             return elias.decode(buffer, k).to(code_dtype(self.levels))
-        coded = unpack_bits(buffer, self.bits, k)
-        top = 1 << self.bits - 1
-        return torch.where(coded >= top, top - coded, coded).to(code_dtype(self.levels))
+        return unpack_signed(buffer, self.bits, k, code_dtype(self.levels))
 
 
 def code_dtype(levels: int) -> torch.dtype:

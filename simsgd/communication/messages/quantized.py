@@ -6,14 +6,18 @@ Letters: L workers hosted here, n elements of one segment.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ... import compiled_loops
 from ..wire import Wire, bytes_value, value_bytes
 from .contract import Header, Message, for_each_row, term
+
+if TYPE_CHECKING:
+    from .code_kernels import Decoder
 
 _SCALE_BYTES = 4  # float32
 
@@ -32,6 +36,14 @@ class Quantized(Message):
     dtype: torch.dtype  # of the values that the codes stand for
     counts: Tensor | None  # entries of each row that are sent, [L] int64; None: n
     summable = False
+
+    @abstractmethod
+    def _values(self) -> Tensor:
+        """Return what the codes stand for, [L, n], by torch."""
+
+    @abstractmethod
+    def _decoder(self) -> "Decoder | None":
+        """Return the compiled form of the same, or None where it has none."""
 
     @abstractmethod
     def _settings(self) -> Header:
@@ -61,9 +73,23 @@ class Quantized(Message):
         """Return the message as it is."""
         return self
 
+    def to_dense(self) -> Tensor:
+        """Return what the codes stand for, [L, n]."""
+        decoder = self._compiled()
+        if decoder is None:
+            return self._values()
+        from .code_kernels import stored
+
+        return stored(decoder, self.codes.shape, self.dtype)
+
     def sum(self) -> Tensor:
-        """Return the sum over workers, [n]."""
-        return self.to_dense().sum(0)
+        """Return the sum over workers, [n]; on the CPU they are added one after the other."""
+        decoder = self._compiled()
+        if decoder is None:
+            return _added(self._values())
+        from .code_kernels import added
+
+        return added(decoder, self.codes.shape, self.dtype)
 
     def payload_bytes(self) -> Tensor:
         """Return the bytes of scales and codes, [L] int64."""
@@ -108,7 +134,17 @@ class Quantized(Message):
 
     def subtract_from_(self, x: Tensor) -> None:
         """Subtract what the codes stand for from `x` [L, n]."""
-        x.sub_(self.to_dense())
+        decoder = self._compiled()
+        if decoder is None or x.dtype != self.dtype or not compiled_loops.takes(x):
+            x.sub_(self.to_dense())
+            return
+        from .code_kernels import subtract_
+
+        subtract_(decoder, x)
+
+    def _compiled(self) -> "Decoder | None":
+        floats = self.dtype in (torch.float32, torch.float64)
+        return self._decoder() if floats and compiled_loops.takes(self.codes) else None
 
     def clear_(self, x: Tensor) -> None:
         """Leave `x` as it is: nothing was selected."""
@@ -133,6 +169,17 @@ def bits_to_bytes(bits: Tensor) -> Tensor:
 def one_if_any(entries: Tensor) -> Tensor:
     """Return 1 where there are entries, else 0, int64."""
     return (entries > 0).long()
+
+
+def _added(values: Tensor) -> Tensor:
+    """Return the sum over rows of `values` [L, n], [n].
+
+    `torch.sum` adds up some columns in one order and some in another, as threads share them.
+    """
+    if values.device.type != "cpu":
+        return values.sum(0)
+    first = torch.zeros(len(values), dtype=torch.int64)
+    return torch.zeros_like(values[:1]).index_add_(0, first, values)[0]
 
 
 def _rows(rows: list[Tensor]) -> Tensor:

@@ -4,6 +4,7 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch import Tensor
 from ..wire import pack_bits, unpack_bits
 from .contract import Header, term
 from .quantized import Quantized, bits_to_bytes, one_if_any
+
+if TYPE_CHECKING:
+    from .code_kernels import Decoder
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,9 @@ class Signs(Quantized):
 
     num_scales: int  # 0, 1 or 2
 
-    def to_dense(self) -> Tensor:
+    def _values(self) -> Tensor:
         """Return the value of each sign, [L, n]."""
-        negative, other = self._values()
+        negative, other = self._two()
         dense = torch.where(self.codes.bool(), negative, other)  # [L, n]
         if self.counts is not None:
             place = torch.arange(dense.shape[1], device=dense.device)
@@ -37,7 +41,16 @@ class Signs(Quantized):
         """No: a bit has no room for a zero."""
         return False
 
-    def _values(self) -> tuple[Tensor, Tensor]:
+    def _decoder(self) -> "Decoder | None":
+        """Return the same, compiled."""
+        from .code_kernels import halves
+
+        negative, other = self._two()
+        if negative.shape[1] == 0:  # of rows without entries
+            return None
+        return halves(self.codes, negative, other, self.counts)
+
+    def _two(self) -> tuple[Tensor, Tensor]:
         if self.num_scales == 0:
             one = torch.ones(1, 1, dtype=self.dtype, device=self.codes.device)
             return -one, one
@@ -59,7 +72,7 @@ class Signs(Quantized):
         return term(entries, "code", "codes", 1, "bit")
 
     def _packed(self, codes: Tensor) -> Tensor:
-        return pack_bits(codes.long(), 1)
+        return pack_bits(codes, 1)
 
     def _unpacked(self, buffer: Tensor, k: int) -> Tensor:
         return unpack_bits(buffer, 1, k).bool()

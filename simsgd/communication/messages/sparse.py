@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...settings import SettingError
 from ..wire import (
     LONGEST_GAP,
@@ -59,6 +60,8 @@ class Sparse(Message):
         It has at least one column, were it of padding only.
         """
         workers, n = mask.shape
+        if compiled_loops.takes(mask, values):
+            return cls._chosen(mask, values)
         row, place = mask.nonzero(as_tuple=True)
         counts = row.bincount(minlength=workers)  # [L]
         column = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
@@ -68,6 +71,22 @@ class Sparse(Message):
         chosen = values.new_zeros(workers, k)
         chosen[row, column] = values[row, place]
         return cls.of(chosen, index, n, counts)
+
+    @classmethod
+    def taken_where_(cls, mask: Tensor, values: Tensor) -> "Sparse":
+        """Return the same, after which the values are 0 there."""
+        if compiled_loops.takes(mask, values):
+            return cls._chosen(mask, values, clear=True)
+        message = cls.where(mask, values)
+        values.masked_fill_(mask, 0)
+        return message
+
+    @classmethod
+    def _chosen(cls, mask: Tensor, values: Tensor, clear: bool = False) -> "Sparse":
+        from .sparse_kernels import chosen
+
+        sent, index, counts = chosen(mask, values, clear)
+        return cls.of(sent, index, mask.shape[1], counts)
 
     @property
     def values(self) -> Tensor:
@@ -88,6 +107,10 @@ class Sparse(Message):
     def sum(self) -> Tensor:
         """Return the sum over workers, [n], without making them dense."""
         values = self.values
+        if compiled_loops.takes(values, self.index):
+            from .sparse_kernels import added
+
+            return added(values, self.index, self.counts, self.n)
         total = values.new_zeros(self._width)
         return total.index_add_(0, self.index.flatten(), values.flatten())[: self.n]
 
@@ -158,13 +181,23 @@ class Sparse(Message):
         """Subtract the values at their places from `x` [L, n]."""
         if self.counts is None:
             x.scatter_add_(1, self.index, -self.values)
-        else:
+            return
+        values = self.values
+        if values.dtype != x.dtype or not compiled_loops.takes(values, self.index, x):
             x.sub_(self.to_dense())
+            return
+        from .sparse_kernels import subtract_
+
+        subtract_(values, self.index, self.counts, x)
 
     def clear_(self, x: Tensor) -> None:
         """Zero `x` [L, n] at the places sent."""
         if self.counts is None:
             x.scatter_(1, self.index, 0.0)
+        elif compiled_loops.takes(self.index, x):
+            from .sparse_kernels import clear_
+
+            clear_(self.index, self.counts, x)
         else:
             stays = x.new_ones(len(x), self._width).scatter_(1, self.index, 0.0)
             x.mul_(stays[:, : self.n])

@@ -4,13 +4,17 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..wire import pack_bits, unpack_bits
+from ..wire import pack_signed, unpack_signed
 from .contract import Header, term
 from .quantized import Quantized, bits_to_bytes, one_if_any
+
+if TYPE_CHECKING:
+    from .code_kernels import Decoder
 
 _TRITS = 5  # in one byte: 3^5 = 243
 _POWERS = torch.tensor([1, 3, 9, 27, 81])
@@ -26,10 +30,20 @@ class Ternary(Quantized):
     coding: str  # 2bit or base3
     shared: Tensor | None = None  # [1, 1] float32, known to all and not sent; `scales` is [L, 0]
 
-    def to_dense(self) -> Tensor:
+    def _values(self) -> Tensor:
         """Return codes times scale, [L, n]."""
         scale = self.scales if self.shared is None else self.shared
         return self.codes * scale.to(self.dtype)
+
+    def _decoder(self) -> "Decoder | None":
+        """Return the same, compiled."""
+        from .code_kernels import multiples
+
+        scale = self.scales if self.shared is None else self.shared
+        scale = scale.to(self.dtype)
+        if scale.shape[1] == 0:  # of rows without entries
+            return None
+        return multiples(self.codes, scale.expand(len(self.codes), 1), self.codes.shape[1], 0)
 
     def _settings(self) -> Header:
         return {"coding": self.coding, "shared": self.shared}
@@ -49,14 +63,13 @@ class Ternary(Quantized):
 
     def _packed(self, codes: Tensor) -> Tensor:
         if self.coding == "2bit":
-            return pack_bits(codes.long() & 3, 2)  # -1 is 11
+            return pack_signed(codes, 2)
         digits = torch.zeros(-(-len(codes) // _TRITS) * _TRITS, dtype=torch.int64)
         digits[: len(codes)] = codes + 1
         return (digits.view(-1, _TRITS) * _POWERS).sum(1).to(torch.uint8)
 
     def _unpacked(self, buffer: Tensor, k: int) -> Tensor:
         if self.coding == "2bit":
-            bits = unpack_bits(buffer, 2, k)
-            return torch.where(bits == 3, -1, bits).to(torch.int8)
+            return unpack_signed(buffer, 2, k, torch.int8)
         digits = buffer.cpu().long().unsqueeze(1) // _POWERS % 3  # [bytes, 5]
         return (digits.flatten()[:k] - 1).to(torch.int8)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Sparse, State
 from ...communication.messages.signs import Signs
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Compressor, StepInfo
-from .row_reductions import as_float32, row_mean
+from .row_reductions import as_float32, bucket_peak, row_mean
 
 _CONVOLUTION, _OTHER = 50, 500  # entries of a bin, where the setting is "auto"
 _VARIANTS = ("paper", "values")
@@ -61,14 +61,23 @@ class AdaComp(Compressor):
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
         """Return the entries of `x` [L, n] that stand out; step has the gradient."""
         assert step.gradient is not None
-        n = x.shape[1]
         size = _OTHER if isinstance(self.bin, str) else self.bin
-        bins = F.pad(x.abs(), (0, -n % size)).unflatten(1, (-1, size))  # [L, bins, size]
-        most = bins.amax(2)  # [L, bins], max |G|
-        ahead = torch.add(x, step.gradient, alpha=self.c)  # [L, n], H = G + c g
-        bar = most.repeat_interleave(size, 1)[:, :n]
-        found = Sparse.where((ahead.abs() >= bar) & (x != 0), x)
+        most = bucket_peak(x, size)  # [L, bins], max |G|
+        found = Sparse.where(self._outstanding(x, step.gradient, most, size), x)
         return found if self.variant == "values" else self._quantized(found, most)
+
+    def _outstanding(self, x: Tensor, gradient: Tensor, most: Tensor, size: int) -> Tensor:
+        """Return where |G + c g| >= max |G| of the bin and G is not 0, G being `x` [L, n]."""
+        if compiled_loops.takes(x, gradient):
+            from .bar_kernels import outstanding
+
+            if self.c == 1:
+                return outstanding(x, gradient, x, most, size)
+            ahead = torch.add(x, gradient, alpha=self.c)  # fused with the product, or not
+            return outstanding(ahead, None, x, most, size)
+        ahead = torch.add(x, gradient, alpha=self.c)  # [L, n], H = G + c g
+        bar = most.repeat_interleave(size, 1)[:, : x.shape[1]]
+        return (ahead.abs() >= bar) & (x != 0)
 
     def _quantized(self, found: Sparse, most: Tensor) -> Sparse:
         """Return what was found as sign(G) times the mean of `most` [L, bins], max |G| by bin."""

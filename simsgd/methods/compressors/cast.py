@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Cast, Levels, State
 from ...registry import register
 from .contract import Quantizer, StepInfo
@@ -26,8 +27,12 @@ class _Rounded(Quantizer):
     def quantize(self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo) -> Cast:
         """Return `values` [L, k] as they come out of a trip in the dtype."""
         most = min(torch.finfo(self.dtype).max, torch.finfo(values.dtype).max)
-        rounded = values.clamp(-most, most).to(self.dtype).to(values.dtype)
-        return Cast(rounded, self.dtype, counts)
+        if values.dtype == torch.float32 and compiled_loops.takes(values):
+            from .cast_kernels import rounded
+
+            return Cast(rounded(values, self.dtype, most), self.dtype, counts)
+        trip = values.clamp(-most, most).to(self.dtype).to(values.dtype)
+        return Cast(trip, self.dtype, counts)
 
 
 @register("compressor", "fp16")
@@ -71,6 +76,15 @@ class Int8(Quantizer):
         """Return the multiple for each of `values` [L, k], and the largest magnitude."""
         scale = as_float32(row_peak(values))  # [L, 1]
         divisor = scale.to(values.dtype)
-        multiple = (values / torch.where(divisor > 0, divisor, 1.0)).mul_(_LARGEST).round_()
-        codes = multiple.clamp_(-_LARGEST, _LARGEST).to(torch.int8)
+        codes = _nearest(values, torch.where(divisor > 0, divisor, 1.0))
         return Levels(codes, scale, values.dtype, counts, levels=_LARGEST)
+
+
+def _nearest(values: Tensor, scale: Tensor) -> Tensor:
+    """Return the multiple of scale / 127 nearest to each of `values` [L, k], int8."""
+    if compiled_loops.takes(values):
+        from .rounding_kernels import nearest
+
+        return nearest(values, scale, _LARGEST)
+    multiple = (values / scale).mul_(_LARGEST).round_()
+    return multiple.clamp_(-_LARGEST, _LARGEST).to(torch.int8)

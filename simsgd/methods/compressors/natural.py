@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Powers, State
 from ...communication.messages.powers_of_two import LEAST, MOST, NEGATIVE
+from ...keyed_random import RandomKey
 from ...registry import register
 from .contract import Quantizer, StepInfo
 
@@ -35,13 +37,22 @@ class Natural(Quantizer):
         self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Powers:
         """Return the power of two for each of `values` [L, k]."""
-        size = values.abs()
-        u = step.key.uniform(values.shape[1], values.dtype)  # [L, k]
-        mantissa, exponent = torch.frexp(size)  # size = 2 mantissa * 2^(exponent - 1)
-        up = u < 2 * mantissa - 1
-        codes = (exponent - LEAST).add_(up).clamp_(1, 1 + MOST - LEAST)
-        small = size < 2.0**LEAST
-        codes = torch.where(small, (u * 2.0**LEAST < size).int(), codes)
-        codes.add_((values < 0).int() * NEGATIVE)
         scales = torch.empty(len(values), 0, device=values.device)
-        return Powers(codes.to(torch.uint8), scales, values.dtype, counts)
+        return Powers(_powers(values, step.key), scales, values.dtype, counts)
+
+
+def _powers(values: Tensor, key: RandomKey) -> Tensor:
+    """Return the code of a power of two for each of `values` [L, k], uint8."""
+    if compiled_loops.takes(values):
+        from .rounding_kernels import powers
+
+        return powers(values, key.keys())
+    size = values.abs()
+    u = key.uniform(values.shape[1], values.dtype)  # [L, k]
+    mantissa, exponent = torch.frexp(size)  # size = 2 mantissa * 2^(exponent - 1)
+    up = u < 2 * mantissa - 1
+    codes = (exponent - LEAST).add_(up).clamp_(1, 1 + MOST - LEAST)
+    small = size < 2.0**LEAST
+    codes = torch.where(small, (u * 2.0**LEAST < size).int(), codes)
+    codes.add_((values < 0).int() * NEGATIVE)
+    return codes.to(torch.uint8)

@@ -7,15 +7,16 @@ in [0, 1).
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Levels, State
 from ...communication.messages.levels import code_dtype
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Quantizer, StepInfo
-from .row_reductions import as_float32, entries_of, row_norm, row_peak
+from .row_reductions import as_float32, bucket_norm, bucket_peak, buckets, entries_of
 
 _MOST_LEVELS = 1 << 22  # as far as float32 tells a level from the next
 
@@ -58,38 +59,38 @@ class QSGD(Quantizer):
     ) -> Levels:
         """Return the level of each of `values` [L, k], and the norm of each bucket."""
         k = values.shape[1]
-        x = _bucketed(values, self.bucket)  # [L, buckets, size]
-        norm = as_float32(row_norm(x) if self.norm == "l2" else row_peak(x))  # [L, buckets, 1]
-        divisor = norm.to(x.dtype)
-        r = x.abs().div_(torch.where(divisor > 0, divisor, 1.0)).mul_(self.levels)
-        level = r.floor()
-        u = step.key.uniform(x.shape[1] * x.shape[2], x.dtype).view_as(x)
-        level.add_(u < r.sub_(level)).clamp_(max=self.levels)
-        codes = level.mul_(x.sign()).to(code_dtype(self.levels)).flatten(1)[:, :k]
+        size = k if self.bucket is None else min(self.bucket, k)
+        measure = bucket_norm if self.norm == "l2" else bucket_peak
+        norm = as_float32(measure(values, size))  # [L, buckets]
+        codes = _levels(values, norm, size, self.levels, step.key)
         if self.biased:
-            norm = (norm / (1 + self._variance(values, counts, x))).float()
-        scales = norm.squeeze(2)
-        return Levels(
-            codes, scales, values.dtype, counts, self.levels, self.bucket, coding=self.code
-        )
+            norm = (norm / (1 + self._variance(values, counts, size))).float()
+        return Levels(codes, norm, values.dtype, counts, self.levels, self.bucket, coding=self.code)
 
-    def _variance(self, values: Tensor, counts: Tensor | None, x: Tensor) -> Tensor:
-        """Return w of each bucket, [L, buckets, 1]."""
-        _, buckets, size = x.shape
-        first = torch.arange(buckets, device=x.device) * size
-        n = (entries_of(values, counts) - first).clamp(0, size).unsqueeze(2)
+    def _variance(self, values: Tensor, counts: Tensor | None, size: int) -> Tensor:
+        """Return w of each bucket of `size` entries, [L, buckets]."""
+        first = torch.arange(0, values.shape[1], size, device=values.device)
+        n = (entries_of(values, counts) - first).clamp(0, size)
         s = torch.full_like(n, self.levels)
         return torch.minimum(n / s**2, n.sqrt() / s)
 
 
+def _levels(values: Tensor, norm: Tensor, size: int, s: int, key: RandomKey) -> Tensor:
+    """Return the signed level of each of `values` [L, k] in buckets of `size`."""
+    divisor = norm.to(values.dtype)
+    divisor = torch.where(divisor > 0, divisor, 1.0)  # [L, buckets]
+    if compiled_loops.takes(values):
+        from .rounding_kernels import levels
+
+        return levels(values, divisor, size, s, key.keys())
+    x = buckets(values, size)  # [L, buckets, size]
+    r = x.abs().div_(divisor.unsqueeze(2)).mul_(s)
+    level = r.floor()
+    u = key.uniform(x.shape[1] * x.shape[2], x.dtype).view_as(x)
+    level.add_(u < r.sub_(level)).clamp_(max=s)
+    codes = level.mul_(x.sign()).to(code_dtype(s))
+    return codes.flatten(1)[:, : values.shape[1]]
+
+
 def _is_integer(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
-
-
-def _bucketed(values: Tensor, bucket: int | None) -> Tensor:
-    """Return values [L, k] as [L, buckets, size], with zeros behind the last."""
-    k = values.shape[1]
-    if bucket is None or bucket >= k:
-        return values.unsqueeze(1)
-    buckets = -(-k // bucket)
-    return F.pad(values, (0, buckets * bucket - k)).view(len(values), buckets, bucket)

@@ -4,13 +4,18 @@ Floating-point addition is not associative, and `torch.sum` groups its terms as 
 device suggest. Here the terms are added in a fixed tree: a row has the same sum alone and among
 others, with or without zeros padded behind it, on the CPU and on a GPU. A power of two is taken out
 first, which costs no digit, so that neither 1e30 nor 1e-42 leaves the range when it is squared.
+The compiled form, `row_kernels.py`, adds in the same tree.
 
 Letters: L workers hosted here, n elements of one row.
 """
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages.contract import for_each_row
 
 _BLOCK = 1024  # terms of one subtree, a power of two
@@ -29,6 +34,8 @@ def row_peak(x: Tensor) -> Tensor:
     """Return the largest magnitude in each row of `x` [..., n], [..., 1]; 0 for an empty row."""
     if x.shape[-1] == 0:
         return _zeros(x)
+    if x.dim() == 2 and compiled_loops.takes(x):
+        return bucket_peak(x, x.shape[1])
     least, most = x.aminmax(dim=-1, keepdim=True)
     return torch.maximum(-least, most)
 
@@ -36,25 +43,78 @@ def row_peak(x: Tensor) -> Tensor:
 def row_mean(size: Tensor, entries: Tensor) -> Tensor:
     """Return the means [..., 1] of non-negative `size` [..., n] over `entries` [..., 1] of it."""
     peak = row_peak(size)
-    unit = _unit(peak)
-    mean = row_sum(size / unit) / entries.clamp(min=1) * unit
-    return torch.minimum(mean, peak)
+    return _mean(_terms(size, "PLAIN", _unit(peak)), peak, entries)
+
+
+def mean_magnitude(x: Tensor, entries: Tensor) -> Tensor:
+    """Return the means [L, 1] of the magnitudes in rows `x` [L, n] over `entries` [L, 1] of it."""
+    peak = row_peak(x)
+    return _mean(_terms(x, "MAGNITUDES", _unit(peak)), peak, entries)
+
+
+def mean_by_sign(x: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean magnitude of a row's negative entries, and that of the others, [L, 1] each.
+
+    `entries` [L, 1] of rows `x` [L, n] count.
+    """
+    below = _terms(x, "NEGATIVE", torch.ones_like(entries))
+    if compiled_loops.takes(x):
+        from .row_kernels import extremes
+
+        peaks = extremes(x, x.shape[1])
+    else:
+        peaks = row_peak(x.clamp(max=0)), row_peak(x.clamp(min=0))
+    least = _mean(_terms(x, "BELOW", _unit(peaks[0])), peaks[0], below)
+    return least, _mean(_terms(x, "ABOVE", _unit(peaks[1])), peaks[1], entries - below)
 
 
 def row_norm(x: Tensor) -> Tensor:
     """Return the Euclidean norms of the rows of `x` [..., n], [..., 1]."""
     unit = _unit(row_peak(x))
-    return row_sum((x / unit).square_()).sqrt_() * unit
+    return _terms(x, "SQUARES", unit).sqrt_() * unit
+
+
+def bucket_peak(x: Tensor, size: int) -> Tensor:
+    """Return the largest magnitude by bucket of `size` consecutive entries, [L, buckets]."""
+    if compiled_loops.takes(x):
+        from .row_kernels import extremes
+
+        return torch.maximum(*extremes(x, size))
+    return row_peak(buckets(x, size)).squeeze(2)
+
+
+def bucket_norm(x: Tensor, size: int) -> Tensor:
+    """Return the Euclidean norm by bucket of `size` consecutive entries, [L, buckets]."""
+    if compiled_loops.takes(x):
+        from .row_kernels import SQUARES, partial_sums
+
+        unit = _unit(bucket_peak(x, size))
+        sums: Tensor = partial_sums(x, size, SQUARES, unit)  # [L, buckets, blocks]
+        return row_sum(sums).squeeze(2).sqrt_() * unit
+    return row_norm(buckets(x, size)).squeeze(2)
+
+
+def buckets(x: Tensor, size: int) -> Tensor:
+    """Return rows `x` [L, n] as [L, buckets, size], with zeros behind the last entry."""
+    padded: Tensor = F.pad(x, (0, -x.shape[1] % size))
+    return padded.view(len(x), -1, size)
 
 
 def row_std(x: Tensor, entries: Tensor) -> Tensor:
     """Return the population standard deviations [L, 1] of the first `entries` [L, 1] of a row."""
     unit = _unit(row_peak(x))
     some = entries.clamp(min=1)
-    scaled = x / unit  # [L, n]
-    off = scaled.sub_(row_sum(scaled) / some)
-    off.mul_(torch.arange(x.shape[-1], device=x.device) < entries)
-    return (row_sum(off.square_()) / some).sqrt_() * unit
+    if compiled_loops.takes(x):
+        from .row_kernels import DEVIATIONS, partial_sums
+
+        mean = _terms(x, "PLAIN", unit) / some
+        squares = row_sum(partial_sums(x, x.shape[1], DEVIATIONS, unit, mean, entries)).squeeze(2)
+    else:
+        scaled = x / unit  # [L, n]
+        off = scaled.sub_(row_sum(scaled) / some)
+        off.mul_(torch.arange(x.shape[-1], device=x.device) < entries)
+        squares = row_sum(off.square_())
+    return (squares / some).sqrt_() * unit
 
 
 def entries_of(values: Tensor, counts: Tensor | None) -> Tensor:
@@ -64,9 +124,36 @@ def entries_of(values: Tensor, counts: Tensor | None) -> Tensor:
 
 
 def as_float32(scalars: Tensor) -> Tensor:
-    """Return non-negative numbers as they travel: float32, the largest one if they exceed it."""
+    """Return non-negative numbers as they travel: float32, the largest one if they exceed it.
+
+    A zero is +0.
+    """
     largest = min(torch.finfo(dtype).max for dtype in (torch.float32, scalars.dtype))
-    return scalars.clamp(max=largest).float()
+    return scalars.clamp(max=largest).float().abs()
+
+
+def _mean(total: Tensor, peak: Tensor, entries: Tensor) -> Tensor:
+    return torch.minimum(total / entries.clamp(min=1) * _unit(peak), peak)
+
+
+def _terms(x: Tensor, kind: str, unit: Tensor) -> Tensor:
+    """Return the sums along rows of what `kind` says of x / unit; see `_KINDS`."""
+    if x.dim() != 2 or not compiled_loops.takes(x):
+        return row_sum(_KINDS[kind](x, unit))
+    from . import row_kernels
+
+    sums = row_kernels.partial_sums(x, x.shape[1], getattr(row_kernels, kind), unit)
+    return row_sum(sums).squeeze(2)
+
+
+_KINDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "PLAIN": lambda x, unit: x / unit,
+    "SQUARES": lambda x, unit: (x / unit).square_(),
+    "MAGNITUDES": lambda x, unit: x.abs().div_(unit),
+    "BELOW": lambda x, unit: x.clamp(max=0).neg_().div_(unit),
+    "ABOVE": lambda x, unit: x.clamp(min=0).div_(unit),
+    "NEGATIVE": lambda x, unit: (x < 0).to(x.dtype),
+}
 
 
 def _folded(x: Tensor) -> Tensor:

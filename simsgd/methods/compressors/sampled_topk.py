@@ -10,6 +10,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Sparse, State
 from ...keyed_random import RandomKey
 from ...registry import register
@@ -115,6 +116,10 @@ def sampling(n: int, ratio: float, sample_ratio: float) -> tuple[int, int]:
 
 
 def _reaches(x: Tensor, bar: Tensor) -> Tensor:
+    if compiled_loops.takes(x):
+        from .bar_kernels import reaching
+
+        return reaching(x, bar, x.shape[1])
     return x.ge(bar).logical_or_(x.le(-bar))  # |x| >= bar, in less memory traffic
 
 

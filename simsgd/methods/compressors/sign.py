@@ -12,7 +12,7 @@ from ...communication.messages import Signs, State
 from ...registry import register
 from ...settings import require
 from .contract import Quantizer, StepInfo
-from .row_reductions import as_float32, entries_of, row_mean, row_sum
+from .row_reductions import as_float32, entries_of, mean_by_sign, mean_magnitude
 
 
 @register("compressor", "sign")
@@ -41,7 +41,7 @@ class Sign(Quantizer):
         if self.scale is None:
             scales = torch.empty(len(values), 0, device=values.device)
         else:
-            scales = as_float32(row_mean(values.abs(), entries_of(values, counts)))  # [L, 1]
+            scales = as_float32(mean_magnitude(values, entries_of(values, counts)))  # [L, 1]
         return Signs(values < 0, scales, values.dtype, counts, num_scales=scales.shape[1])
 
 
@@ -66,10 +66,6 @@ class OneBit(Quantizer):
         self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Signs:
         """Return the signs of `values` [L, k], and the mean of each."""
-        negative = values < 0  # [L, k]
-        below = row_sum(negative.to(values.dtype))  # [L, 1]
-        rest = entries_of(values, counts) - below
-        least = as_float32(row_mean(values.clamp(max=0).neg_(), below))
-        other = as_float32(row_mean(values.clamp(min=0), rest))
+        least, other = map(as_float32, mean_by_sign(values, entries_of(values, counts)))
         scales = torch.cat([-least, other], dim=1)  # [L, 2]
-        return Signs(negative, scales, values.dtype, counts, num_scales=2)
+        return Signs(values < 0, scales, values.dtype, counts, num_scales=2)

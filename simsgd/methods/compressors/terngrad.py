@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import State, Ternary
+from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Quantizer, StepInfo
@@ -53,32 +55,45 @@ class TernGrad(Quantizer):
 
     def local_max(self, x: Tensor) -> Tensor:
         """Return the largest magnitude of each row of `x` [L, n] once clipped, [L, 1]."""
-        return self._scale(self._clipped(x, None))
+        return _clipped_peak(x, self._bound(x, None))
 
     def quantize(
         self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo
     ) -> Ternary:
         """Return -1, 0 or 1 for each of `values` [L, k], and the scale."""
-        clipped = self._clipped(values, counts)
-        scale = self._scale(clipped)  # [L, 1]
+        bound = self._bound(values, counts)
         if self.shared_scale:
             assert step.global_max is not None
             scale = step.global_max  # [1, 1]
-        u = step.key.uniform(values.shape[1], values.dtype)  # [L, k]
-        chosen = u.mul_(scale.to(values.dtype)) < clipped.abs()
-        codes = clipped.sign().to(torch.int8).mul_(chosen)
-        if self.shared_scale:
+            codes = _ternary(values, bound, scale, step.key)
             nothing = scale.new_empty(len(values), 0)
             return Ternary(codes, nothing, values.dtype, counts, self.pack, shared=scale)
+        scale = _clipped_peak(values, bound)  # [L, 1]
+        codes = _ternary(values, bound, scale, step.key)
         return Ternary(codes, scale, values.dtype, counts, self.pack)
 
-    def _clipped(self, values: Tensor, counts: Tensor | None) -> Tensor:
+    def _bound(self, values: Tensor, counts: Tensor | None) -> Tensor | None:
+        """Return what magnitudes are clipped to, [L, 1], or None."""
         if self.clip is None:
-            return values
+            return None
         entries = entries_of(values, counts)
         bound = self.clip * row_std(values, entries)
-        bound = torch.where(entries < 2, torch.inf, bound)  # [L, 1]
-        return values.clamp(-bound, bound)
+        return torch.where(entries < 2, torch.inf, bound)
 
-    def _scale(self, clipped: Tensor) -> Tensor:
-        return as_float32(row_peak(clipped))
+
+def _clipped_peak(values: Tensor, bound: Tensor | None) -> Tensor:
+    """Return the largest magnitude in each row of `values` [L, k] once clipped, [L, 1]."""
+    peak = row_peak(values)
+    return as_float32(peak if bound is None else torch.minimum(peak, bound))
+
+
+def _ternary(values: Tensor, bound: Tensor | None, scale: Tensor, key: RandomKey) -> Tensor:
+    """Return -1, 0 or 1 for each of `values` [L, k], clipped to `bound`, int8."""
+    if compiled_loops.takes(values):
+        from .rounding_kernels import ternary
+
+        return ternary(values, bound, scale, key.keys())
+    clipped = values if bound is None else values.clamp(-bound, bound)
+    u = key.uniform(values.shape[1], values.dtype)  # [L, k]
+    chosen = u.mul_(scale.to(values.dtype)) < clipped.abs()
+    return clipped.sign().to(torch.int8).mul_(chosen)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Sparse, State
 from ...registry import register
 from ...settings import require
 from .contract import Compressor, StepInfo
+from .row_reductions import row_peak
 
 
 @register("compressor", "threshold")
@@ -34,6 +36,11 @@ class Threshold(Compressor):
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
         """Return the entries of `x` [L, n] that are large enough."""
+        if compiled_loops.takes(x):
+            from .bar_kernels import reaching
+
+            bar = x.new_full((len(x), 1), self.v)
+            return Sparse.where(reaching(x, bar, x.shape[1]), x)
         return Sparse.where(x.abs() >= self.v, x)
 
 
@@ -51,5 +58,9 @@ class AdaptiveThreshold(Compressor):
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
         """Return the entries of `x` [L, n] that are large enough."""
+        if compiled_loops.takes(x):
+            from .bar_kernels import reaching
+
+            return Sparse.where(reaching(x, row_peak(x), x.shape[1], factor=2, zero=False), x)
         size = x.abs()
         return Sparse.where((2 * size >= size.amax(1, keepdim=True)) & (size > 0), x)

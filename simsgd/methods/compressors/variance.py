@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Sparse, State
 from ...registry import register
 from ...settings import require
@@ -48,9 +49,12 @@ class Variance(Compressor):
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
         """Return r where it is certain; `x` [L, n] is the gradient."""
         assert step.squares is not None
-        r, v = state["residual"].add_(x), state["variance"].add_(step.squares)
+        r, v = state["residual"], state["variance"].add_(step.squares)
+        if compiled_loops.takes(r, v, x):
+            from .bar_kernels import certain_
+
+            return Sparse.taken_where_(certain_(r, v, x, self.alpha, self.zeta), r)
+        r.add_(x)
         certain = r.abs() > (self.alpha * v).sqrt()  # r^2 > alpha v, where r^2 would underflow too
-        message = Sparse.where(certain, r)
-        r.masked_fill_(certain, 0)
         v.mul_(self.zeta).masked_fill_(certain, 0)
-        return message
+        return Sparse.taken_where_(certain, r)

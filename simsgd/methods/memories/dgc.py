@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Message, State
 from ...registry import register
 from .contract import Memory
@@ -42,6 +43,11 @@ class DGC(Memory):
 
     def compensate(self, grad: Tensor, state: State) -> Tensor:
         """Return v, [L, n]; for what goes dense, the momentum."""
+        if "residual" in state and compiled_loops.takes(state["residual"], state["momentum"], grad):
+            from .dgc_kernels import accumulated_
+
+            u, m = state["momentum"], self.momentum or 0.0
+            return accumulated_(state["residual"], u, grad, m, bool(self.nesterov))
         new = move(state["momentum"], grad, self.momentum, self.nesterov)
         return state["residual"].add_(new) if "residual" in state else new
 

@@ -1,0 +1,80 @@
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False, disallow-untyped-calls=False
+"""Which entries are large enough to go, compiled.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...compiled_loops import flat, jit, share
+
+
+def reaching(x: Tensor, bar: Tensor, size: int, factor: float = 1, zero: bool = True) -> Tensor:
+    """Return where factor * |x| >= bar for rows `x` [L, n], and 0 only if `zero`, [L, n] bool.
+
+    `bar` [L, buckets] is that of `size` consecutive entries each.
+    """
+    return outstanding(x, None, x, bar, size, factor, zero)
+
+
+def outstanding(
+    ahead: Tensor,
+    more: Tensor | None,
+    x: Tensor,
+    bar: Tensor,
+    size: int,
+    factor: float = 1,
+    zero: bool = False,
+) -> Tensor:
+    """Return where factor * |ahead + more| >= bar, and `x` is not 0 unless `zero`, [L, n] bool."""
+    mask = torch.empty(x.shape, dtype=torch.bool)
+    other = ahead if more is None else more
+    times = bar.new_full((1,), factor).numpy()
+    numbers = more is not None, bar.contiguous().numpy(), size, times, zero
+    arrays = *flat(ahead), *flat(other), *flat(x)
+    share(_outstanding, x.shape[1], len(x), *arrays, *numbers, mask.view(torch.uint8).numpy())
+    return mask
+
+
+def certain_(r: Tensor, v: Tensor, x: Tensor, alpha: float, zeta: float) -> Tensor:
+    """Return where r is certain once `x` is added to it, all [L, n]; v begins again or ages."""
+    mask = torch.empty(x.shape, dtype=torch.bool)
+    weights = torch.tensor([alpha, zeta], dtype=x.dtype).numpy()
+    arrays = *flat(r), *flat(v), *flat(x)
+    share(_certain, x.shape[1], len(x), *arrays, weights, mask.view(torch.uint8).numpy())
+    return mask
+
+
+@jit
+def _outstanding(first, last, ahead, a, more, m, x, step, adds, bars, size, factor, zero, mask):
+    times = factor[0]
+    for w in range(len(mask)):
+        begin = first
+        while begin < last:
+            end = min(last, (begin // size + 1) * size)
+            row, bar = ahead[w * a + begin : w * a + end], bars[w, begin // size]
+            plus, own = more[w * m + begin : w * m + end], x[w * step + begin : w * step + end]
+            out = mask[w, begin:end]
+            if adds:
+                for i in range(len(row)):
+                    large = times * abs(row[i] + plus[i]) >= bar
+                    out[i] = large & (zero | (own[i] != 0))
+            else:
+                for i in range(len(row)):
+                    out[i] = (times * abs(row[i]) >= bar) & (zero | (own[i] != 0))
+            begin = end
+
+
+@jit
+def _certain(first, last, r, a, v, b, x, step, weights, mask):
+    alpha, zeta, nothing = weights[0], weights[1], r.dtype.type(0)
+    for w in range(len(mask)):
+        row, variance = r[w * a + first : w * a + last], v[w * b + first : w * b + last]
+        own, out = x[w * step + first : w * step + last], mask[w, first:last]
+        for i in range(len(row)):
+            row[i] += own[i]
+            certain = abs(row[i]) > np.sqrt(alpha * variance[i])
+            out[i] = certain
+            variance[i] = nothing if certain else variance[i] * zeta
