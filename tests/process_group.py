@@ -37,6 +37,9 @@ from simsgd.verify.launch import launch
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
 from simsgd.verify.verify import checked, compare
 
+from . import toy
+from .toy import batch_norm_mlp
+
 
 class Crew:
     """Runs tasks in `ranks` processes."""
@@ -206,16 +209,11 @@ def thirty_thousand(dtype):
 
 
 def network():
-    torch.manual_seed(0)
-    layers = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)
-    return nn.Sequential(*layers).double()
+    return batch_norm_mlp(0, nn.Dropout(0.2))
 
 
 def batches(steps, size=24):
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(steps):
-        x = torch.randn(size, 6, generator=generator, dtype=torch.float64)
-        yield x, torch.randint(3, (size,), generator=generator)
+    return toy.batches(steps, size)
 
 
 def shared_out(workers, settings, partial_sums, state=None):

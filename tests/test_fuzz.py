@@ -20,6 +20,8 @@ from simsgd.recipe import Recipe
 from simsgd.registry import names
 from simsgd.settings import SettingError
 
+from . import toy
+
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap of an LSTM
 STEPS, BATCH = 3, 2
 
@@ -109,13 +111,12 @@ def simulator(drawn, **more):
 
 
 def batches(drawn):
-    generator = torch.Generator().manual_seed(1)
     size = drawn.chosen["workers"] * drawn.chosen.get("accumulate", 1) * BATCH
-    for step in range(STEPS):
-        x = torch.randn(size, 6, generator=generator, dtype=torch.float64).to(drawn.dtype)
+    for step, (x, y) in enumerate(toy.batches(STEPS, size)):
+        x = x.to(drawn.dtype)
         if drawn.poison is not None and drawn.poison[0] == step:
             x[: drawn.poison[1]] = drawn.poison[2]
-        yield x, torch.randint(3, (size,), generator=generator)
+        yield x, y
 
 
 def check(drawn):

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from simsgd import catalog
 from simsgd.gradients import Gradients
-from simsgd.keyed_random import RandomKey
-from simsgd.registry import find
+
+from . import toy
+from .toy import gradients
 
 W, B = 3, 4
 SMALL: dict[str, list[dict[str, Any]]] = {  # settings that make a model small, by its name
@@ -42,17 +43,8 @@ def made(name: str, config: dict[str, Any]) -> tuple[nn.Module, Tensor, Tensor]:
     shape = (3, SIDE.get(name, 12), SIDE.get(name, 12))
     classes = config.get("num_classes", 5)
     model = catalog.build_model(name, config, classes, shape).double().train()
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(W, B, *shape, generator=generator, dtype=torch.float64)
-    return model, x, torch.randint(classes, (W, B), generator=generator)
-
-
-def gradients(engine: str, model: nn.Module, x: Tensor, y: Tensor) -> Gradients:
-    params = dict(model.named_parameters())
-    buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
-    given: Gradients = find("engine", engine)(model, F.cross_entropy)(params, buffers, x, y, keys)
-    return given
+    x, y = toy.batch(W, B, shape=shape, classes=classes, dtype=torch.float64)
+    return model, x, y
 
 
 def assert_same(got: Gradients, wanted: Gradients) -> None:

@@ -7,17 +7,14 @@ from simsgd.communication.messages import Dense, Sparse
 from simsgd.communication.wire import Wire, index_bits, pack_bits, unpack_bits
 from simsgd.settings import SettingError
 
+from ..toy import normal
+
 SIZES = [1, 2, 7, 31, 32, 33, 127, 1000]
 WIRES = [
     Wire(value, index)
     for value in (None, "float64", "float32", "float16", "bfloat16")
     for index in ("int32", "int64", "packed")
 ]
-
-
-def normal(workers, n, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(workers, n, generator=generator, dtype=dtype)
 
 
 def sparse(workers, n, k, seed=0, dtype=torch.float32):

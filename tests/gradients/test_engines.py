@@ -11,6 +11,9 @@ from simsgd.settings import SettingError
 from simsgd.simulator.gradient_transforms import clip_
 from simsgd.simulator.simulator import Simulator
 
+from .. import toy
+from ..toy import gradients, relative_distance
+
 W, B = 4, 6
 
 
@@ -38,22 +41,7 @@ def net(p=0.0, dtype=torch.float64):
 
 
 def batch(dtype=torch.float64, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(W, B, 1, 8, 8, generator=generator, dtype=dtype)
-    return x, torch.randint(5, (W, B), generator=generator)
-
-
-def gradients(engine, model, x, y, workers=range(W), step=0):
-    params = dict(model.named_parameters())
-    buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = RandomKey(0, torch.tensor(list(workers))).fold_in(step, "dropout").keys()
-    return find("engine", engine)(model.train(), F.cross_entropy)(params, buffers, x, y, keys)
-
-
-def distance(a, b):
-    """Return the relative distance of all tensors, taken as one vector."""
-    one, other = (torch.cat([t[name].double().flatten() for name in b]) for t in (a, b))
-    return float((one - other).norm() / other.norm())
+    return toy.batch(W, B, seed=seed, dtype=dtype)
 
 
 @pytest.fixture(params=sorted(set(names("engine")) - {"compiled"}))  # see test_tune.py
@@ -92,14 +80,14 @@ def test_the_gradients_of_an_engine_can_be_changed_in_place(engine):
 def test_all_engines_agree(engine, dtype, close):
     x, y = batch(dtype)
     got, wanted = (gradients(e, net(dtype=dtype), x, y) for e in (engine, "loop"))
-    assert distance(got.values, wanted.values) < close
-    assert distance(got.buffers, wanted.buffers) < close
+    assert relative_distance(got.values, wanted.values) < close
+    assert relative_distance(got.buffers, wanted.buffers) < close
 
 
 def test_all_engines_draw_the_same_dropout(engine):
     x, y = batch()
     got, wanted = (gradients(e, net(p=0.4), x, y) for e in (engine, "loop"))
-    assert distance(got.values, wanted.values) < 1e-10
+    assert relative_distance(got.values, wanted.values) < 1e-10
     assert torch.allclose(got.output, wanted.output, rtol=1e-10)
 
 
@@ -272,7 +260,7 @@ def test_auto_takes_the_first_engine_of_its_table_that_can(layer, raw, chosen, w
     got = engine(params, {}, x, y, keys)
     assert engine.chosen == chosen
     assert why in engine.note
-    assert distance(got.values, gradients("loop", model, x, y).values) < 1e-12
+    assert relative_distance(got.values, gradients("loop", model, x, y).values) < 1e-12
 
 
 class Untidy(nn.Module):
@@ -410,4 +398,4 @@ def test_an_engine_that_may_write_over_its_gradients_does_so_at_every_call(engin
     for seed in (1, 2, 3):
         x, y = batch(seed=seed)
         got = one(params, buffers, x, y, RandomKey(0, torch.arange(W)).keys())
-        assert distance(got.values, gradients("loop", model, x, y).values) < 1e-10
+        assert relative_distance(got.values, gradients("loop", model, x, y).values) < 1e-10

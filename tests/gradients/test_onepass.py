@@ -4,36 +4,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd.catalog import build_model
-from simsgd.gradients.contract import EngineConfig, UnsupportedModel
+from simsgd.gradients.contract import UnsupportedModel
 from simsgd.gradients.convolution import WAYS, chosen_way
 from simsgd.gradients.grad_accumulator import Rows
 from simsgd.gradients.onepass import OnePass
 from simsgd.keyed_random import RandomKey
-from simsgd.registry import find
 from simsgd.settings import SettingError
+
+from ..toy import gradients, relative_distance
 
 W, B = 3, 4
 DOUBLE = torch.float64
 
 
-def gradients(engine, model, x, y, criterion=F.cross_entropy, buffers=None, **options):
-    params = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if buffers is None:
-        buffers = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
-    keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
-    return find("engine", engine)(model, criterion, EngineConfig(**options))(
-        params, buffers, x, y, keys
-    )
-
-
-def away(got, wanted):
-    """Return the relative distance of the gradients, taken as one vector."""
-    one, other = (torch.cat([t[name].double().flatten() for name in wanted]) for t in (got, wanted))
-    return float((one - other).norm() / other.norm())
-
-
 def assert_same(got, wanted, close=1e-12):
-    assert away(got.values, wanted.values) < close
+    assert relative_distance(got.values, wanted.values) < close
     for name, value in wanted.values.items():
         assert torch.allclose(got.values[name], value, rtol=1e-8, atol=1e-12)
     assert torch.allclose(got.loss, wanted.loss, rtol=1e-12)
@@ -222,7 +207,7 @@ def test_in_float32_only_units_at_zero_differ(name):
     """
     model, x, y = case(name, torch.float32)
     got = gradients("onepass", model, x.float(), y)
-    assert away(got.values, gradients("loop", model, x.float(), y).values) < 0.02
+    assert relative_distance(got.values, gradients("loop", model, x.float(), y).values) < 0.02
 
 
 def test_frozen_batch_norm_uses_each_workers_own_statistics():

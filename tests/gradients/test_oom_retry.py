@@ -17,6 +17,8 @@ from simsgd.training.errors import OutOfMemory
 from simsgd.training.memory_use import advice
 from simsgd.training.memory_use.estimate import Footprint
 
+from .. import toy
+
 GIB = 2**30
 
 
@@ -42,9 +44,7 @@ def holds(monkeypatch):
 
 
 def batch():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(16, 6, generator=generator, dtype=torch.float64)
-    return x, torch.randint(3, (16,), generator=generator)
+    return toy.batch(16, shape=(6,), classes=3, seed=0, dtype=torch.float64)
 
 
 def simulator(engine, **settings):

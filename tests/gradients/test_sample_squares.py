@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,8 @@ from simsgd.gradients.dropout import KeyedDropout, SampleDropout
 from simsgd.gradients.sample_squares import sample_squares
 from simsgd.keyed_random import RandomKey, uniform
 from simsgd.settings import SettingError
+
+from .. import toy
 
 W, B = 3, 5
 
@@ -34,10 +38,7 @@ def net(p=0.0, norm=None):
     return Net(p, norm).double().train()
 
 
-def batch():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(W, B, 1, 6, 6, generator=generator, dtype=torch.float64)
-    return x, torch.randint(5, (W, B), generator=generator)
+batch = functools.partial(toy.batch, W, B, shape=(1, 6, 6), dtype=torch.float64)
 
 
 def keys():

@@ -14,6 +14,8 @@ from simsgd.registry import find
 from simsgd.settings import SettingError
 from simsgd.simulator.simulator import Simulator
 
+from .. import toy
+
 W, B = 3, 4
 
 
@@ -32,9 +34,7 @@ class Net(nn.Module):
 
 
 def batch(dtype=torch.float64):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(W, B, 6, generator=generator, dtype=dtype)
-    return x, torch.randint(5, (W, B), generator=generator)
+    return toy.batch(W, B, shape=(6,), seed=0, dtype=dtype)
 
 
 def engine(name, model, **options):

@@ -17,6 +17,8 @@ from simsgd.simulator.simulator import Simulator
 from simsgd.training.experiment import Experiment
 from simsgd.training.memory_use.estimate import footprint_of
 
+from .. import toy
+
 W, B = 5, 6
 
 
@@ -37,9 +39,7 @@ def net():
 
 
 def batch(seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(W, B, 1, 8, 8, generator=generator)
-    return x, torch.randint(5, (W, B), generator=generator)
+    return toy.batch(W, B, seed=seed)
 
 
 def called(engine, model, x, y, step=0):

@@ -16,6 +16,8 @@ from simsgd.methods.compressors.none import NoCompression
 from simsgd.registry import build
 from simsgd.settings import SettingError
 
+from .. import toy
+
 
 class Strongest:
     """Without state: the values and int64 places of the k largest."""
@@ -102,7 +104,7 @@ EACH = pytest.mark.parametrize("thing", OBJECTS, ids=lambda thing: type(thing)._
 
 
 def normal(seed=0, workers=3):
-    return torch.randn(workers, N, generator=torch.Generator().manual_seed(seed))
+    return toy.normal(workers, N, seed)
 
 
 def step_of(step=0, workers=(0, 1, 2), segment="layer.weight"):

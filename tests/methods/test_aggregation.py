@@ -16,6 +16,8 @@ from simsgd.methods.memories import LocalMomentum
 from simsgd.registry import build
 from simsgd.settings import SettingError
 
+from ..toy import normal
+
 VOTE = AllReduce("vote")
 
 
@@ -30,10 +32,6 @@ def exchange(how, x, compressor, dense=False):
         x, ExchangeContext(compressor, state, StepInfo(key), segment, channel)
     )
     return message, aggregated, channel.ledger
-
-
-def normal(workers, n, seed=0):
-    return torch.randn(workers, n, generator=torch.Generator().manual_seed(seed))
 
 
 def test_by_default_the_aggregate_is_the_mean():

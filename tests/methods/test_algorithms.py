@@ -1,13 +1,13 @@
 """Workers with models of their own, and those that do not wait: what must hold of each."""
 
 import copy
+import functools
 import itertools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import simsgd
 from simsgd import SettingError, Simulator
@@ -15,6 +15,9 @@ from simsgd.bench.consensus import gossip, tune_consensus
 from simsgd.communication.topology import topology
 from simsgd.methods.algorithms.butterfly import lateness
 from simsgd.registry import find, names
+
+from .. import toy
+from ..toy import batch_norm_mlp, mlp, trained_by_torch
 
 W, B = 8, 32
 OWN = {  # every algorithm whose workers have models of their own, with settings to try it with
@@ -35,37 +38,11 @@ SHARED = {
 ALL = {**OWN, **SHARED}
 
 
-def network(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
-
-
-def smooth(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-
-
-def batches(steps, size=B):
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(steps):
-        x = torch.randn(size, 6, generator=generator, dtype=torch.float64)
-        yield x, torch.randint(3, (size,), generator=generator)
+batches = functools.partial(toy.batches, size=B)
 
 
 def trained(model, steps=12, **settings):
-    simulator = Simulator(model, **{"workers": W, "lr": 0.1, **settings})
-    records = [simulator.step(x, y, epoch=0) for x, y in batches(steps)]
-    return simulator, records
-
-
-def plain(steps=12, **settings):
-    model = smooth()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, **settings)
-    for x, y in batches(steps):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    return model
+    return toy.simulated(model, batches(steps), 0, **{"workers": W, **settings})
 
 
 def apart(simulator, model):
@@ -99,8 +76,8 @@ def test_every_algorithm_is_tried():
 )
 def test_it_is_plain_sgd_where_nothing_is_lost_and_nobody_is_late(settings):
     own = {k: v for k, v in settings.items() if k in ("momentum", "nesterov", "weight_decay")}
-    simulator, _ = trained(smooth(), **settings)
-    assert apart(simulator, plain(**own)) < 1e-9
+    simulator, _ = trained(mlp(), **settings)
+    assert apart(simulator, trained_by_torch(mlp(), batches(12), **own)) < 1e-9
     assert simulator.consensus_distance() < 1e-12
 
 
@@ -109,9 +86,9 @@ def test_choco_that_loses_nothing_has_a_closed_form():
     gamma, steps = 1.0, 6
     mixing = topology("ring", W).at(0).weights
     simulator, _ = trained(
-        smooth(), steps, algorithm="choco", compressor="none", consensus_stepsize=gamma
+        mlp(), steps, algorithm="choco", compressor="none", consensus_stepsize=gamma
     )
-    models = [smooth() for _ in range(W)]
+    models = [mlp() for _ in range(W)]
     public = {n: torch.zeros(W, *p.shape, dtype=p.dtype) for n, p in models[0].named_parameters()}
     for x, y in batches(steps):
         for own, a, b in zip(models, x.unflatten(0, (W, -1)), y.unflatten(0, (W, -1)), strict=True):
@@ -166,7 +143,7 @@ def test_choco_brings_workers_together_although_a_tenth_is_sent():
 @pytest.mark.parametrize(("algorithm", "compressor"), [("dcd", "topk:0.3"), ("dcd", "qsgd:15")])
 def test_the_mean_of_the_replicas_is_what_neighbors_hold(algorithm, compressor):
     """One replica a worker is enough: the weighted sum is that of the replicas at any time."""
-    simulator, _ = trained(network(), algorithm=algorithm, compressor=compressor)
+    simulator, _ = trained(batch_norm_mlp(), algorithm=algorithm, compressor=compressor)
     mixing = topology("ring", W).at(0).weights
     parts = simulator.components
     models = parts.parameters.segments(parts.layout)
@@ -178,7 +155,7 @@ def test_the_mean_of_the_replicas_is_what_neighbors_hold(algorithm, compressor):
 
 @pytest.mark.parametrize("algorithm", ["choco", "ecd"])
 def test_the_weighted_sum_is_that_of_the_public_copies(algorithm):
-    simulator, _ = trained(network(), algorithm=algorithm, **OWN[algorithm])
+    simulator, _ = trained(batch_norm_mlp(), algorithm=algorithm, **OWN[algorithm])
     mixing = topology("ring", W).at(0).weights
     for segment_state in simulator.components.segment_states:
         own = segment_state.algorithm_state
@@ -188,7 +165,7 @@ def test_the_weighted_sum_is_that_of_the_public_copies(algorithm):
 
 def test_state_grows_with_the_workers_and_not_with_their_neighbors():
     def numbers(name):
-        simulator, _ = trained(network(), 1, algorithm="choco", topology=name)
+        simulator, _ = trained(batch_norm_mlp(), 1, algorithm="choco", topology=name)
         return sum(
             v.numel()
             for segment_state in simulator.components.segment_states
@@ -199,16 +176,16 @@ def test_state_grows_with_the_workers_and_not_with_their_neighbors():
 
 
 def simulator_size():
-    return sum(p.numel() for p in network().parameters())
+    return sum(p.numel() for p in batch_norm_mlp().parameters())
 
 
 @pytest.mark.parametrize("algorithm", ALL)
 def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
     settings = {"algorithm": algorithm, "momentum": 0.9, **ALL[algorithm]}
-    whole, _ = trained(network(), 12, **settings)
-    first, _ = trained(network(), 5, **settings)
+    whole, _ = trained(batch_norm_mlp(), 12, **settings)
+    first, _ = trained(batch_norm_mlp(), 5, **settings)
     torch.save(first.state_dict(), tmp_path / "state.pt")
-    again = Simulator(network(seed=5), workers=W, lr=0.1, **settings)
+    again = Simulator(batch_norm_mlp(seed=5), workers=W, lr=0.1, **settings)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     for x, y in list(batches(12))[5:]:
         again.step(x, y)
@@ -221,8 +198,8 @@ def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
 @pytest.mark.parametrize("engine", ["vmap", "loop", "auto"])
 def test_engines_agree_on_models_of_their_own(algorithm, engine):
     settings = {"algorithm": algorithm, **OWN[algorithm]}
-    simulator, records = trained(network(), 4, engine=engine, **settings)
-    other, others = trained(network(), 4, engine="loop", **settings)
+    simulator, records = trained(batch_norm_mlp(), 4, engine=engine, **settings)
+    other, others = trained(batch_norm_mlp(), 4, engine="loop", **settings)
     for name, held in simulator.components.parameters.trained.items():
         assert torch.allclose(
             held, other.components.parameters.trained[name], rtol=1e-10, atol=1e-12
@@ -232,16 +209,16 @@ def test_engines_agree_on_models_of_their_own(algorithm, engine):
 
 @pytest.mark.parametrize("granularity", ["layer", "model", "bucket:200B"])
 def test_models_of_their_own_lie_in_segments_of_any_size(granularity):
-    simulator, _ = trained(smooth(), algorithm="dpsgd", granularity=granularity)
-    other, _ = trained(smooth(), algorithm="dpsgd")
+    simulator, _ = trained(mlp(), algorithm="dpsgd", granularity=granularity)
+    other, _ = trained(mlp(), algorithm="dpsgd")
     for name, held in simulator.components.parameters.trained.items():
         assert torch.allclose(held, other.components.parameters.trained[name], atol=1e-13)
 
 
 def test_a_worker_steps_along_its_own_gradient_with_its_own_momentum():
-    simulator, _ = trained(smooth(), 5, algorithm="local", local_steps=100, momentum=0.9)
+    simulator, _ = trained(mlp(), 5, algorithm="local", local_steps=100, momentum=0.9)
     for worker in range(W):
-        model = smooth()
+        model = mlp()
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         for x, y in batches(5):
             optimizer.zero_grad()
@@ -255,9 +232,9 @@ def test_a_worker_steps_along_its_own_gradient_with_its_own_momentum():
 @pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "RMSprop", "Adagrad"])
 def test_the_optimizer_treats_each_model_as_if_it_were_alone(optimizer):
     simulator, _ = trained(
-        smooth(), 5, algorithm="local", local_steps=100, optimizer=optimizer, lr=0.01
+        mlp(), 5, algorithm="local", local_steps=100, optimizer=optimizer, lr=0.01
     )
-    model = smooth()
+    model = mlp()
     alone = getattr(torch.optim, optimizer)(model.parameters(), lr=0.01)
     for x, y in batches(5):
         alone.zero_grad()
@@ -268,19 +245,19 @@ def test_the_optimizer_treats_each_model_as_if_it_were_alone(optimizer):
 
 
 def test_local_sgd_sends_every_h_steps_and_then_all_agree():
-    simulator = Simulator(smooth(), workers=W, lr=0.1, algorithm="local", local_steps=3)
+    simulator = Simulator(mlp(), workers=W, lr=0.1, algorithm="local", local_steps=3)
     sent, apart = [], []
     for x, y in batches(7):
         sent.append(simulator.step(x, y, 0).payload_bytes[0])
         apart.append(simulator.consensus_distance() > 1e-9)
-    size = 8 * sum(p.numel() for p in smooth().parameters())
+    size = 8 * sum(p.numel() for p in mlp().parameters())
     assert sent == [0, 0, size, 0, 0, size, 0]
     assert apart == [True, True, False, True, True, False, True]
 
 
 def test_post_local_sgd_agrees_at_every_step_until_its_epoch():
     simulator = Simulator(
-        smooth(), workers=W, lr=0.1, algorithm="local", local_steps=3, post_local_from=2
+        mlp(), workers=W, lr=0.1, algorithm="local", local_steps=3, post_local_from=2
     )
     sent = [
         simulator.step(x, y, step // 4).payload_bytes[0] for step, (x, y) in enumerate(batches(16))
@@ -291,7 +268,7 @@ def test_post_local_sgd_agrees_at_every_step_until_its_epoch():
 def test_what_local_sgd_leaves_out_is_sent_later():
     """Sent and kept add up to what the workers had moved when they exchanged."""
     simulator = Simulator(
-        smooth(), workers=W, lr=0.1, algorithm="local", local_steps=2, compressor="topk:0.2"
+        mlp(), workers=W, lr=0.1, algorithm="local", local_steps=2, compressor="topk:0.2"
     )
     assert simulator.recipe.memory == "residual"
     held = simulator.components.parameters.trained
@@ -321,7 +298,7 @@ def test_what_local_sgd_leaves_out_is_sent_later():
 def test_fedavg_averages_those_drawn_by_their_samples():
     samples = torch.arange(1.0, W + 1)
     simulator = Simulator(
-        smooth(), workers=W, lr=0.1, algorithm="fedavg", local_steps=2, participation=0.4,
+        mlp(), workers=W, lr=0.1, algorithm="fedavg", local_steps=2, participation=0.4,
         samples=samples,
     )  # fmt: skip
     held, step_of, ended = (
@@ -348,11 +325,11 @@ def test_fedavg_averages_those_drawn_by_their_samples():
 
 
 def test_fedavg_draws_anew_each_round_and_the_same_for_all_segments():
-    _, records = trained(smooth(), 12, algorithm="fedavg", local_steps=2, participation=0.25)
+    _, records = trained(mlp(), 12, algorithm="fedavg", local_steps=2, participation=0.25)
     drawn = {tuple(w for w, b in enumerate(r.payload_bytes) if b) for r in records[1::2]}
     assert len(drawn) > 1
     assert all(len(some) == 2 for some in drawn)
-    size = 8 * sum(p.numel() for p in smooth().parameters())
+    size = 8 * sum(p.numel() for p in mlp().parameters())
     assert {b for r in records[1::2] for b in r.payload_bytes} == {0, size}
     assert {b for r in records[1::2] for b in r.bytes.downlink.tolist()} == {0, size}
 
@@ -360,7 +337,7 @@ def test_fedavg_draws_anew_each_round_and_the_same_for_all_segments():
 @pytest.mark.parametrize("post_local_from", [0, 1])
 def test_losses_and_errors_of_fedavg_are_those_of_the_workers_drawn(post_local_from):
     simulator = Simulator(
-        smooth(), workers=W, lr=0.1, algorithm="fedavg", local_steps=3, participation=0.25,
+        mlp(), workers=W, lr=0.1, algorithm="fedavg", local_steps=3, participation=0.25,
         post_local_from=post_local_from,
     )  # fmt: skip
     epoch_of, records, targets = [0] * 3 + [1] * 6, [], []
@@ -396,8 +373,8 @@ def test_a_run_of_fedavg_logs_the_loss_of_those_drawn(tmp_path):
 
 
 def test_diloco_is_nesterov_sgd_on_the_mean_difference():
-    simulator = Simulator(smooth(), workers=W, lr=0.1, algorithm="diloco", local_steps=2)
-    outer_model = smooth()
+    simulator = Simulator(mlp(), workers=W, lr=0.1, algorithm="diloco", local_steps=2)
+    outer_model = mlp()
     outer = torch.optim.SGD(outer_model.parameters(), 0.7, momentum=0.9, nesterov=True)
     models = [copy.deepcopy(outer_model) for _ in range(W)]
     for step, (x, y) in enumerate(batches(8)):
@@ -417,7 +394,7 @@ def test_diloco_is_nesterov_sgd_on_the_mean_difference():
 
 def test_a_server_that_waits_for_nobody_steps_at_every_push():
     """Gradients at the model of two steps ago, W steps of lr / W, momentum at each."""
-    model, wanted = smooth(), smooth()
+    model, wanted = mlp(), mlp()
     trained(model, 6, algorithm="async", staleness=2, momentum=0.5, weight_decay=0.01)
     optimizer = torch.optim.SGD(wanted.parameters(), 0.1 / W, momentum=0.5, weight_decay=0.01)
     past = [copy.deepcopy(wanted) for _ in range(3)]
@@ -470,8 +447,8 @@ def test_news_crosses_the_butterfly_as_tables_that_meet_would_have_it(workers):
 
 def test_a_butterfly_applies_the_mean_of_what_each_worker_knows():
     workers, lr = 4, 0.1
-    simulator = Simulator(smooth(), workers=workers, lr=lr, algorithm="butterfly")
-    models, past = [smooth() for _ in range(workers)], []
+    simulator = Simulator(mlp(), workers=workers, lr=lr, algorithm="butterfly")
+    models, past = [mlp() for _ in range(workers)], []
     tables = butterfly_by_tables(workers, 6)
     for x, y in batches(6):
         record = simulator.step(x, y, 0)
@@ -486,7 +463,7 @@ def test_a_butterfly_applies_the_mean_of_what_each_worker_knows():
             news = [past[at][r] for r, at in enumerate(known[w]) if at >= 0]
             for place, p in enumerate(model.parameters()):
                 p.data.sub_(sum(g[place] for g in news), alpha=lr / len(news))
-        size = 8 * sum(p.numel() for p in smooth().parameters())
+        size = 8 * sum(p.numel() for p in mlp().parameters())
         assert record.payload_bytes == [size * (1 if step == 0 else 2)] * workers
     for w, model in enumerate(models):
         own = dict(simulator.evaluation_model(worker=w).named_parameters())
@@ -495,21 +472,21 @@ def test_a_butterfly_applies_the_mean_of_what_each_worker_knows():
 
 @pytest.mark.parametrize(("name", "degree"), [("ring", 2), ("torus", 4), ("complete", 15)])
 def test_a_worker_sends_its_message_to_each_neighbor(name, degree):
-    record = trained(smooth(), 1, workers=16, algorithm="dpsgd", topology=name)[1][0]
-    size = 8 * sum(p.numel() for p in smooth().parameters())
+    record = trained(mlp(), 1, workers=16, algorithm="dpsgd", topology=name)[1][0]
+    size = 8 * sum(p.numel() for p in mlp().parameters())
     assert record.payload_bytes == [degree * size] * 16
     assert record.network_bytes == 16 * degree * size
 
 
 def test_the_middle_of_a_star_sends_to_all():
-    record = trained(smooth(), 1, algorithm="dpsgd", topology="star")[1][0]
-    size = 8 * sum(p.numel() for p in smooth().parameters())
+    record = trained(mlp(), 1, algorithm="dpsgd", topology="star")[1][0]
+    size = 8 * sum(p.numel() for p in mlp().parameters())
     assert record.payload_bytes == [(W - 1) * size] + [size] * (W - 1)
 
 
 def test_choco_sends_8_bytes_an_entry_and_biases_whole():
     simulator = Simulator(
-        smooth().float(), workers=4, lr=0.1, algorithm="choco", compressor="topk:0.1"
+        mlp().float(), workers=4, lr=0.1, algorithm="choco", compressor="topk:0.1"
     )
     x, y = next(batches(1))
     record = simulator.step(x.float(), y, 0)
@@ -518,9 +495,9 @@ def test_choco_sends_8_bytes_an_entry_and_biases_whole():
 
 def test_a_servers_answer_is_compressed_and_remembered():
     """DoubleSqueeze: v = mean + e, all move along C(v), e = v - C(v)."""
-    model = smooth()
+    model = mlp()
     simulator = Simulator(model, workers=W, lr=1.0, downlink="topk:0.2")
-    plain_model = smooth()
+    plain_model = mlp()
     applied = {n: torch.zeros_like(p) for n, p in plain_model.named_parameters()}
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     for x, y in batches(3):
@@ -547,13 +524,13 @@ def test_a_servers_answer_is_compressed_and_remembered():
 
 
 def test_the_consensus_distance_is_that_of_its_definition():
-    simulator, _ = trained(smooth(), 4, algorithm="dpsgd")
+    simulator, _ = trained(mlp(), 4, algorithm="dpsgd")
     rows = torch.cat(
         [p.detach().flatten(1) for p in simulator.components.parameters.trained.values()], 1
     )
     wanted = (rows - rows.mean(0)).square().sum(1).mean().sqrt()
     assert simulator.consensus_distance() == pytest.approx(float(wanted))
-    assert trained(smooth(), 1)[0].consensus_distance() == 0
+    assert trained(mlp(), 1)[0].consensus_distance() == 0
 
 
 def test_the_best_step_size_grows_with_what_is_sent():
@@ -605,16 +582,16 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
 )
 def test_what_does_not_go_together_is_refused(settings, error):
     with pytest.raises(SettingError, match=error):
-        Simulator(smooth(), **{"workers": W, "lr": 0.1, **settings})
+        Simulator(mlp(), **{"workers": W, "lr": 0.1, **settings})
 
 
 def test_a_compressor_that_needs_the_global_maximum_is_refused_by_gossip():
     with pytest.raises(SettingError, match="needs the largest number of all workers"):
-        trained(smooth(), 1, algorithm="choco", compressor="terngrad:shared_scale=true")
+        trained(mlp(), 1, algorithm="choco", compressor="terngrad:shared_scale=true")
 
 
 def test_a_state_of_another_algorithm_is_refused():
-    state = trained(smooth(), 1, algorithm="choco")[0].state_dict()
+    state = trained(mlp(), 1, algorithm="choco")[0].state_dict()
     for other in ("dpsgd", "allreduce"):
         with pytest.raises(SettingError, match="belongs to another"):
-            Simulator(smooth(), workers=W, lr=0.1, algorithm=other).load_state_dict(state)
+            Simulator(mlp(), workers=W, lr=0.1, algorithm=other).load_state_dict(state)

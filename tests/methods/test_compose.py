@@ -11,13 +11,15 @@ from simsgd.methods.compressors.compose import Composed
 from simsgd.methods.compressors.topk import TopK
 from simsgd.settings import SettingError
 
+from .. import toy
+
 SPARSIFIERS = ["topk:0.1", "randomk:0.1", "randomk:0.1,shared=true", "threshold:1.5"]
 QUANTIZERS = ["sign", "onebit", "terngrad", "qsgd:4,bucket=8", "natural", "fp16", "int8"]
 STEP = StepInfo(RandomKey(0, torch.arange(3)).fold_in(4, "segment"), 4)
 
 
 def normal(n):
-    return torch.randn(3, n, generator=torch.Generator().manual_seed(n))
+    return toy.normal(3, n, seed=n)
 
 
 def compress(spec, x, state=None):

@@ -17,6 +17,8 @@ from simsgd.methods.memories import Residual
 from simsgd.registry import build
 from simsgd.settings import SettingError
 
+from .. import toy
+
 ROWS, COLS, N = 8, 12, 96
 PAPER = PowerSGD(2)
 PACKAGE = PowerSGD(2, "package", start_compressing_after_num_steps=0)
@@ -33,7 +35,7 @@ INPUTS = {
 
 
 def normal(workers, n=N, seed=0):
-    return torch.randn(workers, n, generator=torch.Generator().manual_seed(seed))
+    return toy.normal(workers, n, seed)
 
 
 def step_of(workers, step=0, seed=0):

@@ -14,6 +14,8 @@ from simsgd.methods.compressors.row_reductions import row_mean, row_norm, row_st
 from simsgd.methods.memories import Residual
 from simsgd.settings import SettingError
 
+from .. import toy
+
 SPECS = [
     "sign",
     "sign:none",
@@ -34,8 +36,7 @@ DRAWS, WITHIN = 4000, 5  # WITHIN standard errors of DRAWS
 
 
 def normal(workers, n, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(n)
-    return torch.randn(workers, n, generator=generator, dtype=dtype)
+    return toy.normal(workers, n, seed=n, dtype=dtype)
 
 
 def compress(spec, inputs, **known):

@@ -22,12 +22,9 @@ from simsgd.methods.memories import Residual
 from simsgd.registry import build
 from simsgd.settings import SettingError, count
 
+from ..toy import normal
+
 DRAWS = 4000
-
-
-def normal(workers, n, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(workers, n, generator=generator, dtype=dtype)
 
 
 def key_of(workers, step=0, segment="segment"):

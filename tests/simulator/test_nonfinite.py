@@ -11,27 +11,23 @@ from simsgd.simulator.worker_gradients import compute_gradients
 from simsgd.training.checkpoint import load_checkpoint
 from simsgd.training.errors import Diverged
 
+from .. import toy
+from ..toy import batch_norm_mlp
+
 W, B = 4, 6
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
 
 
 def batches(nonfinite=()):
     """Yield five batches; those in `nonfinite` have one number of worker 2's that is not finite."""
-    generator = torch.Generator().manual_seed(1)
-    for number in range(5):
-        x = torch.randn(W * B, 6, generator=generator, dtype=torch.float64)
+    for number, (x, y) in enumerate(toy.batches(5, W * B)):
         if number in nonfinite:
             x[2 * B + 1, 0] = float("nan")
-        yield x, torch.randint(3, (W * B,), generator=generator)
+        yield x, y
 
 
 def simulator(**settings):
     usual = {"workers": W, "lr": 0.1}
-    return Simulator(network(), **usual | settings)
+    return Simulator(batch_norm_mlp(), **usual | settings)
 
 
 def tensors(state, name=""):

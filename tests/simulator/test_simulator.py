@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -5,41 +7,17 @@ from torch import nn
 
 from simsgd import SettingError, Simulator
 
+from .. import toy
+from ..toy import batch_norm_mlp, mlp, trained_by_torch
+
 W, B, STEPS = 4, 24, 20
 
 
-def mlp(seed=0):
-    torch.manual_seed(seed)
-    layers = nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)
-    return nn.Sequential(*layers).double()
-
-
-def normed(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
-
-
-def batches(steps=STEPS, size=B):
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(steps):
-        x = torch.randn(size, 6, generator=generator, dtype=torch.float64)
-        yield x, torch.randint(3, (size,), generator=generator)
+batches = functools.partial(toy.batches, size=B)
 
 
 def trained(model, steps=STEPS, epoch=9, **settings):
-    settings = {"workers": W, "lr": 0.1, **settings}
-    simulator = Simulator(model, **settings)
-    records = [simulator.step(x, y, epoch) for x, y in batches(steps)]
-    return simulator, records
-
-
-def plain(model, **settings):
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, **settings)
-    for x, y in batches():
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    return model
+    return toy.simulated(model, batches(steps), epoch, **{"workers": W, **settings})
 
 
 def distance(a, b):
@@ -53,7 +31,7 @@ def test_without_compression_it_is_plain_large_batch_sgd(workers, engine):
     settings = {"momentum": 0.9, "weight_decay": 0.01}
     model = mlp()
     trained(model, workers=workers, engine=engine, **settings)
-    assert distance(model, plain(mlp(), **settings)) < 1e-9
+    assert distance(model, trained_by_torch(mlp(), batches(STEPS), **settings)) < 1e-9
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -62,13 +40,13 @@ def test_dgc_that_sends_everything_is_momentum_sgd(nesterov, decay):
     settings = {"momentum": 0.9, "nesterov": nesterov, "weight_decay": decay}
     model = mlp()
     trained(model, memory="dgc", **settings)
-    assert distance(model, plain(mlp(), **settings)) < 1e-9
+    assert distance(model, trained_by_torch(mlp(), batches(STEPS), **settings)) < 1e-9
 
 
 def test_momentum_never_applies_twice():
     model, wanted = mlp(), mlp()
     simulator, _ = trained(model, memory="dgc:masking=false", momentum=0.9, prune=0.0)
-    plain(wanted, momentum=0.9)
+    trained_by_torch(wanted, batches(STEPS), momentum=0.9)
     assert simulator.components.optimizer.inner.param_groups[0]["momentum"] == 0
     assert distance(model, wanted) < 1e-9
 
@@ -106,16 +84,16 @@ def test_a_coordinate_that_is_never_sent_decays_globally_but_not_locally():
 
 
 def test_each_workers_batchnorm_sees_its_own_batch_once_a_step():
-    model = normed()
+    model = batch_norm_mlp()
     simulator, _ = trained(model, steps=1, lr=1e-9)
     x = next(batches(1))[0].unflatten(0, (W, -1))
-    mean = normed()[0](x).mean(1)  # [W, 8]
+    mean = batch_norm_mlp()[0](x).mean(1)  # [W, 8]
     assert torch.allclose(simulator.buffers["1.running_mean"], 0.1 * mean)
     assert simulator.buffers["1.num_batches_tracked"].tolist() == [1] * W
 
 
 def test_evaluation_uses_the_mean_of_the_workers_statistics_or_rank_0s():
-    simulator, _ = trained(normed())
+    simulator, _ = trained(batch_norm_mlp())
     running = simulator.buffers["1.running_var"]
     assert torch.equal(simulator.evaluation_model()[1].running_var, running.mean(0))
     assert torch.equal(simulator.evaluation_model("rank0")[1].running_var, running[0])
@@ -124,9 +102,9 @@ def test_evaluation_uses_the_mean_of_the_workers_statistics_or_rank_0s():
 
 def test_evaluating_in_between_changes_nothing():
     def run(look):
-        model = normed()
+        model = batch_norm_mlp()
         simulator = Simulator(model, workers=W, lr=0.1, prune=0.5, momentum=0.9)
-        for x, y in batches():
+        for x, y in batches(STEPS):
             simulator.step(x, y, epoch=9)
             if look:
                 simulator.evaluation_model()(x)
@@ -146,12 +124,12 @@ def test_evaluating_in_between_changes_nothing():
     ],
 )
 def test_a_loaded_simulator_goes_on_to_the_last_bit(settings, tmp_path):
-    whole, _ = trained(normed(), **settings)
-    first, _ = trained(normed(), steps=STEPS // 2, **settings)
+    whole, _ = trained(batch_norm_mlp(), **settings)
+    first, _ = trained(batch_norm_mlp(), steps=STEPS // 2, **settings)
     torch.save(first.state_dict(), tmp_path / "state.pt")
-    again = Simulator(normed(seed=5), workers=W, **{"lr": 0.1, **settings})
+    again = Simulator(batch_norm_mlp(seed=5), workers=W, **{"lr": 0.1, **settings})
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for x, y in list(batches())[STEPS // 2 :]:
+    for x, y in list(batches(STEPS))[STEPS // 2 :]:
         again.step(x, y)
     assert distance(again.model, whole.model) == 0
     assert torch.equal(again.buffers["1.running_mean"], whole.buffers["1.running_mean"])
@@ -169,7 +147,7 @@ def test_the_record_knows_its_step_and_its_settings():
     _, records = trained(mlp(), steps=3, prune=0.99, epoch=2)
     assert [r.step for r in records] == [1, 2, 3]
     assert {(r.epoch, r.lr, r.kept) for r in records} == {(2, 0.1, 0.0625)}
-    x, y = next(batches())
+    x, y = next(batches(STEPS))
     assert records[0].loss == pytest.approx(F.cross_entropy(mlp()(x), y).item())
 
 
@@ -186,7 +164,7 @@ def test_clipping_comes_before_the_division_by_the_number_of_workers():
         model = mlp()
         before = [p.detach().clone() for p in model.parameters()]
         simulator = Simulator(model, workers=workers, lr=1.0, clip=clip)
-        x, y = next(batches())
+        x, y = next(batches(STEPS))
         simulator.step(x.repeat(workers, 1), y.repeat(workers))  # every worker has the same batch
         pairs = zip(model.parameters(), before, strict=True)
         return torch.cat([(p.detach() - q).flatten() for p, q in pairs])
@@ -210,7 +188,7 @@ def test_a_batch_that_does_not_divide_is_refused():
 def test_an_epoch_is_asked_for_where_the_warmup_follows_it():
     simulator = Simulator(mlp(), workers=4, lr=0.1, prune=0.9)
     with pytest.raises(SettingError, match="epoch is needed"):
-        simulator.step(*next(batches()))
+        simulator.step(*next(batches(STEPS)))
 
 
 def test_a_model_without_parameters_is_refused():
@@ -235,7 +213,7 @@ def test_a_foreign_state_is_refused(other, message):
 
 def test_twenty_steps_stay_what_they_were(pytestconfig):
     """Golden trajectory: a refactor leaves it identical."""
-    _, records = trained(normed(), prune=0.8, momentum=0.9, weight_decay=0.01, clip=1.0)
+    _, records = trained(batch_norm_mlp(), prune=0.8, momentum=0.9, weight_decay=0.01, clip=1.0)
     golden = (pytestconfig.rootpath / "tests/data/golden_dgc.txt").read_text().split()
     assert [record.loss for record in records] == pytest.approx(list(map(float, golden)), rel=1e-9)
 
@@ -260,7 +238,7 @@ def test_several_passes_before_an_exchange_are_one_larger_batch(passes):
 
 
 def test_batchnorm_sees_one_pass_after_the_other():
-    simulator, _ = trained(normed(), steps=1, workers=2, accumulate=3)
+    simulator, _ = trained(batch_norm_mlp(), steps=1, workers=2, accumulate=3)
     assert simulator.buffers["1.num_batches_tracked"].tolist() == [3, 3]
 
 

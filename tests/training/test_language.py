@@ -16,7 +16,6 @@ from simsgd.cli import main
 from simsgd.config import Config
 from simsgd.gradients.sample_squares import sample_squares
 from simsgd.keyed_random import RandomKey
-from simsgd.registry import find
 from simsgd.results.figures.plot import plot_results
 from simsgd.results.perplexity import bits, perplexity
 from simsgd.settings import SettingError
@@ -26,6 +25,7 @@ from simsgd.training.evaluation import evaluate
 from simsgd.training.experiment import Experiment
 
 from ..process_group import trained, verified
+from ..toy import gradients
 
 W, B, T, V = 3, 4, 6, 11
 MODELS = {
@@ -170,13 +170,6 @@ def test_lstms_have_the_published_sizes(config, vocabulary, count):
 # engines
 
 
-def gradients(engine, model, x, y, buffers):
-    keys = RandomKey(0, torch.arange(len(x))).fold_in(0, "dropout").keys()
-    return find("engine", engine)(model.train(), criterion)(
-        dict(model.named_parameters()), buffers, x, y, keys
-    )
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("tie", [True, False])
 @pytest.mark.parametrize("engine", ["vmap", "onepass"])
@@ -185,7 +178,7 @@ def test_every_engine_carries_states_and_gives_the_gradients_of_a_loop(name, tie
     x, y = words(W, B, T)
     before = states(model)
     untouched = {key: value.clone() for key, value in before.items()}
-    got, wanted = (gradients(e, model, x, y, before) for e in (engine, "loop"))
+    got, wanted = (gradients(e, model, x, y, criterion, before) for e in (engine, "loop"))
     for key, value in wanted.values.items():
         torch.testing.assert_close(got.values[key], value, rtol=1e-9, atol=1e-13)
     torch.testing.assert_close(got.output, wanted.output, rtol=1e-10, atol=1e-13)
