@@ -175,6 +175,12 @@ class Recipe:
         "Epoch from which --local-steps applies; before it, workers exchange at every step.",
         unit="EPOCH",
     )
+    final_exchange: bool = setting(
+        False,
+        "algorithm",
+        "With local, fedavg and diloco, exchange after the last step too, if --local-steps does "
+        "not divide their number.",
+    )
     participation: float | None = setting(
         None, "algorithm", "With fedavg, fraction of workers in a round.", unit="C"
     )

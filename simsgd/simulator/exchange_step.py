@@ -29,6 +29,7 @@ class ExchangeStep:
     key: RandomKey  # at this step
     number: int = 0  # steps done before this one
     epoch: int = 0
+    last: bool = False  # of the run
     flush: bool = False  # send all that the memories hold, whatever the compressor
     samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
 
@@ -48,6 +49,7 @@ class ExchangeStep:
             key=self.key.fold_in(state.segment.name),
             number=self.number,
             epoch=self.epoch,
+            last=self.last,
             segment=state.segment.name,
             gradient=gradient if compressor.needs_gradient else None,
             squares=_joined(state, squares) if compressor.needs_squares else None,

@@ -74,12 +74,15 @@ class Simulator:
         check_phases(self._parts)
         follow_regime(self._parts, self._state)
 
-    def step(self, x: Tensor, y: Tensor, epoch: int | None = None) -> StepRecord:
+    def step(
+        self, x: Tensor, y: Tensor, epoch: int | None = None, last: bool = False
+    ) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
 
         Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
-        regime and the warm-up; without it the last one given holds. Raises `SettingError` if B is
-        no such multiple, or if the regime follows epochs and none was ever given.
+        regime and the warm-up; without it the last one given holds. `last` says that no step
+        follows, for `final_exchange`. Raises `SettingError` if B is no such multiple, or if the
+        regime follows epochs and none was ever given.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
         enter_epoch(parts, state, epoch)
@@ -104,6 +107,7 @@ class Simulator:
                 key=key,
                 number=state.steps,
                 epoch=state.epoch or 0,
+                last=last,
                 flush=settings.flush,
                 samples=parts.samples,
             )

@@ -140,6 +140,11 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
         ]
     if algorithm.has_own_memory:
         return []
+    if memory == "none" and compressor.moves_zeros:
+        return [
+            f"note: {spec} sends a zero as +, and memory is none: entries without a gradient "
+            "move at every step; memory residual brings them back, sign:zero=keep leaves them"
+        ]
     if memory == "none" and needs_memory(compressor):
         return ["note: what is not sent is lost, since memory is none; residual would keep it"]
     if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:

@@ -25,6 +25,7 @@ def start_message(experiment: Experiment) -> str:
     lines.append(optimizer_line(used_settings(experiment)))
     lines.append(f"engine {config.engine}" + engine_note(simulator.components.engine))
     lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(config)
+    lines += _of_last_steps(experiment)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
     return "\n".join(lines)
@@ -89,4 +90,20 @@ def _of_short_runs(config: Config) -> list[str]:
     return [
         f"note: the run ends within its warm-up of {config.warmup_epochs} epochs, before prune "
         f"{config.prune:g} is reached; --no-warmup or fewer --warmup-epochs would reach it"
+    ]
+
+
+def _of_last_steps(experiment: Experiment) -> list[str]:
+    """Return a note if the last steps of a run are not followed by an exchange."""
+    config, algorithm = experiment.config, experiment.simulator.components.algorithm
+    assert config.epochs is not None
+    steps = config.epochs * experiment.batches
+    period = algorithm.period(config.epochs - 1) if steps else 1
+    left = steps % period
+    if not left or config.final_exchange:
+        return []
+    after = f"the last {left} steps are" if left > 1 else "the last step is"
+    return [
+        f"note: {after} not followed by an exchange, for {period} does not divide {steps} steps; "
+        "--final-exchange adds one"
     ]

@@ -113,8 +113,10 @@ class Trainer:
         self.folder.add_partition(partition_rows(table))
 
     def _train_epoch(self, epoch: int) -> None:
-        for x, y in self._timed(self.experiment.epoch_batches(epoch, self.batch)):
-            record = self.experiment.simulator.step(x, y, epoch)
+        experiment, last_epoch = self.experiment, self.experiment.config.epochs == epoch + 1
+        for x, y in self._timed(experiment.epoch_batches(epoch, self.batch)):
+            is_last = last_epoch and self.batch + 1 == experiment.batches
+            record = experiment.simulator.step(x, y, epoch, is_last)
             missed = self._missed(record, y)
             seconds = time.perf_counter() - self.began
             guessed = record.num_of_participants(y.numel())

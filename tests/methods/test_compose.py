@@ -14,7 +14,16 @@ from simsgd.settings import SettingError
 from .. import toy
 
 SPARSIFIERS = ["topk:0.1", "randomk:0.1", "randomk:0.1,shared=true", "threshold:1.5"]
-QUANTIZERS = ["sign", "onebit", "terngrad", "qsgd:4,bucket=8", "natural", "fp16", "int8"]
+QUANTIZERS = [
+    "sign",
+    "sign:zero=keep",
+    "onebit",
+    "terngrad",
+    "qsgd:4,bucket=8",
+    "natural",
+    "fp16",
+    "int8",
+]
 STEP = StepInfo(RandomKey(0, torch.arange(3)).fold_in(4, "segment"), 4)
 
 

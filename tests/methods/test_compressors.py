@@ -30,6 +30,8 @@ SPECS = [  # the contract table: every compressor
     "variance",
     "sign",
     "sign:none",
+    "sign:zero=keep",
+    "sign:none,zero=keep",
     "onebit",
     "terngrad",
     "terngrad:none,pack=base3",

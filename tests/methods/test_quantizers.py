@@ -19,6 +19,8 @@ from .. import toy
 SPECS = [
     "sign",
     "sign:none",
+    "sign:zero=keep",
+    "sign:none,zero=keep",
     "onebit",
     "terngrad",
     "terngrad:none,pack=base3",

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd import SettingError, Simulator
+from simsgd.recipe import Recipe
+from simsgd.simulator.step_settings import notes, regime_of
 from tests.against_loop import (
     CLOSE,
     W,
@@ -131,21 +133,41 @@ class TestCriterionWithParameters:
 
 
 class TestSignOfZero:
-    @wrong_still("a sign is one bit, and 0 is sent as +")
-    def test_rows_without_gradient_do_not_move_or_it_is_told(self, capsys):
+    def test_rows_without_gradient_do_not_move_if_a_zero_is_kept(self):
         model = made(Words)
         before = model.words.weight[10:].detach().clone()
-        simulator = Simulator(model, workers=W, lr=0.1, compressor="sign", memory="none")
+        compressor = {"compressor": "sign:zero=keep", "memory": "none"}
+        simulator = Simulator(model, workers=W, lr=0.1, **compressor)
         for x, y in texts():
             simulator.step(x, y)
         assert torch.equal(model.words.weight[10:], before)
 
+    def test_that_they_move_otherwise_is_noted(self):
+        recipe = Recipe(compressor="sign", memory="none")
+        (note,) = notes(recipe, regime_of(recipe, None))
+        assert "sign sends a zero as +" in note
+        assert "sign:zero=keep leaves them" in note
+        kept = Recipe(compressor="sign:zero=keep", memory="none")
+        assert "zero" not in notes(kept, regime_of(kept, None))[0]
+
 
 class TestLocalStepsLeftOver:
-    @wrong_still("nothing ends a simulation, and nothing is said")
-    def test_a_simulation_can_be_flushed(self):
-        simulator, loop = both(normed, data=batches(3), algorithm="local", local_steps=2)
-        simulator.flush()
+    @pytest.mark.parametrize("algorithm", ["local", "diloco"])
+    def test_a_last_step_is_followed_by_an_exchange_if_asked_for(self, algorithm):
+        settings = {"workers": W, "lr": 0.1, "algorithm": algorithm, "local_steps": 2}
+        simulator = Simulator(normed(), final_exchange=True, **settings)
+        for number, (x, y) in enumerate(batches(3)):
+            record = simulator.step(x, y, last=number == 2)
+        assert record.payload_bytes > [0] * W
+        assert simulator.consensus_distance() == 0
+
+    def test_the_workers_take_their_mean(self):
+        settings = {"algorithm": "local", "local_steps": 2}
+        simulator = Simulator(normed(), workers=W, lr=0.1, final_exchange=True, **settings)
+        loop = PlainLoop(normed(), workers=W, lr=0.1, **settings)
+        for number, (x, y) in enumerate(batches(3)):
+            simulator.step(x, y, last=number == 2)
+            loop.step(x, y)
         mean = {name: value.mean(0) for name, value in loop.parameters().items()}
         for name, value in simulator.parameters().items():
             assert torch.allclose(value, mean[name].expand_as(value), rtol=CLOSE)

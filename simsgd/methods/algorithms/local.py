@@ -30,6 +30,7 @@ class LocalSGD(ParameterAlgorithm):
 
     local_steps: int = 8  # H, at least 1
     post_local_from: int = 0  # epoch from which on H holds; before it workers agree at every step
+    final_exchange: bool = False  # workers agree after the last step of a run too
 
     def __post_init__(self) -> None:
         require(self.local_steps >= 1, "local_steps", self.local_steps, "must be at least 1")
@@ -49,7 +50,9 @@ class LocalSGD(ParameterAlgorithm):
 
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Agree on a model, if H steps have passed."""
-        if (context.step.number + 1) % self.period(context.step.epoch):
+        step = context.step
+        waits = (step.number + 1) % self.period(step.epoch) > 0
+        if waits and not (step.last and self.final_exchange):
             return None
         memory, kept = context.memory, context.memory_state
         compensated = memory.compensate(x - state["anchor"], kept)

@@ -29,6 +29,7 @@ class StepInfo:
     gradient: Tensor | None = None  # of this step alone, [L, n]; see `needs_gradient`
     squares: Tensor | None = None  # of the samples' gradients, [L, n]; see `needs_squares`
     global_max: Tensor | None = None  # over all workers, [1, 1]; see `needs_global_max`
+    last: bool = False  # no step of the run follows
 
     def with_key(self, *place: int | str) -> "StepInfo":
         """Return the same step with the random numbers of a place inside its own."""
@@ -47,6 +48,7 @@ class Compressor(ABC):
     needs_global_max: ClassVar[bool] = False  # reads step.global_max, the maximum of `local_max`
     selects: ClassVar[bool] = True  # sends some entries, which a quantizer may follow
     compresses: ClassVar[bool] = True  # False: sends x as it is
+    moves_zeros: ClassVar[bool] = False  # entries that are zero arrive as something else
     has_own_memory: ClassVar[bool] = False  # keeps what it does not send itself: use memory none
 
     @property
