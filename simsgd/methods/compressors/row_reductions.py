@@ -96,6 +96,7 @@ def bucket_norm(x: Tensor, size: int) -> Tensor:
 
 def buckets(x: Tensor, size: int) -> Tensor:
     """Return rows `x` [L, n] as [L, buckets, size], with zeros behind the last entry."""
+    size = max(1, size)
     padded: Tensor = F.pad(x, (0, -x.shape[1] % size))
     return padded.view(len(x), -1, size)
 
