@@ -191,6 +191,13 @@ class Recipe:
         "`simsgd list outer-optimizers` has all.",
         unit="SPEC",
     )
+    client_buffers: str | None = setting(
+        None,
+        "algorithm",
+        "With fedavg, what becomes of buffers such as BatchNorm statistics: each client's own, "
+        "averaged and sent as the models are, or the server's; default: local.",
+        choices=("local", "average", "server"),
+    )
     outer_lr: float | None = setting(None, "algorithm", "With diloco, lr of the outer optimizer.")
     outer_momentum: float | None = setting(
         None, "algorithm", "With diloco, momentum of the outer optimizer."

@@ -86,7 +86,9 @@ WHERE = {  # and those that others need, by the setting and the values that they
     ("algorithm", ("choco", "deepsqueeze")): {"consensus_stepsize": (0.1, 1.0)},
     ("algorithm", LOCAL): {"local_steps": (1, 2)},
     ("algorithm", ("local", "diloco")): {"post_local_from": (0, 1)},
-    ("algorithm", ("fedavg",)): {"participation": (0.5, 1.0)},
+    ("algorithm", ("fedavg",)): {
+        "participation": (0.5, 1.0), "client_buffers": ("local", "average", "server"),
+    },
     ("algorithm", ("diloco",)): {"outer_lr": (0.5,), "outer_momentum": (0.0, 0.5),
                                  "outer_optimizer": ("sgd", "nesterov:0.5")},
     ("algorithm", ("async",)): {"staleness": (0, 2, "uniform:2")},

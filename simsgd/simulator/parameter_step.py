@@ -3,7 +3,8 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import Tensor
 
@@ -21,4 +22,19 @@ def step_parameters(parts: Components, segments: Sequence[Tensor], settings: Ste
     regularizers = () if settings.penalize_locally else settings.regularizers
     penalties = parts.regularized.penalty_gradients(regularizers, settings.own_decay)
     parts.optimizer.add_penalties(gradients, penalties, *settings.penalty_momentum)
-    parts.algorithm.apply(parts.optimizer, gradients)
+    with _rows_kept(parts):
+        parts.algorithm.apply(parts.optimizer, gradients)
+
+
+@contextmanager
+def _rows_kept(parts: Components) -> Iterator[None]:
+    """Put back the models of workers that do not train in this round, after what is done within."""
+    participants = parts.guard.participants
+    if participants is None:
+        yield
+        return
+    waits = (~participants[parts.hosted]).nonzero().flatten().to(parts.workers.device)
+    kept = {name: p.detach()[waits] for name, p in parts.parameters.trained.items()}
+    yield
+    for name, p in parts.parameters.trained.items():
+        p.detach().index_copy_(0, waits, kept[name])

@@ -22,6 +22,7 @@ class RunningState:
 
     buffers: Tensors  # each hosted worker's, {name: [L, *shape]}
     initial: Tensors  # those that carry a state of each sample, as at the start
+    server_buffers: Tensors  # as at the start, where clients begin each round with them
     steps: int = 0  # done
     epoch: int | None = None  # the last one given
     results: list[Mapping[str, float]] = field(default_factory=list)  # of the epochs that ended
@@ -32,7 +33,11 @@ class RunningState:
         """Return the state before the first step."""
         workers = len(parts.workers)
         buffers = {n: torch.stack([b] * workers) for n, b in parts.model.named_buffers()}
-        return cls(buffers, {name: buffers[name].clone() for name in carried(parts.model)})
+        initial = {name: buffers[name].clone() for name in carried(parts.model)}
+        server = {}
+        if parts.algorithm.client_buffers == "server":
+            server = {n: own.clone() for n, own in buffers.items() if n not in initial}
+        return cls(buffers, initial, server)
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""
@@ -65,6 +70,7 @@ class RunningState:
             "steps": self.steps,
             "epoch": self.epoch,
             "results": list(self.results),
+            **self._server_state(),
         }
 
     def load_state_dict(self, parts: Components, state: dict[str, Any]) -> None:
@@ -88,3 +94,10 @@ class RunningState:
         parts.optimizer.load_state_dict(state["optimizer"], rows)
         self.steps, self.epoch = state["steps"], state["epoch"]
         self.results = list(state["results"])
+        for name, buffer in self.server_buffers.items():
+            buffer.copy_(state["server_buffers"][name].expand_as(buffer))
+
+    def _server_state(self) -> dict[str, Any]:
+        if not self.server_buffers:
+            return {}
+        return {"server_buffers": {name: own[:1] for name, own in self.server_buffers.items()}}

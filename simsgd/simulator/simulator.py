@@ -14,6 +14,7 @@ from ..communication.transport import Observer, Transport
 from ..gradients.contract import Criterion, Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
+from .client_buffers import exchange_buffers
 from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep, exchange_gradients, exchange_models
 from .gradient_transforms import transform_gradients
@@ -116,6 +117,8 @@ class Simulator:
                 measures, anything_sent = exchange_models(
                     exchange, parts.segment_states, parts.parameters.segments(parts.layout)
                 )
+                if anything_sent:
+                    exchange_buffers(parts, state)
                 if anything_sent and parts.algorithm.resets_optimizer:
                     parts.optimizer.reset()
                 timer.mark("compression")
@@ -166,8 +169,21 @@ class Simulator:
         0's. Training continues as if this had not been called.
         """
         parts, state = self._parts, self._state
+        weights = parts.algorithm.weights(
+            parts.recipe.seed,
+            parts.recipe.workers,
+            state.steps - 1,
+            state.epoch or 0,
+            parts.samples,
+        )
         return parts.parameters.load_average(
-            parts.model, state.buffers, state.initial, self.all_gather, buffers, worker
+            parts.model,
+            state.buffers,
+            state.initial,
+            self.all_gather,
+            buffers,
+            worker,
+            weights if state.steps else None,
         )
 
     def parameters(self) -> dict[str, Tensor]:

@@ -3,11 +3,14 @@
 Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b * M.
 """
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from ..gradients import Gradients
 from ..gradients.accumulation import accumulated
+from ..gradients.contract import Tensors
 from ..gradients.dropout import KeyedDropout
 from ..gradients.generators import seeded
 from ..gradients.sample_squares import sample_squares
@@ -33,21 +36,55 @@ def compute_gradients(
     `x` [B, ...] and `y` [B, ...]. What is not finite is treated as `on_nonfinite` says.
     """
     parts.model.train()
-    needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
-    gradients = accumulated(
-        parts.engine,
-        parts.parameters.read(),
-        state.buffers,
-        hosted_shards(parts, x),
-        hosted_shards(parts, y),
-        key.fold_in("dropout"),
-        sample_squares if needs_squares else None,
-    )
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
+    x, y = hosted_shards(parts, x), hosted_shards(parts, y)
+    if participants is None:
+        gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
+    else:
+        trains = participants[parts.hosted].nonzero().flatten().to(x.device)  # rows
+        gradients = _of_some(parts, state.buffers, x, y, key, trains)
     gradients = parts.guard.admit(gradients, state.buffers, participants)
     state.buffers = gradients.buffers
     return gradients
+
+
+def _gradients(
+    parts: Components, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: RandomKey
+) -> Gradients:
+    needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
+    squares = sample_squares if needs_squares else None
+    return accumulated(parts.engine, params, buffers, x, y, key.fold_in("dropout"), squares)
+
+
+def _of_some(
+    parts: Components, buffers: Tensors, x: Tensor, y: Tensor, key: RandomKey, trains: Tensor
+) -> Gradients:
+    """Return gradients of all L workers, computed for the rows `trains` alone.
+
+    Those of the others are 0, and so are their losses and outputs; their buffers stay. A process
+    that hosts none of those who train computes one and drops it, to stay in step with the others.
+    """
+    rows = trains if len(trains) else trains.new_zeros(1)
+    params = {name: p.detach()[rows] for name, p in parts.parameters.read().items()}
+    before = {name: buffer[rows] for name, buffer in buffers.items()}
+    own_key = dataclasses.replace(key, workers=key.workers[rows])
+    own = _gradients(parts, params, before, x[rows], y[rows], own_key)
+    num = len(trains)
+
+    def of_all(values: Tensor) -> Tensor:
+        every = values.new_zeros(len(x), *values.shape[1:])
+        return every.index_copy_(0, trains, values[:num])
+
+    return Gradients(
+        values={name: of_all(value) for name, value in own.values.items()},
+        loss=of_all(own.loss),
+        output=of_all(own.output),
+        buffers={
+            name: buffer.index_copy(0, trains, own.buffers[name][:num])
+            for name, buffer in buffers.items()
+        },
+    )
 
 
 def engine_name(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> str:

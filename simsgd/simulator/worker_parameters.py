@@ -45,8 +45,11 @@ class Parameters(ABC):
         """Take note that a step ended."""
 
     @abstractmethod
-    def average(self, rows: Rows) -> Tensors:
-        """Return the mean over workers, {name: [*shape]}; `rows` gives [W, ...] for [L, ...]."""
+    def average(self, rows: Rows, weights: Tensor | None = None) -> Tensors:
+        """Return the mean over workers, {name: [*shape]}; `rows` gives [W, ...] for [L, ...].
+
+        `weights` [W] add up to 1; None: equal ones.
+        """
 
     def of_worker(self, worker: int, rows: Rows) -> Tensors:
         """Return the parameters of one worker, {name: [*shape]}."""
@@ -65,13 +68,14 @@ class Parameters(ABC):
         rows: Rows,
         how: str,
         worker: int | None,
+        weights: Tensor | None = None,
     ) -> nn.Module:
         """Return the model with parameters and statistics to evaluate with; see `evaluation_model`.
 
         `buffers` are the workers' own, {name: [L, *shape]}, those in `carried` left alone; `how` is
-        "mean" or "rank0".
+        "mean" or "rank0". `weights` [W] are those of the workers in a mean, None: equal ones.
         """
-        average = self.average(rows) if worker is None else self.of_worker(worker, rows)
+        average = self.average(rows, weights) if worker is None else self.of_worker(worker, rows)
         params: dict[str, Tensor] = dict(model.named_parameters())
         for name, value in average.items():
             params[name].copy_(value)
@@ -80,7 +84,7 @@ class Parameters(ABC):
                 continue
             own = rows(buffers[name])  # [W, ...]
             averaged = how == "mean" and own.is_floating_point() and worker is None
-            buffer.copy_(own.mean(0) if averaged else own[worker or 0])
+            buffer.copy_(_mean(own, weights) if averaged else own[worker or 0])
         return model.eval()
 
     def state_dict(self, rows: Rows) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class SharedParameters(Parameters):
         """Return the model's parameters."""
         return dict(self.trained)
 
-    def average(self, rows: Rows) -> Tensors:
+    def average(self, rows: Rows, weights: Tensor | None = None) -> Tensors:
         """Return the model's parameters."""
         return {name: p.detach() for name, p in self.trained.items()}
 
@@ -192,9 +196,9 @@ class WorkerParameters(Parameters):
         """Return the workers' parameters, {name: [L, *shape]}."""
         return dict(self.trained)
 
-    def average(self, rows: Rows) -> Tensors:
+    def average(self, rows: Rows, weights: Tensor | None = None) -> Tensors:
         """Return the mean of all workers' models."""
-        return {name: rows(p.detach()).mean(0) for name, p in self.trained.items()}
+        return {name: _mean(rows(p.detach()), weights) for name, p in self.trained.items()}
 
     def of_worker(self, worker: int, rows: Rows) -> Tensors:
         """Return one worker's model."""
@@ -219,3 +223,12 @@ class WorkerParameters(Parameters):
         """Take over what `state_dict` returned, of the workers hosted here."""
         for name, parameter in self.trained.items():
             parameter.copy_(state[name][hosted])
+
+
+def _mean(rows: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of `rows` [W, ...] by `weights` [W]; of equal rows it is exactly these."""
+    if weights is None:
+        return rows.mean(0)
+    first = rows[0]
+    mean: Tensor = first + torch.tensordot(weights.to(rows), rows - first, 1)
+    return mean

@@ -72,6 +72,7 @@ class OwnWorker(Worker):
         self.transport = Distributed(config.workers)
         config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
         self.recorder = DecisionRecorder()
+        self.participants: Tensor | None = None  # that train in the last step, [W] bool; None: all
         self.experiment = Experiment.of(config, self.transport, self._recording, [self.recorder])
 
     def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
@@ -79,6 +80,7 @@ class OwnWorker(Worker):
         self.engine.forget()
         self.recorder.decided.clear()
         record = self.experiment.simulator.step(x, y, epoch)
+        self.participants = record.participants
         rows = self.transport.all_gather_rows
         sent = rows(self.transport.sent)
         self.transport.sent.zero_()
@@ -87,8 +89,12 @@ class OwnWorker(Worker):
         return RealStep(record.losses, sent, record.bytes.payload, decided, ended)
 
     def gradients(self) -> list[Tensors]:
-        """Return the gradients of all workers in the last step."""
-        rows = self.transport.all_gather_rows
+        """Return the gradients of all workers that trained in the last step."""
+
+        def rows(own: Tensor) -> Tensor:
+            every = self.transport.all_gather_rows(own)
+            return every if self.participants is None else every[self.participants]
+
         return [{n: rows(v) for n, v in call.values.items()} for call in self.engine.calls]
 
     def state(self) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class Simulation:
         self.simulator = self.experiment.simulator
         self.tally = Totals()
         self.limit = LIMITS[config.dtype][0]
+        self.participants: Tensor | None = None  # that train in the last step, [W]; None: all
         self.apart = 0.0  # how far the parameters are from the real ones
         self.real = copies(self.simulator.parameters())
 
@@ -141,6 +142,7 @@ class Simulation:
         self.last = Began((x, y, epoch), state, self.real, self.apart)
         began = time.perf_counter()
         record = self._step()
+        self.participants = record.participants
         seconds = time.perf_counter() - began
         missed = num_missed(
             *(record.of_participants(part, slice(None)) for part in (record.output, y))
@@ -182,12 +184,18 @@ class Simulation:
         if not agree and not is_kink(self.engine, left, self.last.real, self.limit, step):
             self.flip = None
         elif self.flip is None and not agree and self._led_there_by(gradients):
-            self.flip = Flip(step, left.worker, left.name, "kink")
+            self.flip = Flip(step, self._worker(left.worker), left.name, "kink")
         self.rows[0].update(_told(self.flip))
         if self.flip is not None:
             ended.update(state)
             self.apart = 0.0
         self.simulator.load_state_dict(ended)
+
+    def _worker(self, row: int) -> int:
+        """Return which worker has a row of the gradients, which those who train have."""
+        if self.participants is None:
+            return row
+        return int(self.participants.nonzero()[row])
 
     def _recording(self, engine: GradientEngine) -> GradientEngine:
         self.engine = RecordingEngine(engine)

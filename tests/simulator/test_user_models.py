@@ -27,17 +27,17 @@ from tests.plain_loop import PlainLoop
 class TestFedAvg:
     FED = {"algorithm": "fedavg", "local_steps": 2, "participation": 0.25}  # noqa: RUF012
 
-    @wrong_still("the steps of all are computed, and only what is sent is chosen")
     def test_clients_that_are_not_drawn_keep_their_statistics(self):
         simulator, loop = both(normed, data=batches(2), **self.FED)
         assert sorted(simulator.buffers["1.num_batches_tracked"].tolist()) == [0, 0, 0, 2]
         assert_same(simulator, loop)
 
-    def test_without_statistics_it_is_the_loop(self):
-        simulator, loop = both(lambda: made(nn.Linear, 6, 3), data=batches(4), **self.FED)
-        assert_same(simulator, loop)
+    @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
+    def test_it_is_the_loop_within_a_round_and_after(self, engine):
+        momentum = {"momentum": 0.9, "weight_decay": 0.1}
+        for steps in (3, 4):
+            assert_same(*both(normed, data=batches(steps), engine=engine, **momentum, **self.FED))
 
-    @wrong_still("the steps of all are computed, and only what is sent is chosen")
     def test_only_the_drawn_compute(self):
         calls = []
 
@@ -48,6 +48,53 @@ class TestFedAvg:
         simulator = Simulator(normed(), counted, workers=W, lr=0.1, engine="loop", **self.FED)
         simulator.step(*next(batches()))
         assert len(calls) == 1
+
+    def test_statistics_are_evaluated_by_the_weights_of_the_models(self):
+        samples = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        fed = {**self.FED, "participation": 0.5}
+        simulator = Simulator(normed(), workers=W, lr=0.1, samples=samples, **fed)
+        for x, y in batches(2):
+            drawn = simulator.step(x, y).participants
+        weights = (samples * drawn).double() / (samples * drawn).sum()
+        wanted = torch.einsum("w,wc->c", weights, simulator.buffers["1.running_mean"])
+        got = simulator.evaluation_model()[1].running_mean
+        assert torch.allclose(got, wanted, rtol=CLOSE)
+
+    def test_averaged_statistics_are_everybodys_and_are_sent(self):
+        settings = {"workers": W, "lr": 0.1, **self.FED}
+        local = Simulator(normed(), **settings)
+        averaged = Simulator(normed(), client_buffers="average", **settings)
+        for x, y in batches(2):
+            plain, record = local.step(x, y), averaged.step(x, y)
+        drawn = int(plain.participants.nonzero())
+        for name, own in averaged.buffers.items():
+            assert torch.equal(own, local.buffers[name][drawn].expand_as(own))
+        more = [a - b for a, b in zip(record.payload_bytes, plain.payload_bytes, strict=True)]
+        assert more == [8 * (8 + 8 + 1) * (w == drawn) for w in range(W)]
+        assert torch.equal(record.bytes.downlink - plain.bytes.downlink, torch.tensor(more))
+
+    def test_a_round_begins_with_the_servers_statistics(self):
+        settings = {"workers": W, "lr": 0.1, "client_buffers": "server", **self.FED}
+        simulator = Simulator(normed(), **settings)
+        for number, (x, y) in enumerate(batches(4)):
+            simulator.step(x, y)
+            moved = int(simulator.buffers["1.num_batches_tracked"].sum())
+            assert moved == (1 if number % 2 == 0 else 0)
+
+    def test_who_is_not_drawn_keeps_what_the_memory_holds(self):
+        settings = {"workers": W, "lr": 0.1, "compressor": "topk:0.1", **self.FED}
+        simulator = Simulator(normed(), **settings)
+        for x, y in batches(6):
+            before = kept(simulator)
+            drawn = simulator.step(x, y).participants
+            assert torch.equal(kept(simulator)[~drawn], before[~drawn])
+        assert float(kept(simulator).norm()) > 0
+
+
+def kept(simulator):
+    states = simulator.components.segment_states
+    rows = [own.memory_state["residual"] for own in states if not own.segment.dense]
+    return torch.cat(rows, dim=1).clone()
 
 
 class Unused(nn.Module):

@@ -95,6 +95,7 @@ class Algorithm(ABC):
     computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
     between_processes: ClassVar[bool] = True  # workers may live in several processes
     resets_optimizer: ClassVar[bool] = False  # optimizers start again after each exchange
+    client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
     only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
     def check(self, recipe: Recipe) -> None:  # noqa: B027 - most take any
@@ -112,6 +113,15 @@ class Algorithm(ABC):
         """Return which workers train in a step, [W] bool on the CPU; None: all.
 
         `step` is how many were done before it.
+        """
+        return None
+
+    def weights(
+        self, seed: int, workers: int, step: int, epoch: int, samples: Tensor | None
+    ) -> Tensor | None:
+        """Return the weight of each worker in the mean that a step leads to, [W]; None: equal ones.
+
+        `samples` [W] are how many each holds, None: as many as the others.
         """
         return None
 
