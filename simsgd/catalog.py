@@ -26,7 +26,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,7 +65,7 @@ def load(kind: str, name: str) -> ModuleType:
 
 def build_model(
     name: str | ModuleType,
-    config: dict[str, Any],
+    config: Mapping[str, object],
     num_classes: int | None,
     input_shape: tuple[int, ...] | None,
 ) -> nn.Module:
@@ -80,7 +80,7 @@ def build_model(
     taken = inspect.signature(factory).parameters
     known = {"num_classes": num_classes, "input_shape": input_shape}
     usual = {key: value for key, value in known.items() if key in taken and value is not None}
-    given = usual | config
+    given = {**usual, **config}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     strange = [] if takes_any else [key for key in config if key not in taken]
     shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None
@@ -100,12 +100,19 @@ def build_model(
     return network
 
 
-def attribute(module: ModuleType, model: nn.Module, name: str, default: Any = None) -> Any:
+def attribute(module: ModuleType, model: nn.Module, name: str, default: object = None) -> Any:
     """Return what a network carries under a name, such as its regime, else what its file does."""
     return getattr(model, name, getattr(module, name, default))
 
 
-def parse_config(text: str) -> dict[str, Any]:
+def begin_texts(model: nn.Module, texts: int) -> None:
+    """Put a model that carries a state before the first words of so many texts."""
+    begin: Callable[[int], object] | None = getattr(model, "begin", None)
+    if begin is not None:
+        begin(texts)
+
+
+def parse_config(text: str) -> dict[str, object]:
     """Return the settings that a text such as "depth=20, shortcut=B" holds; nothing is evaluated.
 
     Raises `SettingError` for a text that does not read so.
@@ -113,7 +120,7 @@ def parse_config(text: str) -> dict[str, Any]:
     >>> parse_config("depth=20, hidden=(256, 128), shortcut=B")
     {'depth': 20, 'hidden': (256, 128), 'shortcut': 'B'}
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     parts = re.split(r",(?=\s*\w+\s*=)", text) if text.strip() else []
     for part in parts:
         pair = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(.*\S)\s*", part, re.DOTALL)
@@ -130,9 +137,9 @@ def _choices(taken: Iterable[str]) -> str:
     return ", ".join(name for name in taken if name not in ("num_classes", "input_shape"))
 
 
-def _factory(module: ModuleType, stem: str) -> Callable[..., Any]:
+def _factory(module: ModuleType, stem: str) -> Callable[..., object]:
     for name in (stem, "model"):
-        factory: Callable[..., Any] | None = getattr(module, name, None)
+        factory: Callable[..., object] | None = getattr(module, name, None)
         if callable(factory):
             return factory
     raise SettingError("model", stem, f"defines neither a function {stem} nor one called model")

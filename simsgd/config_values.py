@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from .config import Config, default
 from .settings import Scope
 
 RECORDS = frozenset({"environment", "used"})  # keys of config.json that are no settings
+
+Identity = frozenset[tuple[str, str]]  # names of settings, and their values as text
 
 
 def with_scope(scope: Scope) -> frozenset[str]:
@@ -31,7 +32,7 @@ ON_RESUME = _where("on_resume", True)  # a resumed run may have other values of 
 PER_RANK = _where("per_rank", True)  # each rank may have its own values of them
 
 
-def identity(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+def identity(settings: Mapping[str, object]) -> Identity:
     """Return what makes a run the run it is: the settings that are not the default.
 
     Those of the machine and of the run's folder do not count, nor does what is no setting.
@@ -41,7 +42,7 @@ def identity(settings: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
     return frozenset((n, repr(value)) for n, value in given.items() if value != default_of(n))
 
 
-def varying(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+def varying(settings: Iterable[Mapping[str, object]]) -> list[str]:
     """Return the settings of which not all have the same value; what is not given is default."""
     runs = list(settings)
     names = dict.fromkeys(name for run in runs for name in run)
@@ -67,14 +68,15 @@ def in_short(value: object) -> str:
     return re.sub(r"[^+]*/(?=[^/+]*\.py\b)", "", in_full(value))
 
 
-def default_of(name: str) -> Any:
+def default_of(name: str) -> object:
     """Return the default of a setting as JSON has it; None for what is no setting."""
     return plain(default(name)) if name in Config.__dataclass_fields__ else None
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return a value that equals another where they mean the same: paths as text, 1.0 as 1."""
     if isinstance(value, Path):
         return str(value)
-    whole = isinstance(value, float) and value.is_integer()
-    return int(value) if whole else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

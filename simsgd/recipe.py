@@ -265,7 +265,7 @@ class Recipe:
         """Which tensors are compressed, as `compress_if` says it."""
         return "all" if self.prune_1d else self.compress_if
 
-    def algorithm_settings(self) -> dict[str, Any]:
+    def algorithm_settings(self) -> dict[str, object]:
         """Return the settings of the algorithm's own that were given, by name."""
         own = [f for f in dataclasses.fields(Recipe) if f.metadata["group"] == "algorithm"]
         values = {f.name: getattr(self, f.name) for f in own if f.name != "algorithm"}

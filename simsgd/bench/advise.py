@@ -93,7 +93,7 @@ def advise(
     device: str = "cpu",
     num_classes: int | None = None,
     input_shape: str | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Advice:
     """Return what each compressor's step would take on each network, the fastest first.
 

@@ -68,7 +68,7 @@ class Measurement:
         return "\n\n".join(parts)
 
 
-def bench(name: str, plot: Path | str | None = None, **settings: Any) -> Measurement:
+def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 
     `name` is compressors, engines, step, algorithms, scaling or data; `settings` are those of the

@@ -7,13 +7,12 @@ Letters: W workers, b samples each, B = W * b, T tokens of a sample, V words of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..catalog import attribute, build_model, load, parse_config
+from ..catalog import attribute, begin_texts, build_model, load, parse_config
 from ..catalog import names as names_in
 from ..gradients.contract import Criterion
 from ..settings import require, unknown
@@ -115,7 +114,5 @@ def task_of(case: Case, device: str) -> Task:
 
 def begun(model: nn.Module, samples: int) -> nn.Module:
     """Return the model; one that carries a state stands before the first of `samples` texts."""
-    begin: Any = getattr(model, "begin", None)
-    if begin is not None:
-        begin(samples)
+    begin_texts(model, samples)
     return model

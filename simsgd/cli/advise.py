@@ -1,7 +1,6 @@
 """`simsgd advise`: find the fastest compressor on a network."""
 
 import json
-from typing import Any
 
 import click
 
@@ -31,7 +30,7 @@ from .pricing import priced
 @click.option(
     "--measure/--no-measure", default=True, show_default=True, help="Time compression here."
 )
-def advise(network: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def advise(network: tuple[str, ...], as_json: bool, **options: object) -> None:
     """Find the fastest compressor on a network, and whether dense all-reduce is faster still.
 
     Bytes come from the shapes of the model alone; compression is timed on one worker's gradient.

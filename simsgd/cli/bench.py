@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import click
 
@@ -58,10 +58,10 @@ def bench() -> None:
 
 
 def _command(name: str) -> Callable[..., None]:
-    def run(file: Any, **settings: Any) -> None:
+    def run(file: TextIO | None, plot: Path | None = None, **settings: object) -> None:
         from ..bench.benches import bench as measure
 
-        found = measure(name, **settings)
+        found = measure(name, plot, **settings)
         if file is not None:
             file.write(json.dumps(found.plain(), indent=2) + "\n")
         click.echo(found.summary())

@@ -1,7 +1,6 @@
 """`simsgd bytes`: count the bytes of a step."""
 
 import json
-from typing import Any
 
 import click
 
@@ -35,7 +34,7 @@ from .options import StagedCommand, chosen, given, shape_options
 @click.option("--per-layer", is_flag=True, help="Print a line for each segment.")
 @click.option("--explain", is_flag=True, help="Also print the arithmetic of each segment.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: Any) -> None:
+def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: object) -> None:
     """Count the bytes of a step without training, from the shapes of a model alone.
 
     The bytes of gossip, local and asynchronous methods and of a downlink do not follow from the

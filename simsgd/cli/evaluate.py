@@ -1,7 +1,6 @@
 """`simsgd evaluate`: measure the model in a checkpoint."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -20,7 +19,7 @@ from .options import given
     show_default=True,
     help="Which part of the data; only texts have a test part.",
 )
-def evaluate(checkpoint: Path, **options: Any) -> None:
+def evaluate(checkpoint: Path, **options: object) -> None:
     """Print a checkpoint's loss and errors, or perplexity on text.
 
     CHECKPOINT is a file, or a run's folder, which means its last.pt.

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Never
 
 import click
 
@@ -17,7 +17,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 class OneLine(click.Group):
     """A group that prints a user's error in one line on stderr."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> Never:
         """Run the command line and leave with an exit code, the `exit_code` of an exception."""
         kwargs["standalone_mode"] = False
         sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs)))
@@ -32,7 +32,7 @@ def main() -> None:
     """
 
 
-def _code(work: Callable[[], Any]) -> int:
+def _code(work: Callable[[], object]) -> int:
     try:
         result = work()
     except SettingError as error:

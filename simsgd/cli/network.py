@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,7 +14,14 @@ from .pricing import priced
 @priced("10gbe")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def network_command(
-    runs: tuple[Path, ...], network: tuple[str, ...], as_json: bool, **options: Any
+    runs: tuple[Path, ...],
+    network: tuple[str, ...],
+    as_json: bool,
+    compute_ms: float | None,
+    compress_ms: float | None,
+    all_reduce: str,
+    fusion: bool,
+    overlap: bool,
 ) -> None:
     """Price the steps of runs, or folders of runs, on networks, from their folders alone.
 
@@ -27,5 +33,6 @@ def network_command(
     from ..results.step_times import Pricing
 
     found = find_runs(runs, with_epochs=True)
-    rows = prices(found, networks_of(network), Pricing(**options))
+    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
+    rows = prices(found, networks_of(network), pricing)
     click.echo(json.dumps(rows, indent=2) if as_json else price_table(rows))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -12,7 +12,8 @@ from ..config import Config
 from ..config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., object])
+Options = dict[str, Any]  # by name, each of the type that its option says
 _WIDEST = 28  # characters of an option beside its help; a longer one stands above it
 _STAGES = (
     "model and data", "text", "workers", "compression", "memory", "algorithm", "optimizer", "run",
@@ -22,8 +23,8 @@ _STAGES = (
 class StagedOption(click.Option):
     """An option that knows to which stage of a step it belongs."""
 
-    def __init__(self, *args: Any, stage: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, names: Sequence[str], *, stage: str, **settings: Any) -> None:
+        super().__init__(names, **settings)
         self.stage = stage
 
 
@@ -75,7 +76,7 @@ def shape_options(command: _Command) -> _Command:
     return classes(shape(command))
 
 
-def given(options: dict[str, Any]) -> dict[str, Any]:
+def given(options: Mapping[str, object]) -> Options:
     """Return the options that were given on the command line."""
     source = click.get_current_context().get_parameter_source
     return {
@@ -94,7 +95,7 @@ def swept_settings(command: _Command) -> _Command:
     return command
 
 
-def several(options: dict[str, Any]) -> dict[str, list[Any]]:
+def several(options: Options) -> dict[str, list[object]]:
     """Return the values of each setting, those of a repeated option one after the other."""
     return {
         name: [one for part in parts for one in (part if isinstance(part, list) else [part])]
@@ -102,10 +103,10 @@ def several(options: dict[str, Any]) -> dict[str, list[Any]]:
     }
 
 
-def _several(one: Any, empty: bool) -> Callable[[str], list[Any]]:
+def _several(one: click.ParamType[object], empty: bool) -> Callable[[str], list[object]]:
     """Return what reads one value or more; "none" is one where the setting may be `empty`."""
 
-    def values(text: str) -> list[Any]:
+    def values(text: str) -> list[object]:
         return [
             None if empty and part == "none" else one.convert(part, None, None)
             for part in values_of(text)
@@ -115,11 +116,11 @@ def _several(one: Any, empty: bool) -> Callable[[str], list[Any]]:
 
 
 def _option(
-    f: "dataclasses.Field[Any]", hint: Any, several: bool = False
+    f: "dataclasses.Field[object]", hint: type, several: bool = False
 ) -> Callable[[_Command], _Command]:
     kind = next(k for k in get_args(hint) or (hint,) if k is not types.NoneType)
     flag = f"--{f.name.replace('_', '-')}"
-    about: dict[str, Any] = {
+    about: Options = {
         "help": f.metadata["help"],
         "cls": StagedOption,
         "stage": f.metadata["group"],
@@ -134,11 +135,10 @@ def _option(
         return click.option(name, is_flag=True, **about)
     choices = f.metadata["choices"]
     special = {Path: click.Path(path_type=Path)}
-    value: Any = click.types.convert_type(
-        click.Choice(choices) if choices else special.get(kind, kind)
-    )
+    one = click.types.convert_type(click.Choice(choices) if choices else special.get(kind, kind))
+    value: click.ParamType[object] | Callable[[str], object] = one
     metavar = f.metadata["unit"] or None
     if several:
-        metavar = metavar or "|".join(choices) or value.name.upper()
-        value = _several(value, empty=f.default is None and kind is not str)
+        metavar = metavar or "|".join(choices) or one.name.upper()
+        value = _several(one, empty=f.default is None and kind is not str)
     return click.option(flag, type=value, metavar=metavar, **about)

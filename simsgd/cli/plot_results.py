@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from ..settings import SettingError
 from .group import main
 from .pricing import priced
+
+if TYPE_CHECKING:
+    from ..results.figures.plot import PlotSettings
 
 
 def _labels(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -93,7 +96,13 @@ def _limits(
     help="Around the mean over seeds: range, std, sem (standard error) or none.",
 )
 @priced()
-def plot_results(runs: tuple[Path, ...], **options: Any) -> None:
+def plot_results(
+    runs: tuple[Path, ...],
+    x: str,
+    y: tuple[str, ...],
+    output: Path,
+    **options: "Unpack[PlotSettings]",
+) -> None:
     """Draw several runs, or folders of runs, in one figure.
 
     Runs that differ in nothing but their seed are drawn as one: their mean, in a band from the
@@ -101,8 +110,8 @@ def plot_results(runs: tuple[Path, ...], **options: Any) -> None:
     """
     from ..results.figures.plot import plot_results as draw
 
-    draw(runs, **options)
-    click.echo(options["output"])
+    draw(runs, x, y, output, **options)
+    click.echo(output)
 
 
 def plot_results_main() -> None:

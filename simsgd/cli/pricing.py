@@ -1,13 +1,13 @@
 """The options that price a step on networks, shared by several commands."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from ..results.network import ALL_REDUCES, NETWORKS
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., object])
 _LINK = f"{', '.join(NETWORKS)}, or bandwidth=10Gbit,latency=50us; repeatable."
 _OPTIONS = [
     click.option(

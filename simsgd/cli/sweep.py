@@ -1,7 +1,6 @@
 """`simsgd sweep`: train with every combination of some values."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -42,7 +41,7 @@ def sweep(
     launcher: str | None,
     network: tuple[str, ...],
     quiet: bool,
-    **options: Any,
+    **options: object,
 ) -> int:
     """Train with every combination of some values, and average over seeds.
 

@@ -1,7 +1,5 @@
 """`simsgd train`: train with W simulated workers."""
 
-from typing import Any
-
 import click
 
 from .group import main
@@ -17,7 +15,7 @@ from .options import StagedCommand, given, settings
     metavar="SPEC",
     help="Also print the time of a step on this network, such as 10gbe; repeatable.",
 )
-def train(dry_run: bool, network: tuple[str, ...], **options: Any) -> None:
+def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
     """Train with W simulated workers and record the bytes of every step.
 
     Each option has a default, so that `simsgd train` alone is a run. The options are listed in the

@@ -1,7 +1,6 @@
 """`simsgd tune-consensus`: find the consensus step size."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -24,7 +23,16 @@ from .group import main
     type=click.Path(path_type=Path),
     help="Figure to write: .png, .svg or .pdf.",
 )
-def tune_consensus(output: Path | None, **options: Any) -> None:
+def tune_consensus(
+    workers: int,
+    topology: str,
+    compressor: str,
+    algorithm: str,
+    elements: int,
+    rounds: int,
+    seed: int,
+    output: Path | None,
+) -> None:
     """Find the consensus step size by gossip alone, without training.
 
     Workers start from random numbers; the table has the factor by which their consensus distance
@@ -32,7 +40,9 @@ def tune_consensus(output: Path | None, **options: Any) -> None:
     """
     from ..bench.consensus import tune_consensus as tune
 
-    tuning = tune(output=output, **options)
+    tuning = tune(
+        workers, topology, compressor, algorithm, elements, rounds, seed=seed, output=output
+    )
     click.echo(tuning.summary())
     if output is not None:
         click.echo(output)

@@ -1,7 +1,5 @@
 """`simsgd verify`: compare a simulation with real processes."""
 
-from typing import Any
-
 import click
 
 from ..verify.defaults import DEFAULTS, STEPS
@@ -16,7 +14,7 @@ from .options import StagedCommand, given, settings
 )
 @settings
 @click.option("--steps", default=STEPS, show_default=True, help="Steps to compare.")
-def verify(quiet: bool, **options: Any) -> int:
+def verify(quiet: bool, **options: object) -> int:
     """Compare a simulation with real processes: parameters, losses, and the bytes that were sent.
 
     Exits with 0 if parameters agree and bytes are equal, else with 1.

@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from ..settings import unknown
@@ -138,6 +138,6 @@ def _finite(value: Plain) -> Plain:
     return None if missing else value
 
 
-def _number(value: Any) -> Plain:
+def _number(value: object) -> Plain:
     """Return a number of numpy's as one of Python's."""
     return value.item() if hasattr(value, "item") else str(value)

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..config_values import OF_THE_MACHINE, in_full, in_short, varying
 from ..settings import SettingError
@@ -32,6 +32,14 @@ _SHOWN = ("val_error1", "best_val_error1", "payload_bytes", "ratio", "seconds") 
 _WITH_DEVIATION = ("val_error1", "best_val_error1", "seconds")
 
 
+class Definition(TypedDict):
+    """The contents of sweep.json."""
+
+    format: str
+    asked: dict[str, object]  # the values of each setting
+    runs: dict[str, dict[str, object]]  # the settings that were given for each run, by its name
+
+
 class Sweep:
     """A folder of runs that differ in some settings, each with several seeds.
 
@@ -45,10 +53,9 @@ class Sweep:
         read_definition(self.folder)
 
     @property
-    def settings(self) -> dict[str, dict[str, Any]]:
+    def settings(self) -> dict[str, dict[str, object]]:
         """The settings that were given for each run, by its name."""
-        settings: dict[str, dict[str, Any]] = read_definition(self.folder)["runs"]
-        return settings
+        return read_definition(self.folder)["runs"]
 
     @property
     def runs(self) -> list[Run]:
@@ -140,14 +147,14 @@ class Sweep:
             yield dict(zip(names, values, strict=True)), runs
 
 
-def read_definition(folder: Path) -> dict[str, Any]:
+def read_definition(folder: Path) -> Definition:
     """Return the contents of sweep.json. Raises `SettingError` if the folder is not a sweep's."""
     path = folder / "sweep.json"
     if not path.is_file():
         rule = "is not the folder of a sweep (no sweep.json in it)"
         raise SettingError("sweep", str(folder), rule)
     try:
-        definition: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        definition: Definition = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as wrong:
         raise SettingError("sweep", str(path), "is not JSON") from wrong
     if not isinstance(definition, dict) or definition.get("format") != FORMAT:
@@ -155,7 +162,7 @@ def read_definition(folder: Path) -> dict[str, Any]:
     return definition
 
 
-def write_definition(folder: Path, asked: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
+def write_definition(folder: Path, asked: Mapping[str, object], runs: Mapping[str, object]) -> None:
     """Replace sweep.json by the values asked for, and the settings of every run."""
     definition = {"format": FORMAT, "asked": dict(asked), "runs": dict(runs)}
     text = json.dumps(definition, indent=2, default=str) + "\n"

@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypedDict, get_type_hints
 
 from ..settings import SettingError, require
 from .atomic_files import append, replace
@@ -131,6 +131,15 @@ PARTITION_COLUMNS = columns_of(PartitionRow)
 def ratio(dense: float, payload: float) -> float:
     """Return how many times more bytes the dense gradient takes."""
     return float(dense / payload) if payload else math.inf
+
+
+def numbers_of(row: Mapping[str, object]) -> dict[str, float]:
+    """Return the numbers of a row, all as floats.
+
+    >>> numbers_of({"step": 3, "loss": 0.5, "segment": "weight"})
+    {'step': 3.0, 'loss': 0.5}
+    """
+    return {name: float(v) for name, v in row.items() if isinstance(v, SupportsFloat)}
 
 
 def table_of(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> "pd.DataFrame":

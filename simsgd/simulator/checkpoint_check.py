@@ -8,10 +8,11 @@ from torch import Tensor
 
 from ..settings import SettingError
 
+StateDict = dict[str, Any]  # of plain values, tensors, and dicts and lists of them, as of torch
 _STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
 
-def require_fitting(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def require_fitting(state: StateDict, own: StateDict) -> None:
     """Raise `SettingError` unless `state` has the form of a simulation's `own` state."""
     if shapes(state["parameters"]) != shapes(own["parameters"]):
         rule = "belongs to another model, algorithm or number of workers"
@@ -29,5 +30,5 @@ def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-def _of_segments(segments: Mapping[str, Any], place: str) -> dict[str, dict[str, torch.Size]]:
+def _of_segments(segments: StateDict, place: str) -> dict[str, dict[str, torch.Size]]:
     return {segment: shapes(state[place]) for segment, state in segments.items()}

@@ -37,7 +37,7 @@ def algorithm_of(recipe: Recipe) -> Algorithm:
             rule = f"has no effect with algorithm {recipe.algorithm}"
             fix = f"leave it out, or use algorithm {' or '.join(owners)}"
             raise SettingError(name, value, rule, fix)
-    algorithm = dataclasses.replace(plain, **given)  # type: ignore[type-var]
+    algorithm = dataclasses.replace(plain, **given)
     algorithm.check(recipe)
     return algorithm
 

@@ -5,15 +5,16 @@ Letters: P all parameters.
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..settings import SettingError, require
+from .checkpoint_check import StateDict
 from .regime import Settings, optimizer_arguments, optimizer_class
 
 Rows = Callable[[Tensor], Tensor]
+_Inner = dict[int, StateDict]  # what torch's optimizer keeps of each parameter, by its number
 _AMSGRAD = {"amsgrad": "max_exp_avg_sq"}
 _KEPT_IF = {  # what torch makes at the first step only, and only where a setting asks for it
     "RMSprop": {"momentum": "momentum_buffer", "centered": "grad_avg"},
@@ -106,7 +107,7 @@ class RegimeOptimizer:
         self.inner.step()
         self.inner.zero_grad(set_to_none=True)
 
-    def state_dict(self, rows: Rows = lambda own: own) -> dict[str, Any]:
+    def state_dict(self, rows: Rows = lambda own: own) -> StateDict:
         """Return all that a resumed run needs.
 
         Where workers have parameters of their own, `rows` returns [W, ...] for [L, ...].
@@ -117,7 +118,7 @@ class RegimeOptimizer:
         decayed = {name: rows(buffer) for name, buffer in self.decayed.items()}
         return {"name": self.name, "inner": inner, "decayed": decayed}
 
-    def load_state_dict(self, state: dict[str, Any], rows: Rows = lambda own: own) -> None:
+    def load_state_dict(self, state: StateDict, rows: Rows = lambda own: own) -> None:
         """Take over what `state_dict` returned; `rows` returns [L, ...] for [W, ...]."""
         self.decayed = {
             name: rows(buffer).to(self.params[name], copy=True)
@@ -131,7 +132,7 @@ class RegimeOptimizer:
             self.inner.load_state_dict(inner)
             self._restore_scalars(inner["state"])
 
-    def _restore_scalars(self, state: dict[int, dict[str, Any]]) -> None:
+    def _restore_scalars(self, state: _Inner) -> None:
         """Put numbers without dimensions back in their own dtype; torch gives them its parameter's.
 
         NAdam keeps its product of momenta in float32 beside parameters of float64.
@@ -143,7 +144,7 @@ class RegimeOptimizer:
                 if isinstance(value, Tensor) and not value.dim():
                     own[name] = state[number][name].to(value.device)
 
-    def _mapped(self, state: dict[int, dict[str, Any]], rows: Rows) -> dict[int, dict[str, Any]]:
+    def _mapped(self, state: _Inner, rows: Rows) -> _Inner:
         """Return an optimizer's state with `rows` of all that has the form of a parameter."""
         return {
             number: {
@@ -154,7 +155,7 @@ class RegimeOptimizer:
         }
 
     def _build(self, name: str, values: Settings) -> None:
-        chosen: Any = optimizer_class(name)
+        chosen = optimizer_class(name)
         try:
             self.inner = chosen(list(self.params.values()), **values)
         except (TypeError, ValueError) as wrong:

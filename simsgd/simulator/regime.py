@@ -28,8 +28,9 @@ from ..settings import SettingError, require, unknown
 from .regularizers import regularizers
 
 Settings = dict[str, Any]
+Phase = Mapping[str, Any] | Callable[..., object]
 Results = Sequence[Mapping[str, float]]
-Form = None | Mapping[Any, Any] | Sequence[Any] | Callable[..., Any]
+Form = Mapping[float, Phase] | Sequence[Phase] | Callable[..., object] | None
 
 OURS = ("prune", "compressor")  # fraction of entries dropped, in [0, 1); a spec; one at a time
 _STRUCTURE = ("epoch", "step", "epoch_lambda", "step_lambda", "lr_decay_rate", "lr_decay_steps")
@@ -44,7 +45,7 @@ class Regime:
 
     def __init__(self, form: Form = None) -> None:
         phases = _phases(copy.deepcopy(form))
-        self._layers: tuple[tuple[list[Any], Fraction], ...] = ((phases, Fraction(1)),)
+        self._layers: tuple[tuple[list[Phase], Fraction], ...] = ((phases, Fraction(1)),)
         self._rates: tuple[Callable[[int], float], ...] = ()
 
     def then(self, upper: "Regime") -> "Regime":
@@ -96,9 +97,11 @@ class Regime:
 
         None where functions say what holds, or where phases begin by epochs and others by steps.
         """
-        phases = [(phase, times) for own, times in self._layers for phase in own]
-        if any(callable(p) or any(map(callable, p.values())) for p, _ in phases):
-            return []
+        phases: list[tuple[Mapping[str, Any], Fraction]] = []
+        for phase, times in ((phase, times) for own, times in self._layers for phase in own):
+            if callable(phase) or any(map(callable, phase.values())):
+                return []
+            phases.append((phase, times))
         epochs = {ceil(Fraction(p["epoch"]) * times) for p, times in phases if "epoch" in p} - {0}
         steps = {phase["step"] for phase, _ in phases if "step" in phase} - {0}
         if epochs and steps:
@@ -122,14 +125,16 @@ def prune_warmup(prune: float, epochs: int) -> Regime:
     [0.75, 0.9375, 0.984375, 0.996, 0.999, 0.999]
     """
     rungs = [rung for rung in _LADDER if rung < prune] or [prune]
-    climb = {epoch: {"prune": rungs[epoch * len(rungs) // epochs]} for epoch in range(epochs)}
+    climb: dict[float, Phase] = {
+        epoch: {"prune": rungs[epoch * len(rungs) // epochs]} for epoch in range(epochs)
+    }
     return Regime({**climb, epochs: {"prune": prune}})
 
 
-def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
+def optimizer_class(name: object) -> type[torch.optim.Optimizer]:
     """Return the class of torch.optim with this name; `SettingError` if there is none."""
     known = _optimizers()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise unknown("optimizer", str(name), known)
     return known[name]
 
@@ -141,7 +146,7 @@ def optimizer_arguments(name: str) -> frozenset[str]:
     return frozenset(signature.parameters) - {"params"}
 
 
-def _phases(form: Form) -> list[Any]:
+def _phases(form: Form) -> list[Phase]:
     if form is None:
         return []
     if isinstance(form, Mapping):
@@ -172,21 +177,21 @@ def _by_name(settings: Any) -> Any:
     return {**settings, "optimizer": name}
 
 
-def _starting(epoch: float, phase: Any) -> Any:
+def _starting(epoch: float, phase: Phase) -> Phase:
     if callable(phase):
         return {"epoch": epoch, "epoch_lambda": phase}
     require(isinstance(phase, Mapping), "regime", phase, f"must have a dict at epoch {epoch}")
     return {"epoch": epoch, **phase}
 
 
-def _check_phase(phase: Any) -> None:
+def _check_phase(phase: Phase) -> None:
     if callable(phase):
         return
     require(isinstance(phase, Mapping), "regime", phase, "must consist of dicts or functions")
     _check_settings(phase, _STRUCTURE)
 
 
-def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) -> None:
+def _check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()) -> None:
     known = {*OURS, "optimizer", "regularizer", *structure}
     for key, value in settings.items():
         if key not in known and key not in _anywhere():
@@ -202,7 +207,7 @@ def _check_settings(settings: Mapping[str, Any], structure: Sequence[str] = ()) 
             raise SettingError(key, value, rule, fix)
 
 
-def _check_value(key: str, value: Any) -> None:
+def _check_value(key: str, value: object) -> None:
     if callable(value):
         return
     if key == "prune":
@@ -219,7 +224,7 @@ def _check_value(key: str, value: Any) -> None:
         regularizers(value)
 
 
-def _reached(phases: list[Any], epoch: float, step: int) -> int:
+def _reached(phases: list[Phase], epoch: float, step: int) -> int:
     """Return how many phases have begun: each begins after the one before it; the first always."""
     count = 1 if phases else 0
     while count < len(phases) and _begun(phases[count], epoch, step):
@@ -227,13 +232,13 @@ def _reached(phases: list[Any], epoch: float, step: int) -> int:
     return count
 
 
-def _begun(phase: Any, epoch: float, step: int) -> bool:
+def _begun(phase: Phase, epoch: float, step: int) -> bool:
     if callable(phase):
         return True
     return bool(phase.get("epoch", float("inf")) <= epoch or phase.get("step", 2**63) <= step)
 
 
-def _resolved(phase: Any, epoch: float, step: int, results: Results) -> Settings:
+def _resolved(phase: Phase, epoch: float, step: int, results: Results) -> Settings:
     if callable(phase):
         return _checked(_called(phase, epoch, step, results))
     settings = {
@@ -255,7 +260,7 @@ def _plain(epoch: float | Fraction) -> float:
     return int(epoch) if epoch == int(epoch) else float(epoch)
 
 
-def _called(function: Callable[..., Any], epoch: float, step: int, results: Results) -> Any:
+def _called(function: Callable[..., object], epoch: float, step: int, results: Results) -> Any:
     takes = [
         p
         for p in inspect.signature(function).parameters.values()
@@ -264,14 +269,15 @@ def _called(function: Callable[..., Any], epoch: float, step: int, results: Resu
     return function(*(epoch, step, results)[: max(1, len(takes))])
 
 
-def _checked(settings: Any) -> Settings:
-    require(isinstance(settings, Mapping), "regime", settings, "must give a dict of settings")
-    settings = _by_name(settings)
+def _checked(given: object) -> Settings:
+    if not isinstance(given, Mapping):
+        raise SettingError("regime", given, "must give a dict of settings")
+    settings = dict(_by_name(given))
     _check_settings(settings)
-    return dict(settings)
+    return settings
 
 
-def _by_epoch(phase: Any) -> bool:
+def _by_epoch(phase: Phase) -> bool:
     if callable(phase):
         return True
     varies = any(callable(value) for key, value in phase.items() if key != "step_lambda")

@@ -13,14 +13,13 @@ Letters: P all parameters.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from ..settings import require, unknown
+from ..settings import SettingError, require, unknown
 
-_Filter = Mapping[str, Callable[[Any], bool]]
 _NORMALIZING = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
@@ -38,7 +37,14 @@ def _is_no_normalization(module: nn.Module) -> bool:
     return not isinstance(module, _NORMALIZING)
 
 
-SPARING: _Filter = {"parameter_name": _is_no_bias, "module": _is_no_normalization}
+class Filter(TypedDict, total=False):
+    """Which parameters a regularizer takes; what is left out lets all pass."""
+
+    parameter_name: Callable[[str], bool]
+    module: Callable[[nn.Module], bool]  # in which the parameter lies
+
+
+SPARING: Filter = {"parameter_name": _is_no_bias, "module": _is_no_normalization}
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Regularizer:
     """A penalty on some parameters, or a limit on the gradient. Raises `SettingError`."""
 
     value: float  # its strength, at least 0
-    filter: _Filter = field(default_factory=lambda: SPARING, hash=False)
+    filter: Filter = field(default_factory=lambda: SPARING, hash=False)
 
     def __post_init__(self) -> None:
         number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
@@ -58,7 +64,8 @@ class Regularizer:
 
     def takes(self, name: str, module: nn.Module) -> bool:
         """Return whether it acts on the parameter of a name that lies in a module."""
-        by_name, by_module = (self.filter.get(key, _always) for key in SPARING)
+        by_name = self.filter.get("parameter_name", _always)
+        by_module = self.filter.get("module", _always)
         return bool(by_name(name) and by_module(module))
 
     def gradient(self, parameter: Tensor) -> Tensor | None:
@@ -88,7 +95,7 @@ class L1(Regularizer):
 class GradClip(Regularizer):
     """Scales the averaged gradient to a norm of at most value; each worker's own is `clip`'s."""
 
-    filter: _Filter = field(default_factory=dict, hash=False)
+    filter: Filter = field(default_factory=Filter, hash=False)
 
     def clip_(self, gradients: list[Tensor], rows: bool = False) -> None:
         """Scale gradients in place, as torch.nn.utils.clip_grad_norm_ does; or each row of them."""
@@ -110,7 +117,7 @@ _NAMES: dict[str, type[Regularizer]] = {
 }
 
 
-def regularizers(form: Any) -> tuple[Regularizer, ...]:
+def regularizers(form: object) -> tuple[Regularizer, ...]:
     """Return what a regime's `regularizer` means; None is none.
 
     Raises `SettingError` for a form, a name or a value that does not exist.
@@ -122,7 +129,8 @@ def regularizers(form: Any) -> tuple[Regularizer, ...]:
     if isinstance(form, Regularizer):
         return (form,)
     rule = 'must be as {"name": "WeightDecay", "value": 1e-4}, or a list of such'
-    require(isinstance(form, Mapping) and "name" in form, "regularizer", form, rule)
+    if not isinstance(form, Mapping) or "name" not in form:
+        raise SettingError("regularizer", form, rule)
     settings = {key: value for key, value in form.items() if key != "name"}
     if form["name"] not in _NAMES:
         raise unknown("regularizer", str(form["name"]), _NAMES)
@@ -190,5 +198,5 @@ class Regularized:
         return [name for name in self.params if regularizer.takes(name, self._homes[name])]
 
 
-def _always(_: Any) -> bool:
+def _always(_: object) -> bool:
     return True

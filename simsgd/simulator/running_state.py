@@ -5,13 +5,12 @@ Letters: W simulated workers, L hosted here, b samples each.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..gradients.contract import Tensors, carried
-from .checkpoint_check import require_fitting
+from .checkpoint_check import StateDict, require_fitting
 from .components import Components
 from .method_choice import check_memory, compressor_for
 
@@ -55,7 +54,7 @@ class RunningState:
             for state in parts.segment_states:
                 state.set_compressor(compressor)
 
-    def state_dict(self, parts: Components) -> dict[str, Any]:
+    def state_dict(self, parts: Components) -> StateDict:
         """Return all that a resumed simulation needs: of all W workers."""
         gather = parts.transport.all_gather_rows
         return {
@@ -73,7 +72,7 @@ class RunningState:
             **self._server_state(),
         }
 
-    def load_state_dict(self, parts: Components, state: dict[str, Any]) -> None:
+    def load_state_dict(self, parts: Components, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 
         Raises `SettingError` if it belongs to another model, another W or another memory.

@@ -5,7 +5,6 @@ n elements of one segment.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from ..communication.transport import Observer, Transport
 from ..gradients.contract import Criterion, Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
+from .checkpoint_check import StateDict
 from .client_buffers import exchange_buffers
 from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep, exchange_gradients, exchange_models
@@ -65,7 +65,7 @@ class Simulator:
         samples: Tensor | None = None,
         observers: Sequence[Observer] = (),
         wrap_engine: WrapEngine | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> None:
         recipe = Recipe.of(settings)
         self._parts = components_of(
@@ -209,11 +209,11 @@ class Simulator:
         """
         return hosted_shards(self._parts, batch).flatten(0, 2)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return all that a resumed simulation needs: tensors and plain values."""
         return self._state.state_dict(self._parts)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 
         Raises `SettingError` if it belongs to another model, another W or another memory.

@@ -118,7 +118,7 @@ class Sizes:
 
         return bill(self, per_layer, explain)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """Return all of it as JSON takes it."""
         totals = {
             "payload_bytes": self.payload_bytes,
@@ -139,7 +139,7 @@ class Sizes:
         }
 
 
-def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **settings: Any) -> Sizes:
+def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **settings: object) -> Sizes:
     """Return the bytes of a step for parameters {name: shape}; settings are those of `Recipe`.
 
     A method whose sizes follow the gradient is measured on one normal draw; `varies` says so.
@@ -183,7 +183,7 @@ def bytes_of(
     samples: int | None = None,
     num_classes: int | None = None,
     input_shape: str | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Sizes:
     """Return the bytes of a step for a model, and of an epoch of so many samples, without training.
 
@@ -277,7 +277,7 @@ def _times(totals: dict[str, Any], steps: int) -> dict[str, Any]:
     return {"steps": steps, **whole, "network_bytes": carried}
 
 
-def _plain(segment: SegmentSize) -> dict[str, Any]:
+def _plain(segment: SegmentSize) -> dict[str, object]:
     return {
         "name": segment.name,
         "shape": list(segment.shape),

@@ -6,7 +6,6 @@ Letters: W workers, L hosted here, n elements of one segment.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,12 +86,12 @@ class Parameters(ABC):
             buffer.copy_(_mean(own, weights) if averaged else own[worker or 0])
         return model.eval()
 
-    def state_dict(self, rows: Rows) -> dict[str, Any]:
+    def state_dict(self, rows: Rows) -> Tensors:
         """Return all that a resumed simulation needs: {name: tensor}, rows of all W workers."""
         return {name: p.detach() for name, p in self.trained.items()}
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any], hosted: slice) -> None:
+    def load_state_dict(self, state: Tensors, hosted: slice) -> None:
         """Take over what `state_dict` returned."""
         for name, parameter in self.trained.items():
             parameter.copy_(state[name])
@@ -150,12 +149,12 @@ class StaleParameters(SharedParameters):
             past.copy_(past.roll(1, dims=0))
             past[0].copy_(self.trained[name].detach())
 
-    def state_dict(self, rows: Rows) -> dict[str, Any]:
+    def state_dict(self, rows: Rows) -> Tensors:
         """Return the model, and the models before it."""
         past = {f"past {name}": value for name, value in self.past.items()}
         return {**super().state_dict(rows), **past}
 
-    def load_state_dict(self, state: dict[str, Any], hosted: slice) -> None:
+    def load_state_dict(self, state: Tensors, hosted: slice) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state, hosted)
         for name, past in self.past.items():
@@ -214,12 +213,12 @@ class WorkerParameters(Parameters):
                 square += float((own - own.mean(0)).square_().sum(1).mean())
         return math.sqrt(square)
 
-    def state_dict(self, rows: Rows) -> dict[str, Any]:
+    def state_dict(self, rows: Rows) -> Tensors:
         """Return all workers' parameters, {name: [W, *shape]}."""
         return {name: rows(p.detach()) for name, p in self.trained.items()}
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any], hosted: slice) -> None:
+    def load_state_dict(self, state: Tensors, hosted: slice) -> None:
         """Take over what `state_dict` returned, of the workers hosted here."""
         for name, parameter in self.trained.items():
             parameter.copy_(state[name][hosted])

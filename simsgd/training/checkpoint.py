@@ -5,9 +5,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..settings import SettingError, require
+
+if TYPE_CHECKING:
+    from ..simulator.checkpoint_check import StateDict
 
 
 @contextmanager
@@ -25,7 +28,7 @@ def checkpoint_errors(name: str, place: object) -> Iterator[None]:
 FORMAT = "simsgd-run/1"
 
 
-def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
+def load_checkpoint(path: Path | str, name: str = "resume") -> "StateDict":
     """Return the state that `RunFolder.save` wrote; a folder means its last.pt.
 
     Raises `SettingError` for a file that is missing, broken or not ours. No code in it is run.
@@ -47,7 +50,7 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> dict[str, Any]:
     return {key: value for key, value in state.items() if key != "format"}
 
 
-def load_last(folder: Path) -> tuple[dict[str, Any] | None, str]:
+def load_last(folder: Path) -> "tuple[StateDict | None, str]":
     """Return the state to continue from, and a warning if it is not that of last.pt.
 
     None where a run ended before its first checkpoint. A damaged or missing last.pt gives that of

@@ -1,12 +1,11 @@
 """Spells the settings of a run as the command that makes it."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..config import default
 
 
-def train_command(settings: Mapping[str, Any]) -> list[str]:
+def train_command(settings: Mapping[str, object]) -> list[str]:
     """Return the words of `simsgd train` with these settings, the program's name left out.
 
     >>> train_command({"workers": 4, "compressor": "topk:0.01", "warmup": False, "lr": None})

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ import torch
 from .. import __version__
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment(device: str) -> dict[str, object]:
     """Return what config.json says of the place of a run on `device`."""
     on_gpu = device.startswith("cuda")
     return {

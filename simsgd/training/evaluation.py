@@ -5,11 +5,11 @@ Letters: B samples of a batch, T tokens of each where it is text, V classes or w
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..catalog import begin_texts
 from ..gradients.contract import carried
 from ..settings import require
 from .data import Text, in_order
@@ -52,7 +52,7 @@ def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> Mea
 
 
 def evaluation_batches(
-    experiment: Experiment, model: Any, part: str
+    experiment: Experiment, model: nn.Module, part: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Return what a model in evaluation mode gets of a part of the data, and what is right."""
     dataset = experiment.dataset
@@ -60,7 +60,7 @@ def evaluation_batches(
         assert experiment.config.bptt is not None
         columns, batches = in_order(getattr(dataset, part), experiment.config.bptt)
         if carried(model):
-            model.begin(columns)
+            begin_texts(model, columns)
         yield from batches
         return
     rule = f"cannot be {part} with {dataset.name}, which has no such part"

@@ -4,16 +4,15 @@ Letters: W workers, b samples each, B = W * b, C channels.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..catalog import attribute, build_model, load, parse_config
+from ..catalog import attribute, begin_texts, build_model, load, parse_config
 from ..communication.transport import Observer, Transport
 from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
 from ..gradients.contract import Criterion, GradientEngine, carried
@@ -37,6 +36,8 @@ from .schedule import Schedule, schedule_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
+Transform = Callable[..., Tensor]  # images [B, C, H, W], and perhaps numbers [B, draws] -> images
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -46,7 +47,7 @@ class Experiment:
     dataset: Dataset | Text
     model: nn.Module
     criterion: Criterion
-    transforms: dict[str, Callable[..., Tensor]]  # train and eval: [B, C, H, W] -> the same
+    transforms: dict[str, Transform]  # of train and eval
     simulator: Simulator
     schedule: Schedule
     parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
@@ -176,9 +177,9 @@ class Experiment:
 
         A transform with random numbers gets those of (seed, epoch, sample).
         """
-        transform: Any = self.transforms.get(part)
+        transform = self.transforms.get(part)
         draws = getattr(transform, "draws", 0)
-        if draws:
+        if transform is not None and draws:
             assert index is not None
             images = transform(images, self._draw(index, epoch, draws))
         elif transform is not None:
@@ -206,7 +207,7 @@ def _batches(config: Config, dataset: Dataset | Text) -> int:
     return worker_batches(len(dataset.train), config.workers, config.worker_batch)
 
 
-def fitted(transforms: Any, dataset: Dataset | Text) -> dict[str, Callable[..., Tensor]]:
+def fitted(transforms: Mapping[str, Transform], dataset: Dataset | Text) -> dict[str, Transform]:
     """Return the transforms that suit a data set's statistics and what it does itself."""
     suited = dict(transforms)
     if isinstance(dataset, Text):
@@ -277,12 +278,11 @@ def _model(config: Config, dataset: Dataset | Text) -> nn.Module:
         )
     model = model.to(config.device, DTYPES[config.dtype])
     if carried(model):
-        begin: Any = model
-        begin.begin(config.worker_batch // config.accumulate)
+        begin_texts(model, config.worker_batch // config.accumulate)
     return model
 
 
-def _recipe(config: Config) -> dict[str, Any]:
+def _recipe(config: Config) -> dict[str, object]:
     recipe = config.recipe()
     return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..results.atomic_files import NotWritten, append, fill, link, part_gone, part_of, replace, sync
 from ..results.tables import append_rows, read_table, replace_table, table_of
@@ -57,7 +57,7 @@ class FolderFiles:
             table = read_table(path, columns).reindex(columns=[*columns])  # old runs lack some
             replace_table(path, table[wanted(table)])
 
-    def replace_checkpoint(self, state: Mapping[str, Any], best: bool) -> None:
+    def replace_checkpoint(self, state: Mapping[str, object], best: bool) -> None:
         """Replace last.pt, whose old form is then previous.pt, and best.pt too if it is the best.
 
         Raises `NotWritten`, with all three intact.

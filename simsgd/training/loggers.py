@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ..config import Config
 from ..results.atomic_files import replace
+from ..results.tables import EpochRow, StepRow, numbers_of
 from ..settings import SettingError
 
 _NAMES = ("tensorboard", "wandb")  # settings, extras and packages are all called so
@@ -60,11 +61,11 @@ class Dashboards:
             asked.append(WandB(config, folder))
         return cls(asked)
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: StepRow | EpochRow) -> None:
         """Log a row of steps.csv."""
         self._log("step", row)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: StepRow | EpochRow) -> None:
         """Log a row of epochs.csv."""
         self._log("epoch", row)
 
@@ -78,10 +79,11 @@ class Dashboards:
         for dashboard in self.dashboards:
             dashboard.close()
 
-    def _log(self, kind: str, row: Mapping[str, Any]) -> None:
+    def _log(self, kind: str, row: StepRow | EpochRow) -> None:
         if not self.dashboards:
             return
-        numbers = {f"{kind}/{name}": float(v) for name, v in row.items() if name not in _PLACES}
+        named = numbers_of(row).items()
+        numbers = {f"{kind}/{name}": number for name, number in named if name not in _PLACES}
         for dashboard in self.dashboards:
             dashboard.log(numbers, row["step"])
 

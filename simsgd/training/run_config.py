@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from ..config import Config
 from ..config_values import ON_RESUME
@@ -12,7 +11,7 @@ from ..settings import SettingError, require
 from .ranks import restarted_folder
 
 
-def run_config(given: Mapping[str, Any]) -> Config:
+def run_config(given: Mapping[str, object]) -> Config:
     """Return the settings of the run that the `given` ones ask for.
 
     Raises `SettingError` for one that is wrong, or that a resumed run cannot change.

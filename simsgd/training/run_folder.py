@@ -19,7 +19,6 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ..results.atomic_files import NotWritten, sync
 from ..results.run_tables import require_run
@@ -64,7 +63,7 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, runs_dir: Path, name: str, config: Mapping[str, Any], overwrite: bool = False
+        cls, runs_dir: Path, name: str, config: Mapping[str, object], overwrite: bool = False
     ) -> "RunFolder":
         """Make RUNS_DIR/NAME and write its config.json.
 
@@ -99,7 +98,7 @@ class RunFolder:
         if self.fresh:
             self._files.remove()
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
+    def write_config(self, config: Mapping[str, object]) -> None:
         """Replace config.json."""
         text = json.dumps(dict(config), indent=2, default=os.fspath) + "\n"
         self._files.replace_text("config.json", text)
@@ -163,7 +162,7 @@ class RunFolder:
             lambda table: (table["step"] <= step) & (table["epoch"] < epoch),
         )
 
-    def save(self, state: Mapping[str, Any], best: bool = False) -> None:
+    def save(self, state: Mapping[str, object], best: bool = False) -> None:
         """Replace last.pt, and best.pt too if this is the best so far; write kept steps first.
 
         The last.pt of before is then previous.pt. Raises `NotWritten`, with both intact.

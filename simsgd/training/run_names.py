@@ -6,17 +6,16 @@ import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
 
 from ..settings import SettingError
 
 
-def default_name(config: Mapping[str, Any], runs_dir: Path | None = None) -> str:
+def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> str:
     """Return date and recipe, `20261127-231500-lenet-mnist5k-w16-prune0.999`.
 
     With `runs_dir`, the name is one that no run there has.
     """
-    model = PurePosixPath(config["model"])
+    model = PurePosixPath(str(config["model"]))
     recipe = [
         model.stem if model.suffix == ".py" else model.name,
         str(config["dataset"]).partition(":")[0],

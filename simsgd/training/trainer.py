@@ -9,7 +9,6 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..results.perplexity import loss_in_words
 from ..results.run import Run
+from ..results.tables import EpochRow, numbers_of
 from ..simulator.record import StepRecord
 from .checkpoint import checkpoint_errors, load_last
 from .data import Text
@@ -44,7 +44,7 @@ from .step_log import StepLog
 from .totals import Measures, Totals, mean_measures, worker_row
 
 
-def train(**settings: Any) -> Run:
+def train(**settings: object) -> Run:
     """Simulate the training that the settings of `Config` describe, and return the run.
 
     `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
@@ -247,9 +247,10 @@ class Trainer:
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
 
 
-def _results(row: Mapping[str, Any]) -> dict[str, float]:
+def _results(row: EpochRow) -> dict[str, float]:
     """Return the results of an epoch that a regime may ask for."""
-    return {key: float(value) for key, value in row.items() if key.startswith(("train_", "val_"))}
+    named = numbers_of(row).items()
+    return {key: value for key, value in named if key.startswith(("train_", "val_"))}
 
 
 def _due(step: int, every: int) -> bool:

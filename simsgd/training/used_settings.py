@@ -7,14 +7,13 @@ a setting over time, its value is a list of phases.
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from ..config_values import OF_ONE_RUN
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.method_choice import compressor_spec
-from ..simulator.regime import optimizer_class
+from ..simulator.regime import Settings, optimizer_class
 from .data import Text
 from .experiment import Experiment
 from .phases import Timeline, Values
@@ -66,7 +65,7 @@ def _of_data(experiment: Experiment) -> Values:
 
 
 def _of_algorithm(experiment: Experiment) -> Values:
-    algorithm: Any = experiment.simulator.components.algorithm
+    algorithm = experiment.simulator.components.algorithm
     return {f.name: _plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
 
 
@@ -83,7 +82,7 @@ def _over_time(experiment: Experiment) -> dict[str, Used]:
     return timeline.phases()
 
 
-def _in_force(settings: dict[str, Any]) -> Values:
+def _in_force(settings: Settings) -> Values:
     """Return what a regime's settings come to, by the names of `Config` where it has them."""
     name = settings.get("optimizer", "SGD")
     taken = inspect.signature(optimizer_class(name)).parameters

@@ -9,17 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..catalog import begin_texts
 from ..communication.transport import Distributed, counted
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors, carried
 from ..gradients.dropout import ReplayedDropout
 from ..gradients.generators import seeded
 from ..keyed_random import RandomKey
+from ..simulator.checkpoint_check import StateDict
 from ..simulator.regime import optimizer_arguments, optimizer_class
 from ..simulator.step_settings import StepSettings
 from ..training.experiment import Experiment
@@ -55,7 +56,7 @@ class Worker(ABC):
         """
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         """Return what a simulator needs to go on from here, in the form of its `state_dict`.
 
         What is missing is as in a simulation of as many steps.
@@ -97,7 +98,7 @@ class OwnWorker(Worker):
 
         return [{n: rows(v) for n, v in call.values.items()} for call in self.engine.calls]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         """Return the state of all workers."""
         return self.experiment.simulator.state_dict()
 
@@ -165,7 +166,7 @@ class TorchWorker(Worker):
             }
         ]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         """Return parameters, buffers of all workers, and what the optimizer keeps."""
         assert self.optimizer is not None
         buffers = self.experiment.model.named_buffers()
@@ -183,9 +184,9 @@ class TorchWorker(Worker):
 
     def _begin(self, epoch: int, streams: int) -> None:
         """Stand before the text again where an epoch begins, if the model carries a state."""
-        model: Any = self.experiment.model
+        model = self.experiment.model
         if epoch != self.epoch and carried(model):
-            model.begin(streams)
+            begin_texts(model, streams)
         self.epoch = epoch
 
     def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
@@ -194,7 +195,7 @@ class TorchWorker(Worker):
         name = settings.get("optimizer", "SGD")
         takes = optimizer_arguments(name)
         values = {key: value for key, value in settings.items() if key in takes}
-        kind: Any = optimizer_class(name)
+        kind = optimizer_class(name)
         if type(self.optimizer) is not kind:
             self.optimizer = kind(self.trained.values(), **values)
         assert self.optimizer is not None
@@ -210,8 +211,10 @@ def with_own_buffers(model: nn.Module) -> nn.parallel.DistributedDataParallel:
     """
     known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     new = "forward_sync_buffers"
-    option: dict[str, Any] = {new if new in known else "broadcast_buffers": False}
-    return nn.parallel.DistributedDataParallel(model, **option)
+    if new not in known:
+        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    wrap: Callable[..., nn.parallel.DistributedDataParallel] = nn.parallel.DistributedDataParallel
+    return wrap(model, **{new: False})
 
 
 def is_plain(experiment: Experiment, steps: int) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..config import Config
 from ..results.figures.style import (
@@ -15,26 +15,40 @@ from ..results.figures.style import (
     save,
     screen_look,
 )
-from ..results.tables import replace_table, table_of
+from ..results.tables import columns_of, replace_table, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = {
-    "step": "int64",  # counted from 1
-    "loss": "float64",  # simulated, mean over workers
-    "real_loss": "float64",
-    "parameter_difference": "float64",  # largest, relative
-    "loss_difference": "float64",  # of one worker, largest, over the mean loss
-    "ledger_bytes": "int64",  # of all workers in this step
-    "sent_bytes": "int64",  # in the buffers that the processes handed to the network
-    "bytes_agree": "int64",  # 1 if those two do, for each worker, else 0
-    "flip": "str",  # the step's first: message, kink, or empty for none
-    "flipped_worker": "int64",  # -1: none
-    "flipped_segment": "str",
-    "flipped_entries": "int64",  # of all messages of the step, that were decided differently
-    "decided_entries": "int64",  # that either side sent, in a step with such a flip
-}
+
+class ComparedColumns(TypedDict):
+    """The columns of verify.csv that compare a step."""
+
+    step: int  # counted from 1
+    loss: float  # simulated, mean over workers
+    real_loss: float
+    parameter_difference: float  # largest, relative
+    loss_difference: float  # of one worker, largest, over the mean loss
+    ledger_bytes: int  # of all workers in this step
+    sent_bytes: int  # in the buffers that the processes handed to the network
+    bytes_agree: int  # 1 if those two do, for each worker, else 0
+
+
+class FlipColumns(TypedDict):
+    """The columns of verify.csv that tell of a flip."""
+
+    flip: str  # the step's first: message, kink, or empty for none
+    flipped_worker: int  # -1: none
+    flipped_segment: str
+    flipped_entries: int  # of all messages of the step, that were decided differently
+    decided_entries: int  # that either side sent, in a step with such a flip
+
+
+class VerifyRow(ComparedColumns, FlipColumns):
+    """A row of verify.csv."""
+
+
+COLUMNS = columns_of(VerifyRow)
 LIMITS = {"float64": (1e-10, 1e-10), "float32": (1e-5, 1e-2)}  # of parameters, of losses
 _FEW, _SHARE = 2, 0.01  # so many flips of a step, or such a share of what was decided, are rounding
 _LINES = 10  # of the report
@@ -48,19 +62,19 @@ class Verdict:
     steps: int  # asked for
     plain: bool  # held to DistributedDataParallel and torch.optim
     folder: Path
-    rows: list[dict[str, Any]] = field(default_factory=list)  # see `COLUMNS`
+    rows: list[VerifyRow] = field(default_factory=list)  # of verify.csv
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: VerifyRow) -> None:
         """Take a step's row of verify.csv."""
         self.rows.append(row)
 
     @property
-    def flips(self) -> list[dict[str, Any]]:
+    def flips(self) -> list[VerifyRow]:
         """The steps in which something was decided differently."""
         return [row for row in self.rows if row["flip"]]
 
     @property
-    def held(self) -> list[dict[str, Any]]:
+    def held(self) -> list[VerifyRow]:
         """The steps in which parameters must agree: in float32 those without a flip."""
         return [row for row in self.rows if self.dtype == "float64" or not row["flip"]]
 
@@ -106,12 +120,12 @@ class Verdict:
             f"simulated, and as {config.workers} real processes {real}"
         )
 
-    def is_shown(self, row: dict[str, Any]) -> bool:
+    def is_shown(self, row: VerifyRow) -> bool:
         """Return whether a step has a line of the report."""
         every = max(1, self.steps // _LINES)
         return row["step"] % every == 0 or row["step"] == 1 or not row["bytes_agree"]
 
-    def line(self, row: dict[str, Any]) -> str:
+    def line(self, row: VerifyRow) -> str:
         """Return a step's line of the report."""
         return (
             f"step {row['step']:4d}: loss {row['loss']:.6f}, "
@@ -155,9 +169,12 @@ class Verdict:
         above.plot(steps, [r["loss"] for r in self.rows], **simulated)
         above.set_ylabel("training loss")
         above.legend()
-        for column, color in (("parameter_difference", GREEN), ("loss_difference", PURPLE)):
-            values = [max(row[column], 1e-18) for row in self.rows]
-            below.semilogy(steps, values, color=color, label=column.replace("_", " "))
+        differences = {
+            "parameter difference": ([row["parameter_difference"] for row in self.rows], GREEN),
+            "loss difference": ([row["loss_difference"] for row in self.rows], PURPLE),
+        }
+        for label, (values, color) in differences.items():
+            below.semilogy(steps, [max(value, 1e-18) for value in values], color=color, label=label)
         below.axhline(LIMITS[self.dtype][0], color=DARK_GRAY, lw=0.8, ls=":", label="limit")
         below.set(xlabel="step", ylabel="relative difference")
         below.legend()

@@ -8,7 +8,6 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
 from ..results.tables import StepRow
 from ..settings import require
+from ..simulator.checkpoint_check import StateDict
 from ..simulator.record import StepRecord
 from ..training.environment import environment
 from ..training.evaluation import num_missed
@@ -30,13 +30,13 @@ from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch
 from .message_flips import DecisionRecorder, Flip, first_flip
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
-from .verdict import LIMITS, Verdict
+from .verdict import LIMITS, FlipColumns, Verdict, VerifyRow
 
 MakeWorker = Callable[[Config], Worker]
 
 
 def verify(
-    steps: int = STEPS, *, log: Callable[[str], None] | None = None, **settings: Any
+    steps: int = STEPS, *, log: Callable[[str], None] | None = None, **settings: object
 ) -> Verdict:
     """Run a recipe twice, simulated and as W real processes, and return how far they agree.
 
@@ -106,7 +106,7 @@ class Began:
     """Where a step began."""
 
     batch: tuple[Tensor, Tensor, int]  # x [B, ...], y [B, ...], the epoch
-    state: dict[str, Any]  # of the simulation
+    state: StateDict  # of the simulation
     real: Tensors  # the real parameters
     apart: float  # how far the simulated ones were from them
 
@@ -117,7 +117,7 @@ class Simulation:
     `rows` are those of verify.csv and steps.csv for the last step, and `flip` its first.
     """
 
-    rows: tuple[dict[str, Any], StepRow]
+    rows: tuple[VerifyRow, StepRow]
     flip: Flip | None
 
     def __init__(self, config: Config) -> None:
@@ -157,7 +157,7 @@ class Simulation:
         agree = torch.equal(sent, counted)
         if self.flip is None and not lost:  # else the two may have other things to send
             agree = agree and torch.equal(sent, payload)
-        compared = {
+        compared: VerifyRow = {
             "step": record.step,
             "loss": record.loss,
             "real_loss": record.mean_of(real.losses),
@@ -171,7 +171,7 @@ class Simulation:
         self.rows = compared, logged
         return not lost and (self.flip is not None or not self.apart <= self.limit)
 
-    def explain(self, gradients: list[Tensors], state: dict[str, Any]) -> None:
+    def explain(self, gradients: list[Tensors], state: StateDict) -> None:
         """Look for the flip by which the two parted; if there is one, go on from the real `state`.
 
         The real `gradients` must be the simulated ones, or have left them at a kink. Where no
@@ -185,7 +185,7 @@ class Simulation:
             self.flip = None
         elif self.flip is None and not agree and self._led_there_by(gradients):
             self.flip = Flip(step, self._worker(left.worker), left.name, "kink")
-        self.rows[0].update(_told(self.flip))
+        self.rows = {**self.rows[0], **_told(self.flip)}, self.rows[1]
         if self.flip is not None:
             ended.update(state)
             self.apart = 0.0
@@ -226,7 +226,7 @@ def difference(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return float((apart / torch.tensor(list(sizes(own).values())).to(apart)).max())
 
 
-def _told(flip: Flip | None) -> dict[str, Any]:
+def _told(flip: Flip | None) -> FlipColumns:
     """Return the columns of verify.csv that tell of a flip."""
     flip = flip or Flip(0, -1, "", "")
     return {

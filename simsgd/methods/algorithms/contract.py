@@ -90,6 +90,7 @@ class Algorithm(ABC):
     and those of the algorithms here by an option of the same name too.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]  # as of every dataclass
     parameters_per_worker: ClassVar[bool]  # workers hold models of their own, [L, *shape]
     has_own_memory: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
     computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
@@ -147,7 +148,7 @@ class Algorithm(ABC):
 
     def describe(self, workers: int) -> str:
         """Return the settings in words, and what follows from them for W `workers`."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        fields = dataclasses.fields(self)
         return ", ".join(f"{f.name.replace('_', ' ')} {getattr(self, f.name)}" for f in fields)
 
 

@@ -4,8 +4,8 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import Any, ClassVar, cast
+from dataclasses import Field, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -20,6 +20,7 @@ class Memory(ABC):
     then has none. None stands for the regime's, which `with_momentum` fills in.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]  # every memory is a dataclass
     keeps_nothing: ClassVar[bool] = False  # has no state between steps
     needs_mean_of_all: ClassVar[bool] = False  # `on_aggregate` needs the mean over all workers
     needs_exact_state: ClassVar[bool] = False  # its state must not be rounded between steps
@@ -43,7 +44,7 @@ class Memory(ABC):
         """Return the memory with the regime's momentum where its own settings name none."""
         usual = {"momentum": momentum, "nesterov": nesterov}
         missing = {name: value for name, value in usual.items() if getattr(self, name, 0) is None}
-        return replace(cast(Any, self), **missing) if missing else self
+        return replace(self, **missing) if missing else self
 
     def with_lr(self) -> "Memory":
         """Return the memory that collects lr times the gradient.

@@ -7,7 +7,6 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +65,7 @@ class Footprint:
         return f"{columns(rows)}\n\n{one_at_a_time}; Python and its libraries come on top"
 
 
-def footprint(**settings: Any) -> Footprint:
+def footprint(**settings: object) -> Footprint:
     """Return what the run that `simsgd.train` would make of the settings takes at its peak.
 
     The model and the data are made, a few workers compute one gradient and send it once; nothing

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...config import Config
 from ...config_values import (
@@ -14,7 +13,7 @@ from ...config_values import (
 )
 from ...settings import SettingError, require, unknown
 
-Settings = dict[str, Any]
+Settings = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Grid:
     values, or a value that is there twice.
     """
 
-    values: Mapping[str, Sequence[Any]]  # of each setting, in the order they are to vary
-    seeds: Sequence[int] = (0,)
+    values: Mapping[str, Sequence[object]]  # of each setting, in the order they are to vary
+    seeds: Sequence[object] = (0,)
 
     def __post_init__(self) -> None:
         known = set(Config.__dataclass_fields__) - OF_ONE_RUN
@@ -55,7 +54,7 @@ class Grid:
         """Return the settings of every run: each combination with each seed."""
         return [{**point, "seed": seed} for point in self.points() for seed in self.seeds]
 
-    def described(self, settings: Mapping[str, Any]) -> str:
+    def described(self, settings: Mapping[str, object]) -> str:
         """Return what tells a combination from the others, as a person reads it.
 
         >>> Grid({"workers": [4, 16], "lr": [0.1]}).described({"workers": 4, "lr": 0.1})
@@ -65,7 +64,7 @@ class Grid:
         return ", ".join(named) or "the only combination"
 
 
-def _check(name: str, values: Sequence[Any]) -> None:
+def _check(name: str, values: Sequence[object]) -> None:
     require(len(values) > 0, name, None, "needs at least one value in a sweep")
     seen = [repr(plain(value)) for value in values]
     twice = [value for value in values if seen.count(repr(plain(value))) > 1]

@@ -33,7 +33,7 @@ class Launcher(Protocol):
 
     jobs: int  # at a time
 
-    def start(self, settings: Mapping[str, Any]) -> Job:
+    def start(self, settings: Mapping[str, object]) -> Job:
         """Start a run with these settings of `Config`, and return at once."""
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Submitted:
             rule = f"cannot be used: {one_line(wrong)}"
             raise SettingError("launcher", kind, rule) from wrong
 
-    def start(self, settings: Mapping[str, Any]) -> Job:
+    def start(self, settings: Mapping[str, object]) -> Job:
         """Submit a run."""
         return SubmittedJob(self.executor.submit(run_command, train_command(settings)))
 
@@ -117,7 +117,7 @@ def run_command(command: list[str]) -> tuple[int, str]:
     return done.returncode, last_line(done.stderr.decode(errors="replace"), done.returncode)
 
 
-def _parameters(kind: str, words: str) -> dict[str, Any]:
+def _parameters(kind: str, words: str) -> dict[str, object]:
     pairs = [word.partition("=") for word in filter(None, words.split(","))]
     for key, equals, _ in pairs:
         rule = f"must read {kind}:key=value,key=value"

@@ -5,8 +5,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Generator, Mapping, Sequence
 
 from ...config import Config
 from ...settings import SettingError
@@ -17,7 +16,7 @@ _MARK = "rehearsed "  # of our lines, among whatever a user's own files print
 
 
 def refusals(
-    points: Sequence[dict[str, Any]], on_cpu: bool = False
+    points: Sequence[Mapping[str, object]], on_cpu: bool = False
 ) -> Generator[SettingError | None, None, None]:
     """Yield what is wrong with each combination, None for nothing.
 
@@ -48,7 +47,7 @@ def refusals(
         process.wait()
 
 
-def refusal(point: dict[str, Any], on_cpu: bool = False) -> SettingError | None:
+def refusal(point: Mapping[str, object], on_cpu: bool = False) -> SettingError | None:
     """Return what is wrong with a combination; errors that no setting made are the run's to tell.
 
     It takes the time and memory of making the experiment here.

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...results.atomic_files import replace
 from ...settings import one_line
@@ -39,7 +38,7 @@ class Processes:
         self.processes: list[Process] = []
         self.started = 0
 
-    def start(self, settings: Mapping[str, Any]) -> "Process":
+    def start(self, settings: Mapping[str, object]) -> "Process":
         """Begin a run with these settings of `Config`, and return the process that makes it."""
         idle = [process for process in self.processes if process.idle]
         if not idle:
@@ -77,7 +76,7 @@ class Process:
         """Whether it could begin a run."""
         return self.answer is None and self.process.poll() is None
 
-    def begin(self, settings: Mapping[str, Any], answer: Path) -> None:
+    def begin(self, settings: Mapping[str, object], answer: Path) -> None:
         """Begin a run; the file `answer` will say how it ended."""
         self.answer = answer
         with contextlib.suppress(BrokenPipeError):  # it died, as `ended` will find
@@ -123,7 +122,7 @@ def serve() -> None:
         _answer(Path(answer), make_run(settings))
 
 
-def make_run(settings: Mapping[str, Any]) -> Ending:
+def make_run(settings: Mapping[str, object]) -> Ending:
     """Make a run in this process and return how it ended."""
     from ..trainer import train  # here: the process that starts others needs no torch
 

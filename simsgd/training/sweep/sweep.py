@@ -5,9 +5,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ...config_values import OF_THE_MACHINE, ON_RESUME, identity
+from ...config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
 from ..signals import Interrupted, StopRequest, stop_requests
@@ -27,7 +26,7 @@ def sweep(
     jobs: int | None = None,
     launcher: str | None = None,
     quiet: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> Sweep:
     """Train with every combination of the values in `settings`, and return what came of it.
 
@@ -118,7 +117,7 @@ class RunQueue:
             job.wait()
 
 
-def _grid(settings: Mapping[str, Any], seeds: int | None) -> Grid:
+def _grid(settings: Mapping[str, object], seeds: int | None) -> Grid:
     values = {n: list(v) if isinstance(v, list | tuple) else [v] for n, v in settings.items()}
     own = values.pop("seed", None)
     fix = "give the number of them with seeds, or the seeds themselves with seed"
@@ -127,13 +126,17 @@ def _grid(settings: Mapping[str, Any], seeds: int | None) -> Grid:
     return Grid(values, range(seeds or 1) if own is None else own)
 
 
-def _done(folder: Path, known: Mapping[str, Settings]) -> set[frozenset[tuple[str, str]]]:
+def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
     """Return which of the known runs have nothing left to do."""
     return {identity(run) for name, run in known.items() if part_done(folder / name) == 1}
 
 
 def _refused(
-    grid: Grid, done: set[Any], on_cpu: bool, request: StopRequest, progress: SweepProgress
+    grid: Grid,
+    done: set[Identity],
+    on_cpu: bool,
+    request: StopRequest,
+    progress: SweepProgress,
 ) -> dict[str, SettingError]:
     """Return what is wrong with which combinations, of those that have a run to be made."""
     points = [
@@ -158,7 +161,7 @@ def _refused(
 
 
 def _named(
-    grid: Grid, refused: Mapping[str, Any], folder: Path, known: Mapping[str, Settings]
+    grid: Grid, refused: Mapping[str, object], folder: Path, known: Mapping[str, Settings]
 ) -> dict[str, Settings]:
     """Return the runs of the grid by their names: those that they have, else new ones."""
     names = {identity(run): name for name, run in known.items()}
