@@ -96,7 +96,7 @@ class RunningState:
         for name, buffer in self.server_buffers.items():
             buffer.copy_(state["server_buffers"][name].expand_as(buffer))
 
-    def _server_state(self) -> dict[str, Any]:
+    def _server_state(self) -> StateDict:
         if not self.server_buffers:
             return {}
         return {"server_buffers": {name: own[:1] for name, own in self.server_buffers.items()}}
