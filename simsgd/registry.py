@@ -11,10 +11,13 @@ package in the group `simsgd.compressors`, `simsgd.memories`, `simsgd.algorithms
 
 import ast
 import dataclasses
+import hashlib
 import importlib.metadata
 import importlib.util
+import inspect
 import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,18 +29,37 @@ from .settings import SettingError, fits, kinds_in_words, one_line, require, unk
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
 _methods: dict[str, dict[str, type]] = {}
+_contracts: dict[str, type] = {}
+_own_files: set[str] = set()  # that were loaded, by their whole paths
 _Method = TypeVar("_Method", bound=type)
 
 
 def register(kind: str, name: str) -> Callable[[_Method], _Method]:
-    """Return a decorator that makes a class available as `name` among the methods of `kind`."""
+    """Return a decorator that makes a class available as `name` among the methods of `kind`.
+
+    Raises `SettingError` for a name that another file has taken.
+    """
 
     def add(method: _Method) -> _Method:
-        assert name not in _methods.setdefault(kind, {}), f"{kind} {name} is registered twice"
+        taken = _methods.setdefault(kind, {}).setdefault(name, method)
+        if _file_of(taken) != _file_of(method) or taken.__qualname__ != method.__qualname__:
+            where = f"by {taken.__qualname__} in {_file_of(taken)} and {method.__qualname__}"
+            rule = f"is registered twice, {where} in {_file_of(method)}"
+            raise SettingError(kind, name, rule, "choose another name")
         _methods[kind][name] = method
         return method
 
     return add
+
+
+def contract(kind: str) -> Callable[[_Method], _Method]:
+    """Return a decorator that makes a class what every method of `kind` must inherit from."""
+
+    def declare(base: _Method) -> _Method:
+        _contracts[kind] = base
+        return base
+
+    return declare
 
 
 def names(kind: str) -> list[str]:
@@ -71,20 +93,55 @@ def build(kind: str, spec: str) -> list[Any]:
 
 
 def load_file(path: Path, name: str) -> ModuleType:
-    """Run a user's Python file and return it as a module.
+    """Run a user's Python file and return it as a module; it may import the files beside it.
 
     Raises `SettingError` if there is no such file, or if it raises.
     """
-    require(path.is_file(), name, str(path), "names a file that does not exist")
-    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file():
+        raise SettingError(name, str(path), "names a file that does not exist")
+    whole = str(path.absolute())
+    _own_files.add(whole)
+    if str(path.absolute().parent) not in sys.path:
+        sys.path.append(str(path.absolute().parent))
+    module_name = f"simsgd_file_{derived_name(whole)}_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_name] = module  # dataclasses look it up there
     try:
         module_spec.loader.exec_module(module)
-    except Exception as wrong:  # whatever the user's own code raises
-        raise SettingError(name, str(path), f"cannot be run: {_with_place(wrong)}") from wrong
+    except (Exception, SystemExit) as wrong:  # whatever the user's own code raises
+        del sys.modules[module_name]
+        place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
+        raise SettingError(name, str(path), f"cannot be run: {place}") from wrong
     return module
+
+
+def derived_name(text: str) -> str:
+    """Return a short name that stands for a text."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def own_line(wrong: BaseException) -> str:
+    """Return an error in one line, with the last line of a user's file that it passed; or ""."""
+    if isinstance(wrong, SyntaxError) and wrong.filename in _own_files:
+        return f"SyntaxError at line {wrong.lineno}: {wrong.msg}"
+    for frame in reversed(traceback.extract_tb(wrong.__traceback__)):
+        if frame.filename in _own_files:
+            return f"{type(wrong).__name__} at line {frame.lineno}: {one_line(wrong)}"
+    return ""
+
+
+def own_file(wrong: BaseException) -> str:
+    """Return the user's file that an error passed last, or ""."""
+    files = [frame.filename for frame in traceback.extract_tb(wrong.__traceback__)]
+    return next((file for file in reversed(files) if file in _own_files), "")
+
+
+def is_own(method: object) -> bool:
+    """Return whether a method was written by the user, not for this package."""
+    return not type(method).__module__.startswith(f"{__package__}.")
 
 
 def literal(text: str) -> Any:
@@ -104,15 +161,41 @@ def settings_of(method: Any) -> "list[dataclasses.Field[Any]]":
 
 
 def _part(kind: str, part: str, spec: str) -> Any:
-    own = re.fullmatch(r"(.+\.py):(\w+)(?::(.*))?", part)
+    own = re.fullmatch(r"(.+\.py)(?::(\w+)(?::(.*))?)?", part)
     if own and part.partition(":")[0] not in _methods.get(kind, {}):
-        method = getattr(load_file(Path(own[1]), kind), own[2], None)
-        require(isinstance(method, type), kind, part, f"names no class {own[2]} in {own[1]}")
+        method = _own_class(kind, part, own[1], own[2] or "")
         arguments = own[3]
     else:
         name, _, arguments = part.partition(":")
         method = find(kind, name)
     return _instance(kind, method, arguments or "", spec)
+
+
+def _own_class(kind: str, part: str, file: str, name: str) -> type:
+    """Return a class of a user's file. Raises `SettingError` if it is no method of the kind."""
+    _import_folder(kind)
+    module, base = load_file(Path(file), kind), _contracts.get(kind, object)
+    classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+    there = [
+        key
+        for key, value in classes.items()
+        if issubclass(value, base) and value.__module__ == module.__name__
+    ]
+    fix = f"write {file}:NAME; it has {', '.join(there)}" if there else ""
+    method = getattr(module, name, None)
+    if not isinstance(method, type):
+        what = f"no class {name}" if name else "no class"
+        raise SettingError(kind, part, f"names {what} in {file}", fix)
+    if not issubclass(method, base):
+        fix = f"write @dataclass(frozen=True) above class {name}({base.__name__})"
+        raise SettingError(kind, part, f"names a class that is no {base.__name__}", fix)
+    if "__dataclass_fields__" not in vars(method):
+        fix = f"write @dataclass(frozen=True) above class {name}"
+        raise SettingError(kind, part, "names a class that is no dataclass", fix)
+    if inspect.isabstract(method):
+        lacking = ", ".join(sorted(getattr(method, "__abstractmethods__", ())))
+        raise SettingError(kind, part, f"names a class that lacks {lacking}", "define it there")
+    return method
 
 
 def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
@@ -121,10 +204,14 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
     for place, argument in enumerate(filter(None, arguments.split(","))):
         key, equals, value = argument.partition("=")
         if not equals:
-            require(place < len(fields), kind, spec, f"takes at most {len(fields)} values")
+            if place >= len(fields):
+                most = f"at most {len(fields)} value{'s' * (len(fields) > 1)}"
+                raise SettingError(kind, spec, f"takes {most}" if fields else "takes no values")
             key, value = fields[place], argument
         key = key.strip()
-        require(key in fields, kind, spec, f"has no setting {key}", f"it has {', '.join(fields)}")
+        if key not in fields:
+            fix = f"it has {', '.join(fields)}" if fields else "it has none"
+            raise SettingError(kind, spec, f"has no setting {key}", fix)
         given[key] = literal(value.strip())
     missing = [
         f.name
@@ -136,7 +223,8 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
     fix = f"as in {spec}:{missing[0]}=VALUE" if missing else ""
     require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}", fix)
     hints = get_type_hints(method)
-    for key, value in given.items():
+    usual = {f.name: f.default for f in settings_of(method) if _has_plain_default(f)}
+    for key, value in {**usual, **given}.items():
         kinds = get_args(hints[key]) or (hints[key],)
         if not fits(value, kinds):
             shown = value if value != "" else repr(value)
@@ -149,15 +237,19 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
             raise
         rule = f"has {wrong.name} {given[wrong.name]}, which {wrong.rule}"
         raise SettingError(kind, spec, rule, wrong.fix) from wrong
-    except TypeError as wrong:
-        raise SettingError(kind, spec, f"does not fit: {wrong}") from wrong
+    except Exception as wrong:  # whatever the user's own code raises
+        if not own_line(wrong) and not isinstance(wrong, TypeError):
+            raise
+        reason = own_line(wrong) or one_line(wrong)
+        raise SettingError(kind, spec, f"cannot be made: {reason}") from wrong
 
 
-def _with_place(wrong: Exception) -> str:
-    """Return an error of somebody's code in one line, with the line that it came from."""
-    last = traceback.extract_tb(wrong.__traceback__)[-1]
-    line = wrong.lineno if isinstance(wrong, SyntaxError) else last.lineno
-    return f"{type(wrong).__name__} at line {line}: {one_line(wrong)}"
+def _has_plain_default(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is not dataclasses.MISSING and Any not in (field.type, "Any")
+
+
+def _file_of(method: type) -> str:
+    return str(getattr(sys.modules.get(method.__module__), "__file__", method.__module__))
 
 
 def _import_folder(kind: str) -> None:

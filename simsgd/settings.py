@@ -83,7 +83,7 @@ def unknown(name: str, value: str, known: Iterable[str], fix: str = "") -> Setti
     return SettingError(name, value, "is not known", f"{hint}known: {', '.join(choices)}{fix}")
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return an error's text in one line, or its class where it has none.
 
     >>> one_line(ValueError("too\\n  large")), one_line(KeyError())

@@ -8,6 +8,7 @@ from typing import Any, Never
 import click
 
 from .. import __version__
+from ..registry import own_file, own_line
 from ..settings import SettingError
 from .error_text import with_options
 
@@ -19,12 +20,19 @@ class OneLine(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Never:
         """Run the command line and leave with an exit code, the `exit_code` of an exception."""
+        words = kwargs.get("args") or (args[0] if args else None) or sys.argv
         kwargs["standalone_mode"] = False
-        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs)))
+        sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs), "--traceback" in words))
 
 
 @click.group(cls=OneLine, context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="simsgd")
+@click.option(
+    "--traceback",
+    is_flag=True,
+    expose_value=False,
+    help="Show the traceback of an error in your own file.",
+)
 def main() -> None:
     """Simulate data-parallel SGD with compressed gradients on one device, and count the bytes.
 
@@ -32,7 +40,7 @@ def main() -> None:
     """
 
 
-def _code(work: Callable[[], object]) -> int:
+def _code(work: Callable[[], object], with_traceback: bool) -> int:
     try:
         result = work()
     except SettingError as error:
@@ -44,15 +52,23 @@ def _code(work: Callable[[], object]) -> int:
         return _print_error(" ".join(error.format_message().split()), 2)
     except click.exceptions.Abort:
         return _print_error("stopped at once", 130)
-    except (RuntimeError, OSError) as error:
-        exit_code = getattr(error, "exit_code", None)
-        if exit_code is None:
-            raise
+    except Exception as error:
+        return _code_of(error, with_traceback)
+    return result if isinstance(result, int) else 0
+
+
+def _code_of(error: Exception, with_traceback: bool) -> int:
+    """Print an error that says how to leave, or one of a user's own file; raise any other."""
+    exit_code = getattr(error, "exit_code", None)
+    if exit_code is not None:
         code = _print_error(str(error), exit_code)
         if getattr(error, "exits_at_once", False):
             os._exit(code)
         return code
-    return result if isinstance(result, int) else 0
+    if with_traceback or not own_line(error):
+        raise error
+    rest = "simsgd --traceback COMMAND shows all of it"
+    return _print_error(f"{own_file(error)} raised {own_line(error)}; {rest}", 2)
 
 
 def _print_error(text: str, code: int) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..communication.messages import State as State
     from ..communication.messages import Ternary as Ternary
     from ..communication.segments import Segment as Segment
+    from ..communication.topology import Mixing as Mixing
     from ..communication.topology import topology as topology
     from ..communication.transport import Channel as Channel
     from ..keyed_random import RandomKey as RandomKey
@@ -49,7 +50,7 @@ _NAMES = {  # what is public, and where it is defined
         "Signs", "Sparse", "State", "Ternary",
     ),
     "..communication.segments": ("Segment",),
-    "..communication.topology": ("topology",),
+    "..communication.topology": ("Mixing", "topology"),
     "..keyed_random": ("RandomKey",),
     "..registry": ("register",),
     "..settings": ("SettingError", "count", "require"),

@@ -17,6 +17,7 @@ from ..methods.compression_error import SegmentMeasures, measure, squared_norms
 from ..methods.compressors import StepInfo
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
+from .own_methods import check_aggregated, check_compensated, check_exchanged, check_message
 from .segment_state import SegmentState
 
 
@@ -90,8 +91,15 @@ def exchange_gradient(
     state.widen_memory()
     context = step.context(state, gradient, squares)
     compensated = memory.compensate(gradient, state.memory_state)
+    if not state.checked:
+        check_compensated(memory, compensated, (len(gradient), state.segment.n))
+        check_message(context.compressor, compensated, context.step, state.compressor_state)
     norms = squared_norms(compensated)
-    message, mean = state.algorithm.gradients(compensated, context, state.algorithm_state)
+    exchanged = state.algorithm.gradients(compensated, context, state.algorithm_state)
+    if not state.checked:
+        check_aggregated(state.algorithm, exchanged, context, context.workers)
+        state.checked = True
+    message, mean = exchanged
     memory.update(compensated, message, state.memory_state)
     aggregated = memory.on_aggregate(mean, state.memory_state)
     measures = measure(state.segment, compensated, norms, message, state.memory_state)
@@ -122,7 +130,13 @@ def exchange_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> Segmen
     """
     assert isinstance(state.algorithm, ParameterAlgorithm)
     state.widen_memory()
-    sent = state.algorithm.parameters(x, step.context(state), state.algorithm_state)
+    context = step.context(state)
+    if not state.checked:
+        check_message(context.compressor, x, context.step, state.compressor_state)
+    sent = state.algorithm.parameters(x, context, state.algorithm_state)
+    if not state.checked:
+        check_exchanged(state.algorithm, sent, x)
+        state.checked = True
     if sent is None:
         measures = None
     else:

@@ -14,6 +14,7 @@ from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
+from .own_methods import check_init
 
 AllGather = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 SavedState = dict[str, State]  # of memory, compressor and exchange
@@ -43,6 +44,9 @@ class SegmentState:
         self.compressor: Compressor = NoCompression()
         self.compressor_state: State = {}
         self.dtype = dtype
+        self.checked = False  # what the methods return, see `own_methods`
+        check_init("algorithm", self.algorithm, self.algorithm_state, len(like))
+        check_init("memory", memory, self.memory_state, len(like))
         self.round_memory()
 
     def widen_memory(self) -> None:
@@ -60,6 +64,8 @@ class SegmentState:
         if not self.segment.dense:
             self.compressor = compressor.for_shape(self.segment.shape)
             self.compressor_state = self.compressor.init(self.like)
+            check_init("compressor", compressor, self.compressor_state, len(self.like))
+            self.checked = False
 
     def state_dict(self, all_gather: AllGather | None = None) -> SavedState:
         """Return what a resumed simulation needs, of all W workers.

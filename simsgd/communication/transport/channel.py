@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...settings import SettingError
 from ..ledger import NEIGHBORS, Ledger, Transfer
 from ..messages import Dense, Message
 from ..segments import Segment
@@ -118,8 +119,13 @@ class Channel:
         """Send each worker's message to one other; return it as it arrives.
 
         The caller, who has all workers' rows, decides which. `payload` [L] are the bytes,
-        where a worker passes on more than its own message.
+        where a worker passes on more than its own message. An algorithm that relays has
+        `between_processes = False`. Raises `SettingError` where not all workers are hosted here.
         """
+        if self.hosted != slice(0, self.ledger.workers):
+            rule = "passes models on by relay, which needs all workers in one process"
+            fix = "set between_processes = False in its class, or use neighbor_mean"
+            raise SettingError("algorithm", None, rule, fix)
         sent = message.on_wire(self.wire)
         payload = sent.payload_bytes() if payload is None else payload
         degree = torch.ones_like(payload)

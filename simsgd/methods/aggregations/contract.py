@@ -11,10 +11,12 @@ from torch import Tensor
 from ...communication.messages import Message
 from ...communication.segments import Segment
 from ...communication.transport import Channel
+from ...registry import contract
 from ...settings import SettingError
 from ..compressors import Compressor, MultiRound
 
 
+@contract("aggregation")
 class Aggregation(ABC):
     """A rule by which the messages of all workers become one update. A frozen dataclass."""
 

@@ -15,6 +15,7 @@ from ...communication.segments import Segment
 from ...communication.transport import Channel
 from ...keyed_random import RandomKey
 from ...recipe import Recipe
+from ...registry import contract
 from ...settings import SettingError
 from ..compression_error import squared_norms
 from ..compressors import Compressor, StepInfo
@@ -83,6 +84,7 @@ class OptimizerSteps(Protocol):
         """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""
 
 
+@contract("algorithm")
 class Algorithm(ABC):
     """Who exchanges what with whom. A frozen dataclass of settings; its state lives apart.
 
@@ -91,7 +93,7 @@ class Algorithm(ABC):
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]  # as of every dataclass
-    parameters_per_worker: ClassVar[bool]  # workers hold models of their own, [L, *shape]
+    parameters_per_worker: ClassVar[bool] = False  # workers hold models of their own, [L, *shape]
     has_own_memory: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
     computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
     between_processes: ClassVar[bool] = True  # workers may live in several processes

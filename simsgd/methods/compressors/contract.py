@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...communication.messages import Message, State
 from ...keyed_random import RandomKey
+from ...registry import contract
 
 Aggregated = tuple[Message, Tensor]  # a message as it arrived, and the mean over all workers
 Rounds = Generator[Message, Aggregated, Aggregated]
@@ -36,6 +37,7 @@ class StepInfo:
         return replace(self, key=self.key.fold_in(*place))
 
 
+@contract("compressor")
 class Compressor(ABC):
     """Settings of one method, as a frozen dataclass; its state lives apart.
 

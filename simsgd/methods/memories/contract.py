@@ -10,9 +10,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from ...communication.messages import Message, State
+from ...registry import contract
 from ...settings import SettingError
 
 
+@contract("memory")
 class Memory(ABC):
     """Settings of one method, as a frozen dataclass; its state lives apart.
 

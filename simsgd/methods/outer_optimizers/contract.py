@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import State
+from ...registry import contract
 from ...settings import SettingError
 
 
+@contract("outer_optimizer")
 @dataclass(frozen=True)
 class OuterOptimizer(ABC):
     """Moves the common model along the pseudo-gradient g = -mean_i (x_i - a), once an exchange.
