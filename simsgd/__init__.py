@@ -6,6 +6,7 @@
 """
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -77,6 +78,13 @@ __all__ = sorted([*_PLACES, *_MODULES, "__version__"])
 
 if not (Path(__file__).parent / "models").exists():  # a checkout: models/ and regimes/ lie beside
     __path__.append(str(Path(__file__).parents[1]))
+
+
+if "torch" not in sys.modules:  # whose threads read this once: how they wait for each other
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "passive"
+    )  # asleep, lest they take the cores of others
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # after some microseconds of watching
 
 
 if not TYPE_CHECKING:  # a type checker is to know the names above, and no others

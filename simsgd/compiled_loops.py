@@ -67,6 +67,11 @@ def takes(*tensors: Tensor, elements: int = 1) -> bool:
     return bool(_numba()[0])
 
 
+def worth_loading(elements: int) -> bool:
+    """Return whether numba, which this imports, serves calls on so many elements of the CPU."""
+    return _choice() != _NONE and elements >= _ENOUGH and bool(_numba()[0])
+
+
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function as numba compiles it: without the GIL, with IEEE arithmetic as it stands.
 

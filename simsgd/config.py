@@ -128,6 +128,15 @@ class Config(Recipe):
     device: str = setting(
         "auto", "run", "auto, cpu, cuda or cuda:N.", scope="machine", on_resume=True, per_rank=True
     )
+    threads: str | int = setting(
+        "auto",
+        "run",
+        "Threads of the CPU: N for all operations, or auto, by how long they compute.",
+        unit="N|auto",
+        scope="machine",
+        on_resume=True,
+        per_rank=True,
+    )
     deterministic: bool = setting(
         False,
         "run",
@@ -185,6 +194,7 @@ class Config(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_text()
+        self._check_threads()
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
@@ -246,6 +256,13 @@ class Config(Recipe):
             passes = f" x {self.accumulate} passes" if self.accumulate > 1 else ""
             rule = f"must be a multiple of the {self.workers} workers{passes}"
             raise SettingError("global_batch_size", size, rule)
+
+    def _check_threads(self) -> None:
+        threads = self.threads
+        if isinstance(threads, str) and threads.isdecimal():
+            object.__setattr__(self, "threads", threads := int(threads))
+        if threads != "auto" and not (isinstance(threads, int) and threads >= 1):
+            raise SettingError("threads", threads, "must be a number of at least 1, or auto")
 
     def _check_text(self) -> None:
         for name in ("min_count", "bptt"):

@@ -1,12 +1,14 @@
 import os
 import sys
 
+# Two processes run the tests, and sums must not depend on the machine: one thread here, and in all
+# that is started from here. Torch reads both as it is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
 import pytest
 import torch
 
-# Two processes run the tests, and sums must not depend on the machine: one thread here, and in all
-# that is started from here, whose threads would wait for each other otherwise.
-os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
 # Files that take long are begun first, lest one process is left with the last of them.

@@ -66,6 +66,7 @@ class GradientEngine(ABC):
 
     chooses: ClassVar[bool] = False  # another engine, on the first batch or when asked to
     chosen: str = ""  # its name
+    operation_threads: int | None = None  # that a call may use; None: as many as torch has
     reduced_chunk: int = 0  # workers at a time since memory ran out; 0: it did not
 
     def __init__(

@@ -3,10 +3,13 @@
 Letters: L workers hosted here, b samples each.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from .contract import GradientEngine, Tensors
 from .dropout import KeyedDropout
@@ -26,6 +29,28 @@ def multiplications(
     with torch.no_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
         engine.loss(read, own, x[0], y[0])
     return int(counter.get_total_flops()) // 2
+
+
+class CallCounter(TorchDispatchMode):
+    """Within it, counts products of matrices and convolutions, and what they multiply."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls = 0
+        self.multiplications = 0
+
+    @property
+    def multiplications_a_call(self) -> float:
+        """The mean over calls; 0 without any."""
+        return self.multiplications / max(1, self.calls)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        flops = flop_registry.get(func.overloadpacket)
+        if flops is not None:
+            self.calls += 1
+            self.multiplications += flops(*args, **(kwargs or {}), out_val=out) // 2
+        return out
 
 
 def kind_of(model: nn.Module) -> str:

@@ -14,6 +14,7 @@ from ..gradients.contract import Tensors
 from ..gradients.dropout import KeyedDropout
 from ..gradients.generators import seeded
 from ..gradients.sample_squares import sample_squares
+from ..gradients.thread_count import thread_count
 from ..keyed_random import RandomKey
 from .components import Components
 from .running_state import RunningState
@@ -39,11 +40,12 @@ def compute_gradients(
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
     x, y = hosted_shards(parts, x), hosted_shards(parts, y)
-    if participants is None:
-        gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
-    else:
-        trains = participants[parts.hosted].nonzero().flatten().to(x.device)  # rows
-        gradients = _of_some(parts, state.buffers, x, y, key, trains)
+    with thread_count(parts.engine.operation_threads):
+        if participants is None:
+            gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
+        else:
+            trains = participants[parts.hosted].nonzero().flatten().to(x.device)  # rows
+            gradients = _of_some(parts, state.buffers, x, y, key, trains)
     gradients = parts.guard.admit(gradients, state.buffers, participants)
     state.buffers = gradients.buffers
     return gradients

@@ -6,6 +6,7 @@ Letters: W workers, b samples each, B = W * b, C channels.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,7 @@ from .data import (
 from .data import load as load_data
 from .devices import device_of
 from .schedule import Schedule, schedule_of
+from .thread_choice import ThreadChoice, thread_choice
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -159,6 +161,17 @@ class Experiment:
         rule = f"gives an output of shape {tuple(output.shape)} for {classes} classes"
         wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
         require(enough and output.dim() > 1, "model", name, rule, f"it must be [{wanted}]")
+
+    @property
+    def largest_segment(self) -> int:
+        """Elements of the largest segment, those of all workers hosted here."""
+        parts = self.simulator.components
+        return len(parts.workers) * max(segment.n for segment in parts.layout.segments)
+
+    @cached_property
+    def threads(self) -> ThreadChoice:
+        """The threads of the run, out of those that torch had when it was made."""
+        return thread_choice(self.simulator, self.config, *next(self.epoch_batches(0)))
 
     def with_engine(self) -> "Experiment":
         """Return the experiment with the name of its engine, chosen on the first batch if need be.

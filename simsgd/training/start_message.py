@@ -11,6 +11,7 @@ from ..settings import count, kept
 from ..simulator.step_settings import notes
 from .data import Text
 from .experiment import Experiment
+from .thread_choice import machine_line
 from .used_settings import optimizer_line, used_settings
 
 
@@ -24,6 +25,7 @@ def start_message(experiment: Experiment) -> str:
         lines.append(_algorithm(experiment))
     lines.append(optimizer_line(used_settings(experiment)))
     lines.append(f"engine {config.engine}" + engine_note(simulator.components.engine))
+    lines.append(machine_line(experiment.threads))
     lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(config)
     lines += _of_last_steps(experiment)
     if simulator.steps:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..communication.transport import broadcast_object, is_rank_zero
+from ..gradients.thread_count import thread_count
 from ..results.perplexity import loss_in_words
 from ..results.run import Run
 from ..results.tables import EpochRow, numbers_of
@@ -41,6 +42,7 @@ from .shared_folder import shared_folder
 from .signals import Interrupted, StopRequest, stop_requests
 from .start_message import start_message
 from .step_log import StepLog
+from .thread_choice import requested_threads
 from .totals import Measures, Totals, mean_measures, worker_row
 
 
@@ -56,7 +58,11 @@ def train(**settings: object) -> Run:
     writes the folder. Raises `RankLost` if another process dies.
     """
     config = run_config(settings)
-    with joined_transport(config) as transport, deterministic(config.deterministic):
+    with (
+        joined_transport(config) as transport,
+        deterministic(config.deterministic),
+        thread_count(requested_threads(config)),
+    ):
         if not is_rank_zero():
             config = dataclasses.replace(config, quiet=True, tensorboard=False, wandb=False)
         require_installed(config)
@@ -64,6 +70,8 @@ def train(**settings: object) -> Run:
         peak = Peak(device_of(config.device))
         malloc.keep()
         experiment = Experiment.of(config, transport)
+        if config.prune or config.compressor:
+            peak.load_kernels(experiment.largest_segment)
         folder = shared_folder(experiment)
         try:
             with explained_errors(folder, experiment.config), stop_requests() as request:
@@ -96,7 +104,10 @@ class Trainer:
         self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
         self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
         self.step_log = StepLog(config, self.folder, self.dashboards, self.totals)
-        with self.progress, contextlib.closing(self.dashboards):
+        threads = self.experiment.threads
+        self.experiment.simulator.components.engine.operation_threads = threads.gradients
+        others = thread_count(threads.others)
+        with self.progress, contextlib.closing(self.dashboards), others:
             self.progress.write(start_message(self.experiment))
             self._tell_partition()
             for epoch in range(self.epoch, config.epochs):
@@ -167,7 +178,8 @@ class Trainer:
     def _end_epoch(self) -> None:
         experiment, totals = self.experiment, self.totals
         began = time.perf_counter()
-        measured = self._evaluated()
+        with thread_count(experiment.threads.gradients):
+            measured = self._evaluated()
         totals.seconds += time.perf_counter() - began
         steps, workers = experiment.simulator.steps, experiment.config.workers
         spread = experiment.simulator.consensus_distance()

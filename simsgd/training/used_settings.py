@@ -61,6 +61,7 @@ def _of_data(experiment: Experiment) -> Values:
         "value_dtype": config.value_dtype or config.dtype,
         "state_dtype": config.state_dtype or config.dtype,
         "compress_if": config.rule,
+        "threads": experiment.threads.gradients,
     }
 
 

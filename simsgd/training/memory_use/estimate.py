@@ -16,6 +16,7 @@ from ...communication.segments import Segment
 from ...communication.transport import Channel, InProcess
 from ...config import Config
 from ...gradients.contract import Gradients, Tensors
+from ...gradients.thread_count import thread_count
 from ...gradients.worker_threads import single_threaded
 from ...keyed_random import RandomKey
 from ...methods.algorithms import ParameterAlgorithm
@@ -31,6 +32,7 @@ from ...units import in_units
 from ..devices import device_of
 from ..evaluation import evaluation_batches
 from ..experiment import Experiment
+from ..thread_choice import requested_threads
 from .peak import Peak, load
 from .tensor_bytes import peak_of
 
@@ -78,8 +80,9 @@ def footprint(**settings: object) -> Footprint:
     load(config.dataset)
     device = device_of(config.device)
     before = Peak(device)
-    experiment = Experiment.of(config)
-    return footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
+    with thread_count(requested_threads(config)):
+        experiment = Experiment.of(config)
+        return footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
 
 
 def footprint_of(

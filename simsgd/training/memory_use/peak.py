@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ... import compiled_loops
+from ...keyed_random import RandomKey
 from ...units import in_units
 from ..data import readers
 from .malloc import trim
@@ -19,7 +21,7 @@ class Peak:
     """The most memory in use since it was made, above what was in use then.
 
     On a GPU that is what torch allocated there; on the CPU the growth of the process's resident
-    memory, which libraries loaded meanwhile are part of: see `load`.
+    memory, which libraries loaded meanwhile are part of: see `load` and `load_kernels`.
     """
 
     def __init__(self, device: str) -> None:
@@ -50,6 +52,15 @@ class Peak:
         """Return how much more is in use now; 0 where the system does not tell."""
         trim()
         return max(0, self._now() - self._before)
+
+    def load_kernels(self, elements: int) -> None:
+        """Load compiled loops if they serve a segment of so many elements; they do not count."""
+        before = self._now()
+        if self.device != "cpu" or not compiled_loops.worth_loading(elements):
+            return
+        with compiled_loops.switched(True):
+            RandomKey(0, torch.zeros(1, dtype=torch.int64)).uniform(1)
+        self._before += max(0, self._now() - before)
 
     def _now(self) -> int:
         if self.device.startswith("cuda"):
