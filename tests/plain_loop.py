@@ -56,6 +56,7 @@ class PlainLoop:
         self.participation = participation
         self.chosen = getattr(torch.optim, optimizer), settings
         self.steps = 0
+        self.begun = [p.requires_grad for p in self._every()[0]]  # what models exchange
         self.forget()
 
     def forget(self):
@@ -126,9 +127,9 @@ class PlainLoop:
                 self.forget()
 
     def rows(self, only_trained=False):
-        """Return the copies of each parameter, a tuple of W."""
-        every = zip(*self._every(), strict=True)
-        return [own for own in every if own[0].requires_grad or not only_trained]
+        """Return the copies of each parameter, a tuple of W; or of those trained at the start."""
+        every = zip(self.begun, zip(*self._every(), strict=True), strict=True)
+        return [own for trained, own in every if trained or not only_trained]
 
     def _every(self):
         pairs = zip(self.models, self.criteria, strict=True)
@@ -139,8 +140,8 @@ class PlainLoop:
         named = [dict(model.named_parameters()) for model in self.models]
         return {
             name: torch.stack([own[name].detach() for own in named])
-            for name, p in named[0].items()
-            if p.requires_grad
+            for trained, name in zip(self.begun, named[0], strict=False)
+            if trained
         }
 
     def buffers(self):

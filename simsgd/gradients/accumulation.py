@@ -58,7 +58,9 @@ def _added(total: Gradients, one: Gradients) -> Gradients:
     if total.squares is not None and one.squares is not None:
         _add_(total.squares, one.squares)
     output = torch.cat([total.output, one.output], dim=1)
-    return replace(total, loss=total.loss + one.loss, output=output, buffers=one.buffers)
+    unused = {n: own & one.unused[n] for n, own in total.unused.items() if n in one.unused}
+    loss = total.loss + one.loss
+    return replace(total, loss=loss, output=output, buffers=one.buffers, unused=unused)
 
 
 def _mean(total: Gradients, passes: int) -> Gradients:

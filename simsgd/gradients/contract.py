@@ -4,8 +4,8 @@ Letters: L workers hosted here, b samples each.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -42,6 +42,9 @@ class Gradients:
     output: Tensor  # the model's, [L, b, ...]
     buffers: Tensors  # {buffer: [L, *shape]}: each worker's own BatchNorm statistics
     squares: Tensors | None = None  # {parameter: [L, *shape]}, see `sample_squares`
+    unused: Tensors = field(
+        default_factory=dict
+    )  # {parameter: [L] bool}: who did not use it, if any
 
 
 def _own(choice: str) -> str:
@@ -59,6 +62,12 @@ class EngineConfig:
 
 
 DEFAULT = EngineConfig()
+
+
+def unused_by(missing: Sequence[Collection[str]]) -> Tensors:
+    """Return `Gradients.unused` of the names that each of L workers did not use."""
+    names = dict.fromkeys(name for own in missing for name in own)
+    return {name: torch.tensor([name in own for own in missing]) for name in names}
 
 
 class GradientEngine(ABC):

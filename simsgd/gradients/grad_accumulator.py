@@ -94,6 +94,11 @@ class Rows:
         for name in self.values.keys() - self._written:
             self.values[name].zero_()
 
+    @property
+    def unused(self) -> list[str]:
+        """The parameters that got no gradient, once this is finished."""
+        return [name for name in self.values if name not in self._written]
+
     def _row(self, name: str) -> Tensor:
         if torch.is_grad_enabled():  # only when a gradient is to be differentiated again
             raise UnsupportedModel(f"{name} is in a gradient of a gradient")

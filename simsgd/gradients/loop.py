@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..registry import register
-from .contract import GradientEngine, Gradients, Tensors
+from .contract import GradientEngine, Gradients, Tensors, unused_by
 from .dropout import ReplayedDropout
 from .generators import put_back
 from .places import lent
@@ -33,8 +33,9 @@ class Loop(GradientEngine):
                 generators.seed(key)
                 dropout = ReplayedDropout(keys[w])
                 done.append(self.one(w, params, after, values, x[w], y[w], dropout))
-        losses, outputs = zip(*done, strict=True)
-        return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
+        losses, outputs, missing = zip(*done, strict=True)
+        unused = unused_by(missing)
+        return Gradients(values, torch.stack(losses), torch.stack(outputs), after, unused=unused)
 
     def one(
         self,
@@ -45,9 +46,10 @@ class Loop(GradientEngine):
         x: Tensor,
         y: Tensor,
         dropout: ReplayedDropout,
-    ) -> tuple[Tensor, Tensor]:
-        """Return worker `w`'s loss and output for its `x` [b, ...], `y` [b, ...] and dropout.
+    ) -> tuple[Tensor, Tensor, list[str]]:
+        """Return worker `w`'s loss, output and the parameters that got no gradient.
 
+        `x` [b, ...], `y` [b, ...] and `dropout` are the worker's own.
         Its row of `values` gets the gradient, and its row of `buffers` what the model leaves there.
         """
         own = {name: buffer[w] for name, buffer in buffers.items()}  # views, updated in place
@@ -60,7 +62,8 @@ class Loop(GradientEngine):
             torch.autograd.backward(edge, torch.full_like(loss, self.scale))
             for name, p in trained.items():
                 self._write(values[name][w], p.grad)
-        return loss.detach(), output
+            missing = [name for name, p in trained.items() if p.grad is None]
+        return loss.detach(), output, missing
 
     @torch.no_grad()
     def _write(self, row: Tensor, grad: Tensor | None) -> None:

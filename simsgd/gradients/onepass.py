@@ -26,6 +26,7 @@ from .contract import (
     Tensors,
     UnsupportedModel,
     carried,
+    unused_by,
 )
 from .folded_ops import Folded
 from .generators import untouched
@@ -39,6 +40,7 @@ _CACHE = 1 << 20  # elements of a layer's result that go through a processor's c
 _CACHE_OF_THREAD = 1 << 21  # where every thread has a part of its own
 _RECURRENT = 4  # times as many in a recurrent model, whose many small calls are dear
 _HEAVY = 2**26  # multiplications of all workers' convolutions, from which on threads share them
+_Passed = tuple[Tensor, Tensor, int, list[str]]  # what `_pass` returns
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class OnePass(GradientEngine):
         after = _copied(buffers)
         values = self.space(params, len(keys))
 
-        def part(engine: OnePass, some: slice) -> tuple[Tensor, Tensor, int]:
+        def part(engine: OnePass, some: slice) -> _Passed:
             return engine._pass(
                 params,
                 {name: buffer[some] for name, buffer in after.items()},
@@ -107,8 +109,9 @@ class OnePass(GradientEngine):
             done = self._replicas.map(part, parts)
         else:
             done = [part(self, some) for some in parts]
-        losses, outputs, _ = zip(*done, strict=True)
-        return Gradients(values, _joined(losses), _joined(outputs), after)
+        losses, outputs, _, missing = zip(*done, strict=True)
+        unused = unused_by([own for own, part in zip(missing, losses, strict=True) for _ in part])
+        return Gradients(values, _joined(losses), _joined(outputs), after, unused=unused)
 
     def try_out(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -149,10 +152,10 @@ class OnePass(GradientEngine):
 
     def _pass(
         self, params: Tensors, buffers: Tensors, values: Tensors, x: Tensor, y: Tensor, keys: Tensor
-    ) -> tuple[Tensor, Tensor, int]:
+    ) -> _Passed:
         """Return losses [L], outputs [L, b, ...] and the size of the largest result of a layer.
 
-        In a recurrent model it counts for less.
+        In a recurrent model it counts for less. The last are the parameters without gradient.
         """
         rows = Rows(params, values)
         samples = x.flatten(0, 1)  # [L * b, ...]
@@ -162,12 +165,13 @@ class OnePass(GradientEngine):
                 output = self.output(params, folded.shared, samples)
             output = output.unflatten(0, (len(keys), -1))
             losses = self._losses(output, y)
-            found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
-        _refuse(dict(zip(params, found, strict=True)), folded.foreign)
+            trained = {name: p for name, p in params.items() if p.requires_grad}
+            found = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
+        _refuse(dict(zip(trained, found, strict=True)), folded.foreign)
         folded.check_buffers()
         rows.finish()
         largest = folded.largest // (_RECURRENT if rows.recurrent else 1)
-        return losses.detach(), output.detach(), largest
+        return losses.detach(), output.detach(), largest, rows.unused
 
     def _losses(self, output: Tensor, y: Tensor) -> Tensor:
         """Return each worker's mean loss [L] of `output` [L, b, ...]."""
@@ -211,9 +215,11 @@ class OnePass(GradientEngine):
         asked = batch.params, after, values, batch.x, batch.y, batch.keys
         try:
             if replicas is None:
-                loss, output, largest = self._pass(*asked)
+                loss, output, largest, _ = self._pass(*asked)
             else:
-                [(loss, output, largest)] = replicas.map(OnePass._pass, *([one] for one in asked))
+                [(loss, output, largest, _)] = replicas.map(
+                    OnePass._pass, *([one] for one in asked)
+                )
         except UnsupportedModel:
             raise
         except Exception as wrong:  # a loop takes the model: what fails is taking workers together

@@ -3,6 +3,8 @@
 Letters: L workers hosted here, b samples each.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,7 @@ from .contract import (
     Gradients,
     Tensors,
     UnsupportedModel,
+    unused_by,
 )
 from .dropout import OneTimeDropout
 from .generators import untouched
@@ -64,7 +67,7 @@ class Threads(GradientEngine):
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         values = self.space(params, len(keys))
 
-        def one(loop: Loop, w: int, x: Tensor, y: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        def one(loop: Loop, w: int, x: Tensor, y: Tensor, key: Tensor) -> Any:
             return loop.one(w, params, after, values, x, y, OneTimeDropout(key))
 
         try:
@@ -73,8 +76,9 @@ class Threads(GradientEngine):
         except UnsupportedModel as reason:
             told = f"declines this model: {reason}"
             raise SettingError("engine", "threads", told, "use engine loop") from None
-        losses, outputs = zip(*done, strict=True)
-        return Gradients(values, torch.stack(losses), torch.stack(outputs), after)
+        losses, outputs, missing = zip(*done, strict=True)
+        unused = unused_by(missing)
+        return Gradients(values, torch.stack(losses), torch.stack(outputs), after, unused=unused)
 
     def _loop(self, model: nn.Module) -> Loop:
         return Loop(model, self.criterion, self.config)

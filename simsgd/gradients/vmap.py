@@ -3,6 +3,7 @@
 Letters: L workers hosted here, b samples each.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +20,11 @@ from .contract import (
     Gradients,
     Tensors,
     UnsupportedModel,
+    unused_by,
 )
 from .dropout import KeyedDropout
 from .generators import put_back, untouched
+from .loop import Loop
 
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
 
@@ -42,6 +45,7 @@ class Vmap(GradientEngine):
         by_itself = _CONVOLVED if convolves else None
         self._size = by_itself if isinstance(config.chunk, str) else config.chunk
         self._translated = False
+        self._missing: dict[Any, list[str]] = {}  # parameters without gradient, by shape of a batch
         self._map()
 
     def __call__(
@@ -53,7 +57,8 @@ class Vmap(GradientEngine):
         """
         try:
             with untouched(keys.device):
-                return self.attempt(params, buffers, x, y, keys)
+                gradients = self.attempt(params, buffers, x, y, keys)
+            return replace(gradients, unused=self._unused(gradients, params, buffers, x, y, keys))
         except torch.OutOfMemoryError:
             raise
         except UnsupportedModel as reason:
@@ -74,6 +79,23 @@ class Vmap(GradientEngine):
         if self.scale != 1:
             values = {name: value.div_(self.scale) for name, value in values.items()}
         return Gradients(values, loss, output, after)
+
+    def _unused(
+        self, got: Gradients, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Tensors:
+        """Return who did not use which parameter, as a loop finds for the first batch of a shape.
+
+        All workers do the same under vmap, whatever their data.
+        """
+        like = x.shape[1:], self.model.training
+        if like not in self._missing:
+            self._missing[like] = []
+            if not all(value.any() for value in got.values.values()):
+                one = {name: p[:1] for name, p in params.items()} if self.per_worker else params
+                own = {name: buffer[:1] for name, buffer in buffers.items()}
+                loop = Loop(self.model, self.criterion, self.config)
+                self._missing[like] = [*loop(one, own, x[:1], y[:1], keys[:1]).unused]
+        return unused_by([self._missing[like]] * len(keys))
 
     def chunk_size(self, workers: int) -> int:
         """Return the chunk, all workers if there is none."""

@@ -45,6 +45,7 @@ class Components:
     regime: Regime
     model: nn.Module
     params: dict[str, nn.Parameter]  # the model's, those to train
+    frozen: dict[str, nn.Parameter]  # those that are not trained
     samples: Tensor | None  # that each worker holds, [W]; None: as many as the others
     transport: Transport
     key: RandomKey  # with the ids of the workers hosted here
@@ -107,6 +108,7 @@ def components_of(
         regime=regime,
         model=model,
         params=params,
+        frozen={n: p for n, p in model.named_parameters() if n not in params},
         samples=samples,
         transport=transport,
         key=key,

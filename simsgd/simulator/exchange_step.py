@@ -33,6 +33,7 @@ class ExchangeStep:
     last: bool = False  # of the run
     flush: bool = False  # send all that the memories hold, whatever the compressor
     samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
+    unused: frozenset[str] = frozenset()  # parameters that got no gradient from anybody
 
     def context(
         self,
@@ -73,10 +74,22 @@ def exchange_gradients(
     gradients: Sequence[Tensor],
     squares: Tensors | None = None,
 ) -> tuple[list[Tensor], list[SegmentMeasures]]:
-    """Return what the optimizer gets for `gradients` [L, n], and the measures, by segment."""
-    pairs = zip(states, gradients, strict=True)
-    results = [exchange_gradient(step, state, gradient, squares) for state, gradient in pairs]
+    """Return what the optimizer gets for `gradients` [L, n], and the measures, by segment.
+
+    Of a segment without any gradient nothing is sent: it gets none, and its memory stays.
+    """
+    results = [
+        _nothing(state, gradient)
+        if step.unused.issuperset(state.segment.parameters)
+        else exchange_gradient(step, state, gradient, squares)
+        for state, gradient in zip(states, gradients, strict=True)
+    ]
     return [aggregated for aggregated, _ in results], [measures for _, measures in results]
+
+
+def _nothing(state: SegmentState, gradient: Tensor) -> tuple[Tensor, SegmentMeasures]:
+    empty = SegmentMeasures.empty(state.segment, len(gradient), gradient.device)
+    return torch.zeros_like(gradient), empty
 
 
 def exchange_gradient(

@@ -33,8 +33,12 @@ def transform_gradients(
     clip: Clip | None,
     regularized: Regularized,
     parameters: Parameters,
+    unused: frozenset[str] = frozenset(),
 ) -> list[Tensor]:
-    """Return gradients {name: [L, *shape]} by segment, [L, n] each, clipped and penalized."""
+    """Return gradients {name: [L, *shape]} by segment, [L, n] each, clipped and penalized.
+
+    Parameters that nobody used are not penalized.
+    """
     segments = layout.split(gradients)
     if clip is not None:
         clip_(segments, clip.threshold, clip.averaged, clip.by)
@@ -45,6 +49,7 @@ def transform_gradients(
             parameters.read(),
             parameters.per_worker,
         )
+        penalties |= {name: torch.zeros_like(penalties[name]) for name in unused}
         for gradient, penalty in zip(segments, layout.split(penalties), strict=True):
             gradient.add_(penalty)
     return segments

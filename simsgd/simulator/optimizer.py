@@ -4,7 +4,8 @@ Letters: P all parameters.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,8 @@ class RegimeOptimizer:
     def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
         """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""
         assert self.inner is not None
+        if not gradients:
+            return
         workers = len(next(iter(gradients.values())))
         rates = [group["lr"] for group in self.inner.param_groups]
         for group, lr in zip(self.inner.param_groups, rates, strict=True):
@@ -99,11 +102,36 @@ class RegimeOptimizer:
         for group, lr in zip(self.inner.param_groups, rates, strict=True):
             group["lr"] = lr
 
+    @contextmanager
+    def rows_kept(self, idle: dict[str, Tensor]) -> Iterator[None]:
+        """Put back the rows {name: [L] bool} of parameters and momenta after what is done."""
+        kept = {}
+        for name, chosen in idle.items():
+            p = self.params[name]
+            rows = chosen.nonzero().flatten().to(p.device)
+            kept[name] = rows, p.detach()[rows], {k: v[rows] for k, v in self._rows_of(p).items()}
+        yield
+        for name, (rows, own, momenta) in kept.items():
+            p = self.params[name]
+            p.detach().index_copy_(0, rows, own)
+            for key, value in self._rows_of(p).items():
+                value.index_copy_(0, rows, momenta.get(key, torch.zeros_like(value[rows])))
+
+    def _rows_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Return what the optimizer keeps in the form of a parameter."""
+        assert self.inner is not None
+        own = self.inner.state.get(parameter, {})
+        return {
+            key: value
+            for key, value in own.items()
+            if isinstance(value, Tensor) and value.shape == parameter.shape
+        }
+
     def step(self, gradients: dict[str, Tensor]) -> None:
-        """Move the parameters along {name: [*shape]}."""
+        """Move the parameters along {name: [*shape]}; those that are missing stay as they are."""
         assert self.inner is not None
         for name, parameter in self.params.items():
-            parameter.grad = gradients[name]
+            parameter.grad = gradients.get(name)
         self.inner.step()
         self.inner.zero_grad(set_to_none=True)
 

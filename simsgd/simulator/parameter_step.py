@@ -3,38 +3,46 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from torch import Tensor
 
+from ..gradients.contract import Tensors
 from .components import Components
 from .step_settings import StepSettings
 
 
-def step_parameters(parts: Components, segments: Sequence[Tensor], settings: StepSettings) -> None:
+def step_parameters(
+    parts: Components,
+    segments: Sequence[Tensor],
+    settings: StepSettings,
+    unused: frozenset[str],
+    unused_rows: Tensors,
+) -> None:
     """Take a step of the optimizer along `segments`, [n] each, or [L, n] of models per worker.
 
-    Penalties of the regime that are not in each worker's gradient are added here.
+    Penalties of the regime that are not in each worker's gradient are added here. Parameters that
+    nobody used are left alone, and so are the rows of workers that did not use one, {name: [L]}.
     """
     gradients = parts.layout.join(segments)
     parts.regularized.clip_(gradients, settings.regularizers, parts.parameters.per_worker)
+    for name in unused:
+        if not gradients[name].any():  # else a memory had something left
+            del gradients[name]
     regularizers = () if settings.penalize_locally else settings.regularizers
     penalties = parts.regularized.penalty_gradients(regularizers, settings.own_decay)
+    penalties = {name: own for name, own in penalties.items() if name in gradients}
     parts.optimizer.add_penalties(gradients, penalties, *settings.penalty_momentum)
-    with _rows_kept(parts):
+    with parts.optimizer.rows_kept(_idle_rows(parts, unused_rows)):
         parts.algorithm.apply(parts.optimizer, gradients)
 
 
-@contextmanager
-def _rows_kept(parts: Components) -> Iterator[None]:
-    """Put back the models of workers that do not train in this round, after what is done within."""
+def _idle_rows(parts: Components, unused: Tensors) -> Tensors:
+    """Return which rows of each parameter take no step, {name: [L] bool}, of models per worker."""
+    if not parts.parameters.has_models:
+        return {}
     participants = parts.guard.participants
     if participants is None:
-        yield
-        return
-    waits = (~participants[parts.hosted]).nonzero().flatten().to(parts.workers.device)
-    kept = {name: p.detach()[waits] for name, p in parts.parameters.trained.items()}
-    yield
-    for name, p in parts.parameters.trained.items():
-        p.detach().index_copy_(0, waits, kept[name])
+        return {name: own for name, own in unused.items() if own.any()}
+    waits = ~participants[parts.hosted]
+    return {name: waits | unused.get(name, waits) for name in parts.params}

@@ -26,7 +26,14 @@ from .regime import Form, Regime
 from .running_state import RunningState
 from .step_timer import StepTimer
 from .summary import html_table, one_line
-from .worker_gradients import compute_gradients, engine_name, forward_once, hosted_shards
+from .worker_gradients import (
+    compute_gradients,
+    engine_name,
+    forward_once,
+    hosted_shards,
+    unused_once,
+    unused_parameters,
+)
 
 
 class Simulator:
@@ -94,6 +101,7 @@ class Simulator:
         timer.mark("compute")
         measures = no_measures(parts.layout, parts.workers)
         if guard.applied:
+            unused = unused_parameters(parts, gradients)
             segments = transform_gradients(
                 gradients.values,
                 parts.layout,
@@ -101,6 +109,7 @@ class Simulator:
                 parts.clip,
                 parts.regularized,
                 parts.parameters,
+                unused,
             )
             exchange = ExchangeStep(
                 channel=parts.channel,
@@ -111,9 +120,10 @@ class Simulator:
                 last=last,
                 flush=settings.flush,
                 samples=parts.samples,
+                unused=unused,
             )
             if isinstance(parts.algorithm, ParameterAlgorithm):
-                step_parameters(parts, segments, settings)
+                step_parameters(parts, segments, settings, unused, gradients.unused)
                 measures, anything_sent = exchange_models(
                     exchange, parts.segment_states, parts.parameters.segments(parts.layout)
                 )
@@ -133,7 +143,7 @@ class Simulator:
                 )
                 timer.mark("compression")
                 if guard.applied:
-                    step_parameters(parts, aggregated, settings)
+                    step_parameters(parts, aggregated, settings, unused, {})
         parts.parameters.stepped()
         state.steps += 1
         return record_of(parts, settings, gradients, measures, timer, state.steps, state.epoch or 0)
@@ -159,6 +169,13 @@ class Simulator:
         `x` [B, ...] and `y` [B, ...] as for `step`. What model and criterion raise is passed on.
         """
         return forward_once(self._parts, self._state, x, y)
+
+    def unused_parameters(self, x: Tensor, y: Tensor) -> list[str]:
+        """Return the parameters that get no gradient from a worker's share of a batch.
+
+        `x` [B, ...] and `y` [B, ...] as for `step`, which this leaves as it would be.
+        """
+        return unused_once(self._parts, self._state, x, y)
 
     def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.

@@ -13,9 +13,11 @@ from ..gradients.accumulation import accumulated
 from ..gradients.contract import Tensors
 from ..gradients.dropout import KeyedDropout
 from ..gradients.generators import seeded
+from ..gradients.loop import Loop
 from ..gradients.sample_squares import sample_squares
 from ..gradients.thread_count import thread_count
 from ..keyed_random import RandomKey
+from ..settings import SettingError
 from .components import Components
 from .running_state import RunningState
 from .shard import shard
@@ -36,6 +38,7 @@ def compute_gradients(
 
     `x` [B, ...] and `y` [B, ...]. What is not finite is treated as `on_nonfinite` says.
     """
+    _check_frozen(parts)
     parts.model.train()
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
@@ -46,6 +49,7 @@ def compute_gradients(
         else:
             trains = participants[parts.hosted].nonzero().flatten().to(x.device)  # rows
             gradients = _of_some(parts, state.buffers, x, y, key, trains)
+    gradients = _without_frozen(parts, gradients)
     gradients = parts.guard.admit(gradients, state.buffers, participants)
     state.buffers = gradients.buffers
     return gradients
@@ -57,6 +61,41 @@ def _gradients(
     needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
     squares = sample_squares if needs_squares else None
     return accumulated(parts.engine, params, buffers, x, y, key.fold_in("dropout"), squares)
+
+
+def _check_frozen(parts: Components) -> None:
+    """Raise `SettingError` for a parameter that began to require a gradient too late."""
+    for name, p in parts.frozen.items():
+        if p.requires_grad:
+            rule = f"trains {name}, whose requires_grad was False when the Simulator was made"
+            raise SettingError("model", None, rule, "set it before, or make another Simulator")
+
+
+def _without_frozen(parts: Components, gradients: Gradients) -> Gradients:
+    """Return the gradients with none for parameters whose requires_grad is False by now."""
+    frozen = [name for name, p in parts.params.items() if not p.requires_grad]
+    if not frozen:
+        return gradients
+    for name in frozen:
+        gradients.values[name].zero_()
+    nobody = torch.ones(len(gradients.loss), dtype=torch.bool)
+    return dataclasses.replace(
+        gradients, unused={**gradients.unused, **dict.fromkeys(frozen, nobody)}
+    )
+
+
+def unused_parameters(parts: Components, gradients: Gradients) -> frozenset[str]:
+    """Return the parameters that no worker used, of all W; the gradients are those of L.
+
+    Where processes share the workers, they tell each other.
+    """
+    names, unused = list(parts.params), gradients.unused
+    if parts.hosts_all:
+        return frozenset(name for name, own in unused.items() if own.all())
+    used = torch.zeros(len(gradients.loss), dtype=torch.bool)
+    own = torch.stack([unused.get(name, used) for name in names], dim=1)  # [L, parameters]
+    everywhere = parts.transport.all_gather_rows(own.to(parts.workers.device)).all(0)
+    return frozenset(name for name, idle in zip(names, everywhere.tolist(), strict=True) if idle)
 
 
 def _of_some(
@@ -86,6 +125,10 @@ def _of_some(
             name: buffer.index_copy(0, trains, own.buffers[name][:num])
             for name, buffer in buffers.items()
         },
+        unused={
+            name: torch.ones(len(x), dtype=torch.bool).index_copy_(0, trains.cpu(), missing[:num])
+            for name, missing in own.unused.items()
+        },
     )
 
 
@@ -112,3 +155,14 @@ def forward_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -
     key = parts.key.keys()[0]
     with torch.no_grad(), seeded(key), KeyedDropout(key):
         return parts.engine.loss(dict(parts.params), own, batch, target)[1]
+
+
+def unused_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> list[str]:
+    """Return the parameters that get no gradient from one worker's share of a batch."""
+    parts.model.train()
+    config = dataclasses.replace(parts.engine.config, per_worker=False)
+    loop = Loop(parts.model, parts.engine.criterion, config)
+    own = {name: buffer[:1] for name, buffer in state.buffers.items()}
+    keys = parts.key.keys()[:1]
+    x, y = hosted_shards(parts, x)[:1, 0], hosted_shards(parts, y)[:1, 0]
+    return [*loop(dict(parts.params), own, x, y, keys).unused]

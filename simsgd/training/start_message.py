@@ -14,6 +14,8 @@ from .experiment import Experiment
 from .thread_choice import machine_line
 from .used_settings import optimizer_line, used_settings
 
+_NAMED = 5  # parameters that a note names
+
 
 def start_message(experiment: Experiment) -> str:
     """Return the lines: what is trained on what, what is sent, optimizer, engine, and notes."""
@@ -27,7 +29,7 @@ def start_message(experiment: Experiment) -> str:
     lines.append(f"engine {config.engine}" + engine_note(simulator.components.engine))
     lines.append(machine_line(experiment.threads))
     lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(config)
-    lines += _of_last_steps(experiment)
+    lines += _of_last_steps(experiment) + _of_unused(experiment)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
     return "\n".join(lines)
@@ -108,4 +110,16 @@ def _of_last_steps(experiment: Experiment) -> list[str]:
     return [
         f"note: {after} not followed by an exchange, for {period} does not divide {steps} steps; "
         "--final-exchange adds one"
+    ]
+
+
+def _of_unused(experiment: Experiment) -> list[str]:
+    """Return a note if parameters get no gradient from the first batch."""
+    unused = experiment.simulator.unused_parameters(*next(experiment.epoch_batches(0)))
+    if not unused:
+        return []
+    named = ", ".join(unused[:_NAMED]) + (", ..." if len(unused) > _NAMED else "")
+    return [
+        f"note: {len(unused)} parameter(s) get no gradient from the first batch, and are neither "
+        f"sent nor changed while that is so: {named}"
     ]

@@ -218,7 +218,10 @@ def with_own_buffers(model: nn.Module) -> nn.parallel.DistributedDataParallel:
 
 
 def is_plain(experiment: Experiment, steps: int) -> bool:
-    """Return whether DistributedDataParallel alone does what the first `steps` steps ask for."""
+    """Return whether DistributedDataParallel alone does what the first `steps` steps ask for.
+
+    It sends zeros for parameters without gradient, of which the simulation sends nothing.
+    """
     config, simulator = experiment.config, experiment.simulator
     recipe, regime, batches = simulator.recipe, simulator.components.regime, experiment.batches
     methods = (StepSettings.at(recipe, regime, step // batches, step) for step in range(steps))
@@ -227,6 +230,7 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
         and not config.downlink
         and config.memory == "none"
         and config.clip is None
+        and not simulator.unused_parameters(*next(experiment.epoch_batches(0)))
         and config.accumulate == 1
         and config.amp is None
         and config.weight_decay_at == "global"

@@ -10,6 +10,8 @@ from simsgd.recipe import Recipe
 from simsgd.simulator.step_settings import notes, regime_of
 from tests.against_loop import (
     CLOSE,
+    EVERY,
+    OWN,
     W,
     Words,
     assert_same,
@@ -112,7 +114,6 @@ class Unused(nn.Module):
 class TestParametersWithoutGradient:
     DECAY = {"weight_decay": 0.1, "momentum": 0.9}  # noqa: RUF012
 
-    @wrong_still("what has no gradient gets zeros, and decays")
     @pytest.mark.parametrize("by_parity", [False, True])
     @every_algorithm
     def test_they_are_left_alone(self, by_parity, method):
@@ -122,38 +123,68 @@ class TestParametersWithoutGradient:
         assert torch.equal(loop.parameters()["unused"], torch.ones(W, 2, 2, dtype=torch.float64))
         assert_same(simulator, loop)
 
-    @wrong_still("zeros are sent for them")
+    @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads", "onepass"])
+    def test_every_engine_finds_them(self, engine):
+        assert_same(*both(Plainly, engine=engine, **self.DECAY))
+
+    @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
+    @pytest.mark.parametrize("method", [OWN, EVERY["local"]], ids=["dpsgd", "local"])
+    def test_every_engine_finds_them_in_models_per_worker(self, engine, method):
+        assert_same(*both(Plainly, engine=engine, **self.DECAY, **method))
+
+    @pytest.mark.parametrize("granularity", ["layer", "model"])
+    def test_they_are_left_alone_whatever_the_granularity(self, granularity):
+        model = Plainly()
+        settings = {"granularity": granularity, "compressor": "topk:0.5", "compress_if": "all"}
+        simulator = Simulator(model, workers=W, lr=0.1, **settings, **self.DECAY)
+        for x, y in batches():
+            simulator.step(x, y)
+        assert torch.equal(model.unused.weight, torch.ones(4, 6, dtype=torch.float64))
+
     def test_they_are_not_billed(self):
         simulator, _ = both(lambda: made(Unused))
         record = simulator.step(*next(batches()))
         assert record.payload_bytes == [(6 * 3 + 3) * 8] * W
 
+    def test_they_are_named(self):
+        simulator = Simulator(made(Unused), workers=W, lr=0.1)
+        assert simulator.unused_parameters(*next(batches())) == ["unused", "sometimes"]
+
+
+class Plainly(nn.Module):
+    """Has a layer that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.used, self.unused = nn.Linear(6, 3).double(), nn.Linear(6, 4).double()
+        nn.init.ones_(self.unused.weight)
+
+    def forward(self, x):
+        return self.used(x)
+
 
 class TestRequiresGradChangedLater:
-    def train_all(self, number, simulator):
-        simulator.model[0].requires_grad_(number > 0)
-
-    def begun_frozen(self):
-        model = normed()
-        model[0].requires_grad_(False)
-        return model
-
-    @wrong_still("what is trained is decided when the Simulator is made")
-    @pytest.mark.parametrize("begun", [True, False])
-    def test_it_holds_from_then_on_or_is_refused(self, begun):
-        settings = {"workers": W, "lr": 0.1}
-        make = normed if begun else self.begun_frozen
-        simulator, loop = Simulator(make(), **settings), PlainLoop(make(), **settings)
-        for number, (x, y) in enumerate(batches()):
+    @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
+    @every_algorithm
+    def test_what_is_frozen_later_is_left_alone(self, engine, method):
+        settings = {"workers": W, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, **method}
+        simulator = Simulator(normed(), engine=engine, **settings)
+        loop = PlainLoop(normed(), **settings)
+        for number, (x, y) in enumerate(batches(4)):
             for model in (simulator.model, *loop.models):
-                model[0].requires_grad_((number == 0) == begun)
-            try:
-                simulator.step(x, y)
-            except SettingError as refused:
-                assert "requires_grad" in str(refused)  # noqa: PT017
-                return
+                model[0].requires_grad_(number in (0, 3))
+            simulator.step(x, y)
             loop.step(x, y)
         assert_same(simulator, loop)
+
+    def test_what_is_unfrozen_later_is_refused(self):
+        model = normed()
+        model[0].requires_grad_(False)
+        simulator = Simulator(model, workers=W, lr=0.1)
+        model[0].requires_grad_(True)
+        with pytest.raises(SettingError, match=r"0\.weight, whose requires_grad was False"):
+            simulator.step(*next(batches()))
 
 
 class Scaled(nn.Module):
