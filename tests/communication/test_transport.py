@@ -372,7 +372,7 @@ def test_how_buckets_are_cut_changes_nothing(two):
     ("settings", "message"),
     [
         ({"memory": "dgc"}, "memory owns the momentum, which no regime gives here"),
-        ({"compressor": "variance", "memory": "none"}, "compressor needs what a Distributed"),
+        ({"compressor": "variance", "memory": "none"}, "which a DistributedDataParallel model"),
         ({"memory": "residual:lr=true"}, "memory needs the learning rate"),
     ],
 )

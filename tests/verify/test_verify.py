@@ -28,6 +28,20 @@ def model(num_classes, dropout=0.0, norm=True):
     layers = [*first, nn.Dropout(dropout), nn.Flatten(), nn.Linear(4 * 36, num_classes)]
     return nn.Sequential(*layers)
 """
+UNUSED = """
+import torch
+from torch import nn
+regime = {0: {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}}
+epochs = 1
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.used, self.unused = nn.Linear(64, num_classes), nn.Linear(64, 5)
+    def forward(self, x):
+        return self.used(x.flatten(1) + 0.1 * torch.randn_like(x.flatten(1)))
+def model(num_classes):
+    return Net(num_classes)
+"""
 WHOLE = """
 import torch
 from torch import nn
@@ -49,6 +63,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     (folder / "small.py").write_text(SMALL)
     (folder / "whole.py").write_text(WHOLE)
+    (folder / "unused.py").write_text(UNUSED)
     return folder
 
 
@@ -181,6 +196,15 @@ def test_so_it_is_with_every_other_option(four, files, settings):
 def test_without_compression_it_is_distributed_data_parallel(four, files, settings):
     rows, plain = four(verified, 10, recipe(files, compressor="none", **settings))
     assert plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize("compressor", ["none", "topk:0.1"])
+def test_parameters_without_gradient_and_noise_are_the_same_on_both_sides(four, files, compressor):
+    settings = {"model": str(files / "unused.py"), "compressor": compressor}
+    rows, plain = four(verified, 10, recipe(files, **settings))
+    assert not plain  # which sends zeros for them
     assert_real(rows)
 
 
