@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from ..units import in_units
+from ..units import counted, in_units
 from . import html as page
 from .network import networks_of
 from .network_prices import price_in_words
@@ -83,9 +83,10 @@ class Run(RunTables):
         else:
             what, now = loss_in_words(last.val_loss, tokens).split(" ", 1)
             least = loss_in_words(best.val_loss, "word").split(" ", 1)[1]
+        length = counted(int(last.epoch) + 1, "epoch")
         return (
             f"validation {what}",
-            f"{now} after {last.epoch + 1} epochs (best {least} in epoch {best.epoch})",
+            f"{now} after {length} (best {least} in epoch {best.epoch})",
         )
 
     def _settings(self) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..registry import build, find, names
 from ..settings import SettingError, kept
+from ..units import alternatives
 from .regime import Regime, Settings
 
 _ELEMENTWISE = (
@@ -35,7 +36,7 @@ def algorithm_of(recipe: Recipe) -> Algorithm:
         if name not in known:
             owners = [a for a in names("algorithm") if name in _settings_of(find("algorithm", a))]
             rule = f"has no effect with algorithm {recipe.algorithm}"
-            fix = f"leave it out, or use algorithm {' or '.join(owners)}"
+            fix = f"leave it out, or use algorithm {alternatives(owners)}"
             raise SettingError(name, value, rule, fix)
     algorithm = dataclasses.replace(plain, **given)
     algorithm.check(recipe)

@@ -9,6 +9,7 @@ from ..config import Config
 from ..gradients.auto import engine_note
 from ..settings import count, kept
 from ..simulator.step_settings import notes
+from ..units import counted
 from .data import Text
 from .experiment import Experiment
 from .thread_choice import machine_line
@@ -45,7 +46,8 @@ def _header(experiment: Experiment) -> str:
     return (
         f"{model} on {config.dataset}: {experiment.simulator.components.layout.n:,} parameters, "
         f"{config.workers} workers x {config.worker_batch} {each}, "
-        f"{experiment.batches} steps an epoch{unused}, {config.epochs} epochs, {config.device}"
+        f"{counted(experiment.batches, 'step')} an epoch{unused}, "
+        f"{counted(config.epochs or 0, 'epoch')}, {config.device}"
     )
 
 
@@ -58,7 +60,8 @@ def _of_files(config: Config) -> list[str]:
 def _algorithm(experiment: Experiment) -> str:
     """Return the algorithm's settings, and its graph."""
     config, algorithm = experiment.config, experiment.simulator.components.algorithm
-    return f"algorithm {config.algorithm}: {algorithm.describe(config.workers)}"
+    settings = algorithm.describe(config.workers)
+    return f"algorithm {config.algorithm}" + (f": {settings}" if settings else "")
 
 
 def _of_text(experiment: Experiment) -> list[str]:

@@ -352,4 +352,4 @@ def test_a_run_within_its_warmup_logs_so(tmp_path):
 
 def test_samples_left_out_of_every_epoch_are_logged(tmp_path):
     run = train(tmp_path, workers=100, batch_size=8, epochs=1)
-    assert "1 steps an epoch (638 of 1438 samples left out)" in run.log
+    assert "1 step an epoch (638 of 1438 samples left out)" in run.log

@@ -208,7 +208,7 @@ def _check_alone(compressor: Compressor) -> None:
 def _check_without_memory(recipe: Recipe) -> None:
     name = recipe.algorithm
     if recipe.memory not in (None, "none"):
-        rule = f"must be none with algorithm {name}, which keeps what it does not send itself"
+        rule = f"must be none with algorithm {name}, which takes no memory"
         raise SettingError("memory", recipe.memory, rule)
     if recipe.flush_every:
         rule = f"has no effect with algorithm {name}"
