@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import ddp as ddp
@@ -89,7 +89,7 @@ if "torch" not in sys.modules:  # whose threads read this once: how they wait fo
 
 if not TYPE_CHECKING:  # a type checker is to know the names above, and no others
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Import what a public name stands for at its first use, so that `--help` is instant."""
         if name in _MODULES:
             return importlib.import_module(f".{_MODULES[name]}", __name__)
@@ -108,7 +108,7 @@ class _Package(ModuleType):
     The import system sets a package's name on its parent; it is the function that users want there.
     """
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if not (name in _PLACES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

@@ -20,8 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+Kernel = Callable[..., Any]  # of (first, last, *arguments), such as numba compiles
+Array = NDArray[np.generic]
 VARIABLE = "SIMSGD_NUMBA"
 BLOCK = 1024  # elements that a kernel takes at a time, which stay in cache
 _ENOUGH = 1 << 16  # elements of one call for which numba is loaded
@@ -72,7 +75,7 @@ def worth_loading(elements: int) -> bool:
     return _choice() != _NONE and elements >= _ENOUGH and bool(_numba()[0])
 
 
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+def jit(function: Kernel) -> Kernel:
     """Return the function as numba compiles it: without the GIL, with IEEE arithmetic as it stands.
 
     Nothing is kept on disk where no directory can be written.
@@ -85,7 +88,7 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(nogil=True, error_model="numpy")(function)
 
 
-def share(kernel: Callable[..., Any], n: int, each: int, *arguments: Any, unit: int = 1) -> None:
+def share(kernel: Kernel, n: int, each: int, *arguments: object, unit: int = 1) -> None:
     """Call kernel(first, last, *arguments) on parts of range(n), which threads share.
 
     Parts begin at multiples of `unit`. One of the n things takes about `each` elements; torch says
@@ -104,7 +107,7 @@ def share(kernel: Callable[..., Any], n: int, each: int, *arguments: Any, unit: 
         done.result()
 
 
-def flat(x: Tensor) -> tuple[Any, int]:
+def flat(x: Tensor) -> tuple[Array, int]:
     """Return the memory of rows `x` [L, n] as one array, and the distance from row to row."""
     if x.is_contiguous():
         return x.view(-1).numpy(), x.shape[1]
@@ -112,13 +115,13 @@ def flat(x: Tensor) -> tuple[Any, int]:
     return x.as_strided((length,), (1,)).numpy(), x.stride(0)
 
 
-def bits_of(array: Any) -> Any:
+def bits_of(array: Array) -> Array:
     """Return the memory of an array as unsigned whole numbers of the same size."""
     return array.view(np.dtype(f"u{array.itemsize}"))
 
 
 def _called(
-    kernel: Callable[..., Any], first: int, last: int, arguments: Sequence[Any], tries: int = _TRIES
+    kernel: Kernel, first: int, last: int, arguments: Sequence[object], tries: int = _TRIES
 ) -> None:
     try:
         kernel(first, last, *arguments)

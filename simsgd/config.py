@@ -273,7 +273,7 @@ class Config(Recipe):
             raise SettingError("min_count", self.min_count, rule, "leave it out")
 
 
-def default(name: str) -> Any:
+def default(name: str) -> object:
     """Return the default of a setting of `Config`."""
     value = Config.__dataclass_fields__[name].default
     assert value is not MISSING

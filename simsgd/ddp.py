@@ -3,29 +3,39 @@
 Letters: n elements of one parameter. Here L = 1: each process is one worker.
 """
 
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from .communication.ledger import Ledger
 from .communication.segments import Layout, Segment
-from .communication.transport import Channel, Distributed, all_gather_object, register_hook
+from .communication.transport import Bucket, Channel, Distributed, all_gather_object, register_hook
 from .communication.wire import Wire
 from .keyed_random import RandomKey
 from .methods.compressors import composed
 from .methods.memories import Memory
 from .registry import build
 from .settings import SettingError
+from .simulator.checkpoint_check import StateDict
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.segment_state import SegmentState
+
+
+class HookSettings(TypedDict, total=False):
+    """The settings of `register` beside compressor and memory, as `train` has them."""
+
+    compress_if: str
+    value_dtype: str | None
+    index_dtype: str
+    seed: int
 
 
 def register(
     parallel: nn.parallel.DistributedDataParallel,
     compressor: str = "topk:0.01",
     memory: str = "residual",
-    **settings: Any,
+    **settings: Unpack[HookSettings],
 ) -> "Hook":
     """Let a model's processes exchange compressed gradients from its next backward on.
 
@@ -79,14 +89,14 @@ class Hook:
         """Bytes that this process has handed to the network so far."""
         return int(self.transport.sent)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what this rank needs to go on: tensors and plain values."""
         segment_states = {
             name: segment_state.state_dict() for name, segment_state in self.segment_states.items()
         }
         return {"steps": self.steps, "rank": self.transport.rank, "parameters": segment_states}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned on this rank.
 
         Raises `SettingError` if it belongs to another rank or another model.
@@ -100,7 +110,7 @@ class Hook:
             segment_state.load_state_dict(state["parameters"][name])
         self.steps = state["steps"]
 
-    def reduce_bucket(self, bucket: Any) -> None:
+    def reduce_bucket(self, bucket: Bucket) -> None:
         """Exchange the gradients of a bucket of DistributedDataParallel's, in place."""
         for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
             self.exchange_(self.names[id(parameter)], grad)

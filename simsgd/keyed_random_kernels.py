@@ -4,12 +4,11 @@
 Letters: L workers hosted here, n numbers of a stream.
 """
 
-from typing import Any
-
 import numba
 import numpy as np
 import torch
 from numba.extending import overload
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .compiled_loops import jit, share
@@ -25,7 +24,7 @@ def uniform(keys: Tensor, n: int, dtype: torch.dtype) -> Tensor:
     return numbers
 
 
-def streams(keys: Tensor) -> Any:
+def streams(keys: Tensor) -> NDArray[np.uint64]:
     """Return the keys [L] as kernels take them."""
     return keys.numpy().view(np.uint64)
 

@@ -37,7 +37,7 @@ class SettingError(ValueError):
 
 
 def setting(
-    default: Any,
+    default: object,
     group: str,
     help: str,
     choices: Iterable[str] = (),

@@ -4,17 +4,16 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...compiled_loops import BLOCK, flat, jit, share
+from ...compiled_loops import BLOCK, Kernel, flat, jit, share
 
 _STORE, _SUBTRACT, _ADD = range(3)
-Decoder = tuple[Callable[..., Any], Sequence[Any]]  # a kernel, and what it knows of the codes
+Decoder = tuple[Kernel, Sequence[object]]  # a kernel, and what it knows of the codes
 
 
 def multiples(codes: Tensor, scales: Tensor, bucket: int, num_levels: int) -> Decoder:

@@ -5,7 +5,6 @@ Letters: L workers hosted here, n elements of one segment.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,7 +78,7 @@ class Foreign(Message):
         """Leave `x` as it is: what was selected is not known."""
 
 
-def _cut(buffer: Tensor, forms: Sequence[tuple[torch.dtype, Any]]) -> list[Tensor]:
+def _cut(buffer: Tensor, forms: Sequence[tuple[torch.dtype, torch.Size]]) -> list[Tensor]:
     sizes = [shape.numel() * dtype.itemsize for dtype, shape in forms]
     parts = buffer.split(sizes)
     return [

@@ -9,6 +9,7 @@ from .contract import Transport, rides_all_reduce
 from .distributed import Distributed
 from .in_process import InProcess
 from .process_group import (
+    Bucket,
     RankLost,
     all_gather_object,
     broadcast_object,
@@ -23,6 +24,7 @@ from .process_group import (
 )
 
 __all__ = [
+    "Bucket",
     "Channel",
     "Distributed",
     "InProcess",

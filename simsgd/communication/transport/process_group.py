@@ -4,13 +4,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as Parallel
+
+_Thing = TypeVar("_Thing")
 
 
 class RankLost(RuntimeError):
@@ -35,6 +37,19 @@ def restarts() -> tuple[int, int]:
 def is_initialized() -> bool:
     """Return whether this process belongs to a group."""
     return dist.is_available() and dist.is_initialized()
+
+
+class Bucket(Protocol):
+    """Some gradients of DistributedDataParallel's, which are reduced together."""
+
+    def parameters(self) -> list[Tensor]:
+        """Return the parameters, in the order of their gradients."""
+
+    def gradients(self) -> list[Tensor]:
+        """Return views of the buffer, one for each parameter."""
+
+    def is_last(self) -> bool:
+        """Return whether no other comes in this backward pass."""
 
 
 def is_rank_zero() -> bool:
@@ -81,7 +96,7 @@ def collective_errors() -> Iterator[None]:
         raise RankLost(f"another process no longer responds ({reason})") from wrong
 
 
-def broadcast_object(thing: Any) -> Any:
+def broadcast_object(thing: _Thing) -> _Thing:
     """Return rank 0's thing, which must be picklable, on every rank."""
     box = [thing]
     if is_initialized():
@@ -90,20 +105,20 @@ def broadcast_object(thing: Any) -> Any:
     return box[0]
 
 
-def all_gather_object(thing: Any) -> list[Any]:
+def all_gather_object(thing: _Thing) -> list[_Thing]:
     """Return the things of all ranks, in order."""
     if not is_initialized():
         return [thing]
-    box: list[Any] = [None] * dist.get_world_size()
+    box = [thing] * dist.get_world_size()
     with collective_errors():
         dist.all_gather_object(box, thing)
     return box
 
 
-def register_hook(parallel: Parallel, reduce_bucket: Callable[[Any], None]) -> None:
+def register_hook(parallel: Parallel, reduce_bucket: Callable[[Bucket], None]) -> None:
     """Call `reduce_bucket(bucket)`, which writes into each bucket's buffer, for an all-reduce."""
 
-    def hook(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         reduce_bucket(bucket)
         buffer = bucket.buffer()
         devices = [buffer.device] if buffer.is_cuda else []
