@@ -6,7 +6,7 @@ All that a method of one's own is made of, imported at its first use:
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..communication.messages import Cast as Cast
@@ -69,7 +69,7 @@ __all__ = sorted(_PLACES)
 
 if not TYPE_CHECKING:  # a type checker is to know the names above, and no others
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Import what a public name stands for at its first use, so that `--help` is instant."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

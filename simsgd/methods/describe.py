@@ -43,10 +43,10 @@ class _Echo:
         return tensors[0]
 
 
-_EXAMPLES: dict[Any, Any] = {float: 0.5, int: 1, Any: _Echo}  # of settings without a default
+_EXAMPLES: dict[object, object] = {float: 0.5, int: 1, Any: _Echo}  # of settings without a default
 
 
-def settings_text(method: Any) -> str:
+def settings_text(method: type) -> str:
     """Return the settings of a method in one line, with their defaults."""
     shown = [
         f.name if f.default is dataclasses.MISSING else f"{f.name}={_shown(f.default)}"
@@ -59,7 +59,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _when(method: Any, holds: Callable[[Compressor], bool], yes: str, no: str) -> str:
+def _when(method: type, holds: Callable[[Compressor], bool], yes: str, no: str) -> str:
     """Return `yes` or `no`, and the settings that turn it round; nothing if it cannot be tried."""
     example = _example(method)
     if example is None:
@@ -70,7 +70,7 @@ def _when(method: Any, holds: Callable[[Compressor], bool], yes: str, no: str) -
     return first + (f" ({second} with {' or '.join(other)})" if other else "")
 
 
-def _example(method: Any) -> Compressor | None:
+def _example(method: type) -> Compressor | None:
     hints = get_type_hints(method)
     needed = [f for f in settings_of(method) if _required(f)]
     if any(hints[f.name] not in _EXAMPLES for f in needed):
@@ -79,14 +79,14 @@ def _example(method: Any) -> Compressor | None:
     return made
 
 
-def _required(f: "dataclasses.Field[Any]") -> bool:
+def _required(f: "dataclasses.Field[object]") -> bool:
     return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
-def _changed(example: Any) -> Iterator[tuple[str, Compressor]]:
+def _changed(example: Compressor) -> Iterator[tuple[str, Compressor]]:
     """Return the example with one setting turned round, and how that is written."""
     hints = get_type_hints(type(example))
-    for f in settings_of(example):
+    for f in settings_of(type(example)):
         value = getattr(example, f.name)
         if isinstance(value, bool):
             yield (

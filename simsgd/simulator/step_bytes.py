@@ -8,7 +8,6 @@ Letters: W workers, b samples each, n elements of one segment.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,7 +123,6 @@ class Sizes:
             "payload_bytes": self.payload_bytes,
             "downlink_bytes": self.downlink_bytes,
             "dense_bytes": self.dense_bytes,
-            "network_bytes": self.network_bytes,
         }
         return {
             "compressor": self.compressor,
@@ -133,10 +131,15 @@ class Sizes:
             "tensors": self.tensors,
             "varies": self.varies,
             "ratio": self.ratio,
-            "step": totals,
-            "epoch": None if self.steps is None else _times(totals, self.steps),
+            "step": {**totals, "network_bytes": self.network_bytes},
+            "epoch": None if self.steps is None else self._of_epoch(totals, self.steps),
             "segments": [_plain(segment) for segment in self.segments],
         }
+
+    def _of_epoch(self, totals: dict[str, int], steps: int) -> dict[str, object]:
+        carried = {name: number * steps for name, number in self.network_bytes.items()}
+        whole = {name: number * steps for name, number in totals.items()}
+        return {"steps": steps, **whole, "network_bytes": carried}
 
 
 def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **settings: object) -> Sizes:
@@ -269,12 +272,6 @@ def _varies(compressor: Compressor, recipe: Recipe) -> str:
 
 def _bytes(sent: Sequence[Sent]) -> list[int]:
     return [each.payload_bytes for each in sent]
-
-
-def _times(totals: dict[str, Any], steps: int) -> dict[str, Any]:
-    carried = {name: number * steps for name, number in totals["network_bytes"].items()}
-    whole = {name: n * steps for name, n in totals.items() if name != "network_bytes"}
-    return {"steps": steps, **whole, "network_bytes": carried}
 
 
 def _plain(segment: SegmentSize) -> dict[str, object]:

@@ -5,7 +5,7 @@ Letters: L workers hosted here, n elements of one segment, k selected, m of one 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, replace
 from typing import ClassVar, Self
 
 import torch
@@ -45,6 +45,7 @@ class Compressor(ABC):
     job: `compress(x)` of one worker alone is that worker's row.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]  # as of every dataclass
     needs_gradient: ClassVar[bool] = False  # reads step.gradient
     needs_squares: ClassVar[bool] = False  # reads step.squares, see `sample_squares`
     needs_global_max: ClassVar[bool] = False  # reads step.global_max, the maximum of `local_max`

@@ -20,7 +20,7 @@ from .contract import Compressor, StepInfo
 from .worker_objects import ForeignCompressor, Member, WorkerObjects, new_members
 
 
-def grace(compressor: Any, memory: Any = None) -> "Grace":
+def grace(compressor: object, memory: object = None) -> "Grace":
     """Return an object with GRACE's interface as a compressor.
 
     `compressor` has compress(tensor, name) -> (tensors, ctx) and decompress(tensors, ctx);
@@ -129,10 +129,10 @@ def _seeded(key: int, device: torch.device) -> Iterator[None]:
 
 
 def _decoded(
-    compressor: ForeignCompressor, kind: type, context: Any, n: int, tensors: list[Tensor]
+    compressor: ForeignCompressor, kind: type, context: object, n: int, tensors: list[Tensor]
 ) -> Tensor:
     """Return what an object decodes, [n], from tensors in a container such as it gave them in."""
-    sent: Any = tuple(tensors) if issubclass(kind, tuple) else tensors
+    sent = tuple(tensors) if issubclass(kind, tuple) else tensors
     value: Tensor = compressor.decompress(tensors[0] if issubclass(kind, Tensor) else sent, context)
     if value.numel() != n:
         rule = f"must decompress to {n} entries, not {value.numel()}"

@@ -4,7 +4,7 @@ Letters: L workers hosted here.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -20,10 +20,10 @@ from ...settings import SettingError, require
 class ForeignCompressor(Protocol):
     """GRACE's interface of a compressor."""
 
-    def compress(self, tensor: Tensor, name: str) -> tuple[Any, Any]:
+    def compress(self, tensor: Tensor, name: str) -> tuple[Tensor | Sequence[Tensor], object]:
         """Return the tensors to be sent, and a context that both ends know."""
 
-    def decompress(self, tensors: Any, ctx: Any) -> Tensor:
+    def decompress(self, tensors: Tensor | Sequence[Tensor], ctx: object) -> Tensor:
         """Return the values that the tensors stand for."""
 
 
@@ -34,7 +34,12 @@ class ForeignMemory(Protocol):
         """Return what is to be compressed."""
 
     def update(
-        self, tensor: Tensor, name: str, compressor: ForeignCompressor, tensors: Any, ctx: Any
+        self,
+        tensor: Tensor,
+        name: str,
+        compressor: ForeignCompressor,
+        tensors: Tensor | Sequence[Tensor],
+        ctx: object,
     ) -> None:
         """Store what stays behind."""
 
@@ -60,7 +65,7 @@ class WorkerObjects:
 
     def __init__(self) -> None:
         self.members: list[Member] = []
-        self._uses: Any = WeakIdKeyDictionary()  # of each state's count of calls
+        self._uses = WeakIdKeyDictionary()  # of each state's count of calls
 
     def begin(self, calls: Tensor, make: Callable[[int], list[Member]]) -> None:
         """Let a state begin, with its count of calls [L]; `make` objects for L workers if need be.
@@ -85,7 +90,7 @@ class WorkerObjects:
         return use.members
 
 
-def new_members(compressor: Any, memory: Any, workers: int) -> list[Member]:
+def new_members(compressor: object, memory: object, workers: int) -> list[Member]:
     """Return the objects of each worker: from a class or function, or FILE.py:Name, or copied.
 
     Raises `SettingError` if there are no such objects, or if they lack a method.
@@ -108,7 +113,7 @@ def _named(file: ModuleType, name: str, path: str) -> object:
     return make
 
 
-def _own(thing: Any) -> Any:
+def _own(thing: object) -> Any:
     """Return a worker's own object: of a class or function, what it makes; else a copy."""
     if isinstance(thing, type | FunctionType):
         return thing()
