@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..config import Config
 from ..results.atomic_files import replace
@@ -94,8 +94,7 @@ class TensorBoard:
     def __init__(self, folder: Path, steps: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        writer: Any = SummaryWriter
-        self.writer = writer(str(folder / "tensorboard"), purge_step=steps + 1)
+        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=steps + 1)
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Take numbers by name, with `step` steps done."""
@@ -119,7 +118,7 @@ class WandB:
     """
 
     def __init__(self, config: Config, folder: Path) -> None:
-        wandb: Any = importlib.import_module("wandb")
+        wandb = importlib.import_module("wandb")
         place = folder / "wandb" / "simsgd.json"
         known = json.loads(place.read_text("utf-8"))["id"] if place.exists() else None
         self.run = wandb.init(

@@ -6,14 +6,13 @@ import math
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from ..results.perplexity import loss_in_words
 from ..results.tables import EpochRow, ratio
 from ..units import in_units
 
 _WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
-tqdm: Any = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
+tqdm = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
 
 
 def is_seen() -> bool:

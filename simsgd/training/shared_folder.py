@@ -17,10 +17,14 @@ def shared_folder(experiment: Experiment) -> RunFolder:
             folder = _folder(experiment)
         except SettingError as error:
             refused = (error.name, error.value, error.rule, error.fix)
-    path, refused = broadcast_object((folder and folder.folder, refused))
+    own = None if folder is None else folder.folder
+    path, refused = broadcast_object((own, refused))
     if refused is not None:
         raise SettingError(*refused)
-    return folder or RunFolder(path, writes=False)
+    if folder is not None:
+        return folder
+    assert path is not None, "rank 0 has made a folder or refused to"
+    return RunFolder(path, writes=False)
 
 
 def _folder(experiment: Experiment) -> RunFolder:

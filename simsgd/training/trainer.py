@@ -9,8 +9,8 @@ import math
 import operator
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +83,9 @@ def train(**settings: object) -> Run:
         return Run(folder.folder)
 
 
+_Batch = tuple[Tensor, Tensor]  # x and y of a global batch, [B, ...] each
+
+
 @dataclass
 class Trainer:
     """Drives an experiment's simulator and writes its run folder."""
@@ -148,7 +151,7 @@ class Trainer:
         hosted = len(parts.workers)  # rows [L, 2], of which one has the count
         return simulator.all_gather(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
 
-    def _timed(self, batches: Any) -> Any:
+    def _timed(self, batches: Iterator[_Batch]) -> Iterator[_Batch]:
         """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
         self.began = time.perf_counter()
         for batch in batches:

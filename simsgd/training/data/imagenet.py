@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -89,7 +88,7 @@ class _Reading(torch.utils.data.Dataset[tuple[int, Tensor]]):
         self.paths = np.array(paths)  # one object, which goes to another process at once
         self.size = size
 
-    def __getitem__(self, asked: Any) -> tuple[int, Tensor]:
+    def __getitem__(self, asked: _Asked) -> tuple[int, Tensor]:
         """Return a sample's number and image, uint8 [3, size, size]; -1 - number if damaged."""
         sample, numbers = asked
         try:

@@ -4,16 +4,17 @@ Letters: n samples, W workers, m samples of each worker.
 """
 
 import re
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...keyed_random import derived
 from ...results.tables import PartitionRow
 from ...settings import SettingError, require, unknown
 
+Numbers = NDArray[np.int64]
 PARTITIONS = ("iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S")
 _TURNS = 100  # in which dirichlet deals out the samples
 _FORM = re.compile(r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards)(?::(.+))?")
@@ -149,7 +150,7 @@ def _dirichlet(
     shares = rng.dirichlet(alpha * free / len(labels) * len(pools), size=workers)  # [W, classes]
     wants = np.array([len(part) for part in labels.tensor_split(workers)])  # samples, [W]
     few = -(-wants.max() // _TURNS)
-    mine: list[list[Any]] = [[] for _ in range(workers)]
+    mine: list[list[Numbers]] = [[] for _ in range(workers)]
     while wants.any():
         for worker in rng.permutation(workers):
             left = min(few, wants[worker])
@@ -162,7 +163,9 @@ def _dirichlet(
     return [torch.from_numpy(np.concatenate(own)) for own in mine]
 
 
-def _drawn(shares: Any, free: Any, most: int, rng: np.random.Generator) -> Any:
+def _drawn(
+    shares: NDArray[np.float64], free: Numbers, most: int, rng: np.random.Generator
+) -> Numbers:
     """Return how many samples of each class, at most `most` in all, are drawn by the shares."""
     open_shares = np.where(free > 0, shares, 0.0)
     if open_shares.sum() < 1e-12:  # all that it wanted is gone

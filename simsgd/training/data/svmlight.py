@@ -9,15 +9,32 @@ so. A second file PATH.t is for validation, as is usual there; without one, a fi
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...settings import SettingError, one_line, require
 from .contract import Dataset, Numbers
 from .embedded import for_validation
+
+
+class _Matrix(Protocol):
+    """A CSR matrix of SciPy's, as far as it is used here."""
+
+    shape: tuple[int, int]
+    indptr: NDArray[np.int32]
+    indices: NDArray[np.int32]
+    data: NDArray[np.float32]
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> "_Matrix":
+        """Return some rows."""
+
+    def sum_duplicates(self) -> None:
+        """Add up what stands at the same place, in place."""
+
 
 _LAYOUT = "a line must read: LABEL NUMBER:VALUE NUMBER:VALUE ..."
 _MOST = 1 << 24  # features; webspam's trigrams, 16.6 million, are in
@@ -92,7 +109,7 @@ def _second(file: Path) -> Path | None:
     return second if second.is_file() else None
 
 
-def _read(name: str, files: list[Path]) -> list[tuple[Any, Any]]:
+def _read(name: str, files: list[Path]) -> list[tuple[_Matrix, NDArray[np.float64]]]:
     """Return features (a SciPy CSR matrix) and labels of each file, all of as many features."""
     from sklearn.datasets import load_svmlight_files
 
@@ -112,7 +129,7 @@ def _read(name: str, files: list[Path]) -> list[tuple[Any, Any]]:
     return parts
 
 
-def _rows(features: Any, labels: Any) -> Rows:
+def _rows(features: _Matrix, labels: NDArray[np.generic]) -> Rows:
     features.sum_duplicates()
     return Rows(
         torch.from_numpy(features.indptr.astype(np.int64)),

@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import sys
-from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _MOST_KEPT = (1 << 31) - 1  # bytes, all that an int can say
@@ -30,6 +29,6 @@ def trim() -> None:
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL | None:
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     return library if hasattr(library, "malloc_trim") and hasattr(library, "mallopt") else None

@@ -29,11 +29,11 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: Sequence[object] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Count what an operation returns, unless it was there before."""
         before = {_identity(t) for t in _tensors([args, kwargs or {}])}
         result = func(*args, **(kwargs or {}))
@@ -60,7 +60,7 @@ def _identity(tensor: Tensor) -> int:
     return int(storage._cdata)
 
 
-def _tensors(values: Any) -> list[Tensor]:
+def _tensors(values: object) -> list[Tensor]:
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, dict):

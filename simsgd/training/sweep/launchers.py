@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...registry import literal
 from ...settings import SettingError, one_line, require, unknown
@@ -66,7 +66,7 @@ class Submitted:
             raise SettingError("launcher", kind, rule, _EXTRA) from missing
         self.jobs = jobs
         try:
-            self.executor: Any = submitit.AutoExecutor(folder / ".submitit", cluster=kind)
+            self.executor = submitit.AutoExecutor(folder / ".submitit", cluster=kind)
             settings = {"timeout_min": _MINUTES, **_parameters(kind, words)}
             self.executor.update_parameters(**settings)
         except (RuntimeError, NameError, TypeError, ValueError) as wrong:
@@ -81,10 +81,23 @@ class Submitted:
         """Do nothing: jobs are the cluster's."""
 
 
+class ClusterJob(Protocol):
+    """A job of submitit's, as far as it is used here."""
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+
+    def result(self) -> tuple[int, str]:
+        """Return what `run_command` returned."""
+
+    def cancel(self) -> None:
+        """Ask the cluster to end it."""
+
+
 class SubmittedJob:
     """A run that was submitted."""
 
-    def __init__(self, job: Any) -> None:
+    def __init__(self, job: ClusterJob) -> None:
         self.job = job
 
     def ended(self) -> Ending | None:
