@@ -9,7 +9,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..config import Config
 from ..methods.compressors import composed
@@ -53,7 +52,7 @@ class Offer:
         """How many times as fast as dense all-reduce a step is."""
         return self.dense / self.total if self.total else 1.0
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """Return all of it as JSON takes it."""
         return {**dataclasses.asdict(self), "speed_up": self.speed_up}
 
@@ -67,7 +66,7 @@ class Advice:
     pricing: Pricing
     title: str  # what is trained by how many
 
-    def plain(self) -> dict[str, list[dict[str, Any]]]:
+    def plain(self) -> dict[str, list[dict[str, object]]]:
         """Return all of it as JSON takes it."""
         return {name: [offer.plain() for offer in rows] for name, rows in self.offers.items()}
 

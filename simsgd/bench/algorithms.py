@@ -8,7 +8,6 @@ Letters: W workers, b samples each.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..methods.compressors import composed
 from ..registry import names
@@ -17,7 +16,7 @@ from ..training.devices import device_of
 from ..training.environment import environment
 from .cases import LENET, MLP, QUICK, RESNET, Case, selected, task_of
 from .step import simulator, step_of
-from .tables import tables_by_case
+from .tables import Measured, noted, tables_by_case
 from .timing import Work, rows_of, taking_turns
 
 FLOOR = "allreduce"
@@ -33,7 +32,7 @@ def measure(
     model: Sequence[str] = (),
     workers: Sequence[int] = (),
     compressor: str = "none",
-) -> dict[str, Any]:
+) -> Measured:
     """Return {"machine": ..., "compressor": ..., "rows": [...]}, one row a model, W and algorithm.
 
     `model` and `workers` W leave out all others; `compressor` compresses the messages. A row has
@@ -53,11 +52,11 @@ def measure(
         seconds = taking_turns(works, device, 3 if quick else _ROUNDS, _ENOUGH)
         known = {"model": case.name, "workers": case.workers, "batch": case.batch}
         rows += rows_of(seconds, [FLOOR], known, "algorithm")
-    measured = {"machine": environment(device), "compressor": compressor, "rows": rows}
-    return measured | ({"notes": notes} if notes else {})
+    place = environment(device)
+    return noted({"machine": place, "compressor": compressor, "rows": rows}, notes)
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
+def tables(measured: Measured) -> list[str]:
     """Return the rows as text, a table for each model, W and b."""
     compressor = measured["compressor"]
     extra = "" if compressor == "none" else f", compressor {compressor}"

@@ -3,11 +3,11 @@
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from ..settings import unknown
 from .figures import DRAWINGS, check_suffix
-from .tables import heading
+from .tables import Measured, Row, heading
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,14 @@ class Measurement:
     """What a bench measured."""
 
     bench: str
-    measured: dict[str, Any]  # "machine", "rows", and "notes" where something was left out
+    measured: Measured
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """One row for each thing that was timed."""
-        rows: list[dict[str, Any]] = self.measured["rows"]
-        return rows
+        return self.measured["rows"]
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Measured:
         """Return everything as JSON takes it."""
         return self.measured
 
@@ -89,11 +88,11 @@ def bench(name: str, plot: Path | str | None = None, **settings: object) -> Meas
     for setting in _SEVERAL & settings.keys():
         if isinstance(settings[setting], str | int):
             settings[setting] = [settings[setting]]
-    measured: dict[str, Any] = _module(name).measure(**settings)
+    measured: Measured = _module(name).measure(**settings)
     if path is not None:
         DRAWINGS[name](measured["rows"], path)
     return Measurement(name, measured)
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f".{name}", __package__)

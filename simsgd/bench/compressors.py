@@ -8,7 +8,6 @@ Letters: W workers, n elements of one segment.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from ..methods.compressors import StepInfo, composed
 from ..text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
+from .tables import Measured, Row
 from .timing import Work, milliseconds, taking_turns
 
 SPECS = (
@@ -58,7 +58,7 @@ _BYTES_AN_ELEMENT = 64  # of memory, at the peak of the hungriest compressor
 _ROUNDS = 5
 
 
-def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
+def measure(quick: bool = False, device: str = "cpu") -> Measured:
     """Return {"machine": ..., "rows": [...]}, one row a compressor and size.
 
     `gb_per_s` is the gradients' bytes over the time, of the floor as well; `rows_at_once` is less
@@ -69,7 +69,7 @@ def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
     return {"machine": environment(device), "rows": rows}
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
+def tables(measured: Measured) -> list[str]:
     """Return the rows as text, a table for each W and n."""
     found = []
     for workers, n in dict.fromkeys((row["workers"], row["n"]) for row in measured["rows"]):
@@ -79,12 +79,12 @@ def tables(measured: dict[str, Any]) -> list[str]:
     return found
 
 
-def _chunked(row: dict[str, Any]) -> str:
+def _chunked(row: Row) -> str:
     at_once: int = row["rows_at_once"]
     return "" if at_once == row["workers"] else f", {at_once} workers at a time"
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
+def _table(rows: Sequence[Row]) -> str:
     floor = rows[0]["ms"]
     cells = [["compressor", "ms", "least", "most", "GB/s", "times the floor"]]
     for row in rows:
@@ -93,7 +93,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return columns(cells)
 
 
-def _measured(workers: int, n: int, device: str) -> list[dict[str, Any]]:
+def _measured(workers: int, n: int, device: str) -> list[Row]:
     at_once = max(1, min(workers, int(_MOST_BYTES / (n * _BYTES_AN_ELEMENT))))
     generator = torch.Generator(device).manual_seed(0)
     gradients = torch.randn(workers, n, generator=generator, device=device)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -102,7 +102,7 @@ class Tuning:
         """Return the figure: contraction by step size, and the distance by round of some."""
         from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
 
-        figure: Any = NotebookFigure(8.4, 3.4)
+        figure = NotebookFigure(8.4, 3.4)
         left, right = figure.subplots(1, 2)
         left.plot(self.stepsizes, self.contraction, color=BLUE, marker="o", markersize=3)
         left.axhline(1, color=GRAY, linewidth=0.8, linestyle=":")
@@ -118,7 +118,7 @@ class Tuning:
             right.plot(self.distances[place], look, color=color, label=label)
         right.set(yscale="log", xlabel="round", ylabel="consensus distance")
         right.legend(title="step size")
-        return figure  # type: ignore[no-any-return]
+        return figure
 
 
 def tune_consensus(
@@ -143,7 +143,7 @@ def tune_consensus(
         raise unknown("algorithm", algorithm, _TUNED)
     for name, value in (("elements", elements), ("rounds", rounds)):
         require(value >= 2, name, value, "must be at least 2")
-    method: Any = find("algorithm", algorithm)
+    method = find("algorithm", algorithm)
     start = torch.randn(workers, elements, generator=torch.Generator().manual_seed(seed)).double()
     gap = graph_of(topology, workers).at(0).spectral_gap
     found = []

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +27,7 @@ from ..training.devices import device_of
 from ..training.environment import environment
 from ..training.experiment import Experiment, fitted
 from ..training.schedule import Schedule
+from .tables import Measured, Row
 from .timing import milliseconds, taking_turns
 
 _ROUNDS, _ENOUGH = 21, 60.0  # rounds at most, and seconds after which they are enough
@@ -54,7 +54,7 @@ _CASES = (Case("resnet", "depth=20", 50_000),)
 _QUICK = (Case("resnet", "depth=8", 640, workers=2, batch=4, input_shape=(3, 16, 16)),)
 
 
-def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
+def measure(quick: bool = False, device: str = "cpu") -> Measured:
     """Return {"machine": ..., "rows": [...]}, one row a model.
 
     A row has the milliseconds of the data and of the step of one batch, and the share of the data
@@ -66,7 +66,7 @@ def measure(quick: bool = False, device: str = "cpu") -> dict[str, Any]:
     return {"machine": environment(device), "rows": rows}
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
+def tables(measured: Measured) -> list[str]:
     """Return the rows as text, in one table."""
     times = [(part, key) for part in ("data", "step") for key in ("ms", "ms_min", "ms_max")]
     head = ["data (ms)", "least", "most", "step (ms)", "least", "most", "data"]
@@ -78,7 +78,7 @@ def tables(measured: dict[str, Any]) -> list[str]:
     return [columns(cells)]
 
 
-def _measured(case: Case, device: str, rounds: int) -> dict[str, Any]:
+def _measured(case: Case, device: str, rounds: int) -> Row:
     experiment = _experiment(case, device)
     batches = _endless(experiment)
     x, y = next(batches)

@@ -8,7 +8,6 @@ Letters: W workers, b samples each, B = W * b.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ from ..training.devices import device_of
 from ..training.environment import environment
 from .cases import CASES, QUICK, Task, selected, task_of
 from .floors import PARTS, PLAIN, floors
-from .tables import tables_by_case
+from .tables import Measured, noted, tables_by_case
 from .timing import Work, rows_of, taking_turns
 
 FLOORS = (PLAIN, PARTS)  # of a language model also torch.nn.LSTM
@@ -34,7 +33,7 @@ def measure(
     model: Sequence[str] = (),
     workers: Sequence[int] = (),
     batch: Sequence[int] = (),
-) -> dict[str, Any]:
+) -> Measured:
     """Return {"machine": ..., "rows": [...]}, one row a model, W, b and engine.
 
     `model`, `workers` W and `batch` b leave out all others. A row has the median, least and
@@ -51,10 +50,10 @@ def measure(
         seconds = taking_turns(lowest | engines, device, 3 if quick else _ROUNDS, _ENOUGH)
         known = {"model": case.name, "workers": case.workers, "batch": case.batch}
         rows += rows_of(seconds, list(lowest), known, "engine")
-    return {"machine": environment(device), "rows": rows} | ({"notes": notes} if notes else {})
+    return noted({"machine": environment(device), "rows": rows}, notes)
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
+def tables(measured: Measured) -> list[str]:
     """Return the rows as text, a table for each model, W and b."""
     return tables_by_case(measured["rows"], "engine", "plain")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..results.figures.style import (
     BLACK,
@@ -19,12 +19,12 @@ from ..results.figures.style import (
     screen_look,
 )
 from ..settings import SettingError
+from .tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Row = dict[str, Any]
 _COLORS = [DARK_GRAY, LIGHT_GRAY, BLUE, SKY, VERMILION, ORANGE, GREEN]
 _NAMES = {"workers": "workers W, at one global batch", "parameters": "parameters P"}
 

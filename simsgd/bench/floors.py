@@ -7,8 +7,7 @@ Letters: W workers, b samples each, B = W * b, T tokens of a sample, V words of 
 """
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sized
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +60,7 @@ def _copied(model: nn.Module, samples: int) -> nn.Module:
 
 def _torchs(model: nn.Module) -> nn.Module | None:
     """Return the same language model made of torch.nn.LSTM; None for any other model."""
-    layers: Any = getattr(model, "layers", None)
+    layers: Sized | None = getattr(model, "layers", None)
     tables = [m for m in model.modules() if isinstance(m, nn.Embedding)]
     if not tables or not hasattr(model, "carried") or layers is None:
         return None

@@ -5,7 +5,6 @@ Letters: W workers, b samples each, B = W * b, P all parameters.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..settings import require
 from ..text_table import columns
@@ -14,6 +13,7 @@ from ..training.environment import environment
 from .cases import MLP, QUICK, RESNET, Case, Task, task_of
 from .floors import PLAIN, floors
 from .step import pruned, step_of
+from .tables import Measured, Row
 from .timing import Work, milliseconds, ratio, taking_turns
 
 OVER = ("workers", "parameters")
@@ -24,9 +24,7 @@ _W = 16  # when P varies
 _ROUNDS, _ENOUGH = 9, 120.0
 
 
-def measure(
-    quick: bool = False, device: str = "cpu", workers: Sequence[int] = ()
-) -> dict[str, Any]:
+def measure(quick: bool = False, device: str = "cpu", workers: Sequence[int] = ()) -> Measured:
     """Return {"machine": ..., "rows": [...]}, one row a W at B = 512, and one a P at W = 16.
 
     Timed is the step with 99.9 % pruned and memory dgc. A row has the median, least and most of
@@ -44,7 +42,7 @@ def measure(
     return {"machine": environment(device), "rows": rows}
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
+def tables(measured: Measured) -> list[str]:
     """Return the rows as text, a table over workers and one over parameters."""
     found = []
     for over in OVER:
@@ -66,9 +64,7 @@ def _divided(case: Case, workers: Sequence[int], batch: int) -> list[Case]:
     return [replace(case, workers=w, batch=batch // w) for w in workers]
 
 
-def _rows(
-    over: str, cases: Sequence[Case], device: str, rounds: int, shared: bool
-) -> list[dict[str, Any]]:
+def _rows(over: str, cases: Sequence[Case], device: str, rounds: int, shared: bool) -> list[Row]:
     """Return a row for each case; all take turns, `shared` with one plain step for all."""
     tasks = [task_of(case, device) for case in cases]
     plain = {f"plain {i}": floors(task, step=True)[PLAIN] for i, task in enumerate(tasks)}

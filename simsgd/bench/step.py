@@ -24,7 +24,7 @@ from ..verify.real_worker import with_own_buffers
 from .baseline_loop import OlderStep
 from .cases import CASES, QUICK, Case, Task, selected, task_of
 from .floors import floors
-from .tables import tables_by_case
+from .tables import Measured, noted, tables_by_case
 from .timing import Work, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
@@ -42,7 +42,7 @@ def measure(
     workers: Sequence[int] = (),
     batch: Sequence[int] = (),
     processes: bool = True,
-) -> dict[str, Any]:
+) -> Measured:
     """Return {"machine": ..., "rows": [...]}, one row a model, W, b and kind of step.
 
     `model`, `workers` W and `batch` b leave out all others; `processes` are those of
@@ -61,10 +61,10 @@ def measure(
             [seconds[PROCESSES]] = launch(_as_process, case.workers, case, done)
         known = {"model": case.name, "workers": case.workers, "batch": case.batch}
         rows += rows_of(seconds, list(lowest), known, "step")
-    return {"machine": environment(device), "rows": rows} | ({"notes": notes} if notes else {})
+    return noted({"machine": environment(device), "rows": rows}, notes)
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
+def tables(measured: Measured) -> list[str]:
     """Return the rows as text, a table for each model, W and b."""
     return tables_by_case(measured["rows"], "step", "plain")
 

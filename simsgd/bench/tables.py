@@ -4,14 +4,28 @@ Letters: W workers, b samples each.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from ..text_table import columns
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]  # what was timed and how long it took, by column
 
 
-def heading(machine: Mapping[str, Any]) -> str:
+class Measured(TypedDict):
+    """What a bench measured, as JSON takes it."""
+
+    machine: dict[str, object]  # see `environment`
+    compressor: NotRequired[str]  # of all rows
+    rows: list[Row]
+    notes: NotRequired[list[str]]  # what was left out, and why
+
+
+def noted(measured: Measured, notes: list[str]) -> Measured:
+    """Return what was measured with the notes, if there are any."""
+    return {**measured, "notes": notes} if notes else measured
+
+
+def heading(machine: Mapping[str, object]) -> str:
     """Return where something was timed.
 
     >>> heading({"machine": "x86_64", "threads": 1, "torch": "2.6.0"})
@@ -26,7 +40,7 @@ def tables_by_case(rows: Sequence[Row], key: str, floor: str, extra: str = "") -
 
     `extra` stands in each table's title.
     """
-    cases: dict[tuple[Any, ...], list[Row]] = {}
+    cases: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         cases.setdefault((row["model"], row["workers"], row["batch"]), []).append(row)
     tables = []

@@ -3,9 +3,10 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
+
+from .tables import Row
 
 Work = Callable[[], object]
 
@@ -37,9 +38,9 @@ def taking_turns(
 def rows_of(
     seconds: Mapping[str, Sequence[float]],
     floors: Sequence[str],
-    known: Mapping[str, Any],
+    known: Mapping[str, object],
     key: str,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return a row for each work, its name under `key`, with what is `known` of all.
 
     `ratio` is the median over rounds of its time over that of the best floor in the same round.

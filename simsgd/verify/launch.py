@@ -9,11 +9,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.multiprocessing.spawn import (
+    ProcessContext,
     ProcessExitedException,
     ProcessRaisedException,
     start_processes,
@@ -22,13 +24,13 @@ from torch.multiprocessing.spawn import (
 from ..communication.transport import RankLost, all_gather_object, group
 from ..settings import SettingError
 
-Put = Callable[[Any], None]
+Put = Callable[[object], None]
 _NEEDED = ("pandas", "torch._dynamo")  # which any training imports in the end
 _IF_IMPORTED = ("sklearn.datasets", "torchvision.datasets")
 _PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
 
 
-def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[Any]:
+def launch(work: Callable[..., None], ranks: int, *arguments: object) -> Iterator[Any]:
     """Run `work(put, *arguments)` in each of `ranks` new processes, and yield all that they put.
 
     `work` and its arguments must be picklable. Where each rank can have a GPU of its own they
@@ -40,12 +42,12 @@ def launch(work: Callable[..., None], ranks: int, *arguments: Any) -> Iterator[A
     context = multiprocessing.get_context(start)
     heavy = [name for name in _IF_IMPORTED if name in sys.modules]
     context.set_forkserver_preload([work.__module__, *_NEEDED, *heavy])
-    outputs: Any = context.Queue()
+    outputs = context.Queue()
     refused: SettingError | None = None
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
         asked = (ranks, meeting, dict(os.environ), outputs, work, arguments)
-        started: Any = start_processes(_enter, asked, ranks, join=False, start_method=start)
+        started = start_processes(_enter, asked, ranks, join=False, start_method=start)
         try:
             ended = False
             while not ended:
@@ -79,9 +81,9 @@ def _enter(
     ranks: int,
     meeting: str,
     environment: dict[str, str],
-    outputs: Any,
+    outputs: "Queue[object]",
     work: Callable[..., None],
-    arguments: tuple[Any, ...],
+    arguments: tuple[object, ...],
 ) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()  # it is of when the process to fork from was started
@@ -108,7 +110,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _leave(outputs: Any) -> None:
+def _leave(outputs: "Queue[object]") -> None:
     """End this process once all have done their work and all that was put is on its way.
 
     Nothing is torn down: what one rank closes may abort another that is still closing its own.
@@ -123,7 +125,7 @@ def _loopback() -> str:
     return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
-def _joined(started: Any, refused: SettingError | None) -> bool:
+def _joined(started: ProcessContext, refused: SettingError | None) -> bool:
     """Return whether all processes have ended; wait for it a little."""
     try:
         return bool(started.join(timeout=0.05))
@@ -134,7 +136,7 @@ def _joined(started: Any, refused: SettingError | None) -> bool:
         raise refused or RankLost(f"rank {error.error_index} failed ({reason})") from error
 
 
-def _drained(outputs: Any) -> Iterator[Any]:
+def _drained(outputs: "Queue[object]") -> Iterator[object]:
     while not outputs.empty():
         try:
             yield outputs.get(timeout=1)
