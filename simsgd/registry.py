@@ -144,7 +144,7 @@ def is_own(method: object) -> bool:
     return not type(method).__module__.startswith(f"{__package__}.")
 
 
-def literal(text: str) -> Any:
+def literal(text: str) -> object:
     """Return the Python literal a text stands for, or the text itself; nothing is evaluated."""
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
@@ -155,12 +155,12 @@ def literal(text: str) -> Any:
         return text
 
 
-def settings_of(method: Any) -> "list[dataclasses.Field[Any]]":
+def settings_of(method: type) -> "list[dataclasses.Field[object]]":
     """Return the fields of a method that a spec may set, in order."""
     return [f for f in dataclasses.fields(method) if f.init and f.metadata.get("setting", True)]
 
 
-def _part(kind: str, part: str, spec: str) -> Any:
+def _part(kind: str, part: str, spec: str) -> object:
     own = re.fullmatch(r"(.+\.py)(?::(\w+)(?::(.*))?)?", part)
     if own and part.partition(":")[0] not in _methods.get(kind, {}):
         method = _own_class(kind, part, own[1], own[2] or "")
@@ -198,9 +198,9 @@ def _own_class(kind: str, part: str, file: str, name: str) -> type:
     return method
 
 
-def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
+def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
     fields = [f.name for f in settings_of(method)]
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for place, argument in enumerate(filter(None, arguments.split(","))):
         key, equals, value = argument.partition("=")
         if not equals:
@@ -224,10 +224,10 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
     require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}", fix)
     hints = get_type_hints(method)
     usual = {f.name: f.default for f in settings_of(method) if _has_plain_default(f)}
-    for key, value in {**usual, **given}.items():
+    for key, setting in {**usual, **given}.items():
         kinds = get_args(hints[key]) or (hints[key],)
-        if not fits(value, kinds):
-            shown = value if value != "" else repr(value)
+        if not fits(setting, kinds):
+            shown = setting if setting != "" else repr(setting)
             rule = f"has {key} {shown}, which must be {kinds_in_words(kinds)}"
             raise SettingError(kind, spec, rule)
     try:
@@ -244,7 +244,7 @@ def _instance(kind: str, method: Any, arguments: str, spec: str) -> Any:
         raise SettingError(kind, spec, f"cannot be made: {reason}") from wrong
 
 
-def _has_plain_default(field: "dataclasses.Field[Any]") -> bool:
+def _has_plain_default(field: "dataclasses.Field[object]") -> bool:
     return field.default is not dataclasses.MISSING and Any not in (field.type, "Any")
 
 
