@@ -5,14 +5,16 @@
 #   ./run_experiments.sh NAME... [OPTION...]         run those of a name, or whose names begin so,
 #                                                    with more options of `simsgd train`
 #   ./run_experiments.sh --all | NAME... --quick     on embedded data, small, a minute at most each
+#   ./run_experiments.sh --sample --quick            those marked *, of each group what no test does
 #
 # Runs go to runs/experiments, or to $RUNS (quick ones to $RUNS-quick); seeds are those in $SEEDS,
 # by default 0. A run that is there already is gone on with, so the script may be stopped and
 # started again. At the end it prints a table.
 set -euo pipefail
 
-experiments() { # NAME | options of simsgd train | options that make it quick
+experiments() { # NAME | options of simsgd train | options that make it quick; a line of # opens a group
   cat <<'TABLE'
+# The README's table: whole runs of the main job; *: 64 workers with 2 samples each.
 readme-dense            | --workers 16 | --epochs 10
 readme-prune-none       | --workers 16 --prune 0.999 --memory none | --epochs 10
 readme-prune-residual   | --workers 16 --prune 0.999 --memory residual | --epochs 10
@@ -22,36 +24,40 @@ readme-prune-dgc-cold   | --workers 16 --prune 0.999 --no-warmup | --epochs 10
 readme-dense-w4         | --workers 4 --global-batch-size 128 | --epochs 10
 readme-prune-dgc-w4     | --workers 4 --global-batch-size 128 --prune 0.999 | --epochs 10
 readme-dense-w64        | --workers 64 --global-batch-size 128 | --epochs 10
-readme-prune-dgc-w64    | --workers 64 --global-batch-size 128 --prune 0.999 | --epochs 10
+readme-prune-dgc-w64 *  | --workers 64 --global-batch-size 128 --prune 0.999 | --epochs 10
+# Gossip of workers with a few classes each; *: a whole run under regime gossip.
 gossip-allreduce        | --workers 16 --partition sorted --regime gossip | --epochs 6
 gossip-dpsgd            | --workers 16 --partition sorted --regime gossip --algorithm dpsgd | --epochs 6
-gossip-choco-sign       | --workers 16 --partition sorted --regime gossip --algorithm choco --compressor sign --consensus-stepsize 0.1 | --epochs 6
+gossip-choco-sign *     | --workers 16 --partition sorted --regime gossip --algorithm choco --compressor sign --consensus-stepsize 0.1 | --epochs 6
 gossip-choco-topk       | --workers 16 --partition sorted --regime gossip --algorithm choco --compressor topk:0.01 --consensus-stepsize 0.05 | --epochs 6
 gossip-dcd              | --workers 16 --partition sorted --regime gossip --algorithm dcd --compressor qsgd:255,bucket=512 | --epochs 6
 gossip-deepsqueeze      | --workers 16 --partition sorted --regime gossip --algorithm deepsqueeze --compressor qsgd:255,bucket=512 --consensus-stepsize 0.5 | --epochs 6
+# DGC on ResNets; *: its warm-up under the regime of a model, to the end.
 dgc-resnet20-dense      | --model resnet --model-config depth=20 --dataset cifar10 --workers 4 --batch-size 32 | --dataset digits --model-config depth=8 --batch-size 16 --epochs 8
 dgc-resnet20-w4         | --model resnet --model-config depth=20 --dataset cifar10 --workers 4 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 16 --epochs 8
 dgc-resnet20-w8         | --model resnet --model-config depth=20 --dataset cifar10 --workers 8 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 8 --epochs 8
 dgc-resnet20-w16        | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 dgc-resnet20-w32        | --model resnet --model-config depth=20 --dataset cifar10 --workers 32 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 2 --epochs 8
-dgc-resnet110-w4        | --model resnet --model-config depth=110 --dataset cifar10 --workers 4 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 16 --epochs 8
+dgc-resnet110-w4 *      | --model resnet --model-config depth=110 --dataset cifar10 --workers 4 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 16 --epochs 8
 dgc-resnet110-w8        | --model resnet --model-config depth=110 --dataset cifar10 --workers 8 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 8 --epochs 8
 dgc-resnet110-w16       | --model resnet --model-config depth=110 --dataset cifar10 --workers 16 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 4 --epochs 8
 dgc-resnet110-w32       | --model resnet --model-config depth=110 --dataset cifar10 --workers 32 --batch-size 32 --prune 0.999 | --dataset digits --model-config depth=14 --batch-size 2 --epochs 8
+# A language model; *: on a real text, long enough for its perplexity to fall.
 lstm-dense              | --model lstm_lm --dataset ptb --workers 16 | --dataset pydoc --epochs 8
-lstm-topk               | --model lstm_lm --dataset ptb --workers 16 --compressor topk:0.001 --memory residual | --dataset pydoc --epochs 8
+lstm-topk *             | --model lstm_lm --dataset ptb --workers 16 --compressor topk:0.001 --memory residual | --dataset pydoc --epochs 8
+# Compressed by layer or as one model; *: each way on a convolutional model, at its own size of batches.
 layers-resnet9-topk     | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-topk      | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 layers-resnet9-randomk  | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-randomk   | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor randomk:0.1 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 layers-resnet9-threshold | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor threshold:0.001 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-threshold | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor threshold:0.001 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
-layers-resnet9-terngrad | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor terngrad --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
+layers-resnet9-terngrad * | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor terngrad --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-terngrad  | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor terngrad --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 layers-resnet9-qsgd     | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 model-resnet9-qsgd      | --model resnet9 --dataset cifar10 --workers 2 --batch-size 512 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 layers-alexnet-topk     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
-model-alexnet-topk      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
+model-alexnet-topk *    | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
 layers-alexnet-randomk  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
 model-alexnet-randomk   | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor randomk:0.1 --memory none --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
 layers-alexnet-threshold | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor threshold:0.001 --memory none --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
@@ -60,41 +66,49 @@ layers-alexnet-terngrad | --model alexnet --dataset cifar10 --workers 2 --batch-
 model-alexnet-terngrad  | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor terngrad --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
 layers-alexnet-qsgd     | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
 model-alexnet-qsgd      | --model alexnet --dataset cifar10 --workers 2 --batch-size 64 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=16,hidden=64,batch_norm=True --batch-size 32 --epochs 15 --lr 0.1
-choco-resnet20-ring16   | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm choco --topology ring --compressor sign --consensus-stepsize 0.45 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+# CHOCO-SGD on a ResNet; *: models of their own with BatchNorm, evaluated as one.
+choco-resnet20-ring16 * | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm choco --topology ring --compressor sign --consensus-stepsize 0.45 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 choco-resnet20-dpsgd    | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm dpsgd --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+# Large batches; *: regime large_batch, longer, with ghost batches.
 batch-small             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 128 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 8
 batch-large             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 4096 | --dataset digits --model-config depth=8 --batch-size 512 --epochs 8
 batch-large-ghost       | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 8
 batch-large-ghost-sqrt  | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --scale-lr sqrt | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 8
-batch-large-longer      | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --regime large_batch | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 32
+batch-large-longer *    | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --regime large_batch | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 32
 TABLE
 }
 
-rows() { experiments | while IFS='|' read -r name full quick; do echo "${name// /}|$full|$quick"; done; }
+rows() { # NAME or NAME* | ...
+  experiments | grep -v '^#' | while IFS='|' read -r name full quick; do echo "${name// /}|$full|$quick"; done
+}
 
-quick=false names=() options=()
+quick=false sample=false names=() options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    list) rows | while IFS='|' read -r name full _; do printf '%-24s %s\n' "$name" "simsgd train$full"; done; exit ;;
+    list) rows | while IFS='|' read -r name full _; do printf '%-24s %s\n' "${name%\*}" "simsgd train$full"; done; exit ;;
     --quick) quick=true ;;
     --all) names+=("") ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    --sample) sample=true ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
     -*) options=("$@"); break ;;
     *) names+=("$1") ;;
   esac
   shift
 done
-if [ ${#names[@]} -eq 0 ]; then sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; fi
+if [ ${#names[@]} -eq 0 ] && ! $sample; then sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; fi
 
 folder=${RUNS:-runs/experiments}
 $quick && folder=$folder-quick
 chosen=()
 while IFS='|' read -r name full fast; do
-  for asked in "${names[@]}"; do
-    case $name in
-      "$asked"*) $quick && full="$full $fast"; chosen+=("$name|$full"); break ;;
-    esac
+  wanted=false
+  case $name in *\*) wanted=$sample ;; esac
+  name=${name%\*}
+  for asked in ${names[@]+"${names[@]}"}; do
+    case $name in "$asked"*) wanted=true ;; esac
   done
+  if $quick; then full="$full $fast"; fi
+  if $wanted; then chosen+=("$name|$full"); fi
 done < <(rows)
 if [ ${#chosen[@]} -eq 0 ]; then echo "no experiment is named ${names[*]}; see: $0 list" >&2; exit 2; fi
 
@@ -126,10 +140,10 @@ for name in sys.argv[2:]:
     for folder in sorted(Path(sys.argv[1]).glob(f"{name}-seed*")):
         run = simsgd.Run(folder)
         last = run.epochs.iloc[-1]
-        told = ["perplexity", last.val_perplexity] if "val_perplexity" in last else ["error@1 (%)", last.val_error1]
+        measure, value = ["perplexity", last.val_perplexity] if "val_perplexity" in last else ["error@1 (%)", last.val_error1]
         before = run.epochs.iloc[-2] if len(run.epochs) > 1 else 0 * last
         steady = (last.dense_bytes - before.dense_bytes) / (last.payload_bytes - before.payload_bytes)
-        rows.append({"experiment": name, "measure": told[0], "value": told[1],
+        rows.append({"experiment": name, "measure": measure, "value": value,
                      "consensus": last.consensus_distance, "sent (MiB)": last.payload_bytes / 2**20,
                      "ratio": last.ratio, "ratio at the end": steady, "time (s)": run.epochs.seconds.sum()})
 table = pd.DataFrame(rows).groupby(["experiment", "measure"], sort=False)

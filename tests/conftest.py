@@ -11,20 +11,26 @@ import torch
 
 torch.set_num_threads(1)
 
-# Files that take long are begun first, lest one process is left with the last of them.
-_FIRST = (
-    "docs_commands", "verify", "transport", "notebooks", "figures", "plot_results", "long_runs",
-    "launchers", "fuzz", "estimate", "fuzz_runs", "kills", "trainer", "algorithms", "survival",
-    "bad_input", "language", "partition", "packaging", "results_table", "sweep",
-)  # fmt: skip
+RANKS = {"two", "four"}  # fixtures that start processes
 
 
 def pytest_collection_modifyitems(items):
+    """Let processes of xdist share tests one by one, slow ones first, but some by file.
+
+    The largest groups are begun before any single test.
+    """
     for item in items:
-        if {"two", "four"} & set(item.fixturenames):
+        if RANKS & set(item.fixturenames):
             item.add_marker("slow")
-    rank = {f"test_{name}": place for place, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+        if RANKS & set(item.fixturenames) or uses_fixture_of_its_file(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def uses_fixture_of_its_file(item):
+    """Return whether a test shares what a fixture makes once for all tests of the file."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    return any(each.scope == "module" for same_name in fixtures for each in same_name)
 
 
 @pytest.fixture(scope="session")
