@@ -198,7 +198,7 @@ def test_the_folder_is_named_by_what_varies(here, tmp_path):
         ("--seeds 0", "--seeds must be at least 1, got 0"),
         ("--seeds 2 --seed 4", "--seed and --seeds were both given"),
         ("--workers many", "Invalid value for '--workers': 'many' is not a valid integer"),
-        ("--aggregate mean,most", "Invalid value for '--aggregate'"),
+        ("--dtype float32,most", "Invalid value for '--dtype'"),
         ("--lr 0.1,0.1", "--lr is given twice, got 0.1"),
         ("--name a", "No such option"),
         ("--network fast", "network is not known, got fast"),
