@@ -80,10 +80,8 @@ if not (Path(__file__).parent / "models").exists():  # a checkout: models/ and r
     __path__.append(str(Path(__file__).parents[1]))
 
 
-if "torch" not in sys.modules:  # whose threads read this once: how they wait for each other
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "passive"
-    )  # asleep, lest they take the cores of others
+if "torch" not in sys.modules:  # which reads once how its threads wait for each other
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # asleep, and not on the cores of others
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # after some microseconds of watching
 
 
