@@ -16,6 +16,7 @@ from ..keyed_random import uniform
 from ..settings import SettingError
 from .contract import UnsupportedModel
 
+Function = Callable[..., Tensor]  # of torch, such as F.dropout
 _ALPHA = -1.7580993408473766  # the negative saturation of SELU, see F.alpha_dropout
 
 
@@ -32,11 +33,11 @@ class KeyedDropout(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         types: Sequence[type],
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    ) -> object:
         """Answer calls of the dropout functions and pass on all others."""
         if func not in _KINDS:
             return func(*args, **(kwargs or {}))
@@ -44,7 +45,7 @@ class KeyedDropout(TorchFunctionMode):
 
     def _dropout(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         input: Tensor,
         p: float = 0.5,
         training: bool = True,
@@ -125,7 +126,7 @@ def _alpha_dropped(input: Tensor, kept: Tensor, p: float) -> Tensor:
     return torch.where(kept, input, _ALPHA).sub(p * _ALPHA).mul(scale)
 
 
-_KINDS: dict[Callable[..., Any], tuple[bool, bool]] = {  # (whole features, alpha)
+_KINDS: dict[Callable[..., object], tuple[bool, bool]] = {  # (whole features, alpha)
     F.dropout: (False, False),
     torch.dropout: (False, False),
     F.dropout1d: (True, False),

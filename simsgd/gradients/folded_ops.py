@@ -8,7 +8,6 @@ Letters: L workers of the pass, b samples each, c channels.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from ..keyed_random import uniform
 from .contract import Tensors, UnsupportedModel
 from .convolution import Convolution, Numbers
-from .dropout import KeyedDropout
+from .dropout import Function, KeyedDropout
 from .grad_accumulator import Rows
 from .linear import Embedding, Linear
 from .normalization import Affine, batch_norm
@@ -48,11 +47,11 @@ class Folded(KeyedDropout):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: Sequence[object] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Answer calls of functions that use parameters or a worker's randomness or statistics."""
         known = _KNOWN.get(func)
         if known is not None:
@@ -73,7 +72,7 @@ class Folded(KeyedDropout):
                     f"the buffer {name} is changed by something onepass does not know"
                 )
 
-    def _note(self, func: Callable[..., Any], args: Sequence[Any]) -> None:
+    def _note(self, func: Callable[..., object], args: Sequence[object]) -> None:
         """Remember which parameters and buffers a function was given that is not answered here."""
         for given in args:
             if id(given) in self.rows.names:
@@ -98,7 +97,7 @@ class Folded(KeyedDropout):
         ]
         return any(ours) and not any(strange)
 
-    def _split(self, func: Callable[..., Any], x: Tensor, samples: bool = False) -> None:
+    def _split(self, func: Function, x: Tensor, samples: bool = False) -> None:
         """Raise `UnsupportedModel` unless `x` is of samples, or of parts of them, at first."""
         even = x.dim() > 0 and (len(x) == self.samples if samples else len(x) % self.samples == 0)
         if not even:
@@ -111,8 +110,8 @@ class Folded(KeyedDropout):
         return out
 
     def _linear(
-        self, func: Callable[..., Any], input: Tensor, weight: Tensor, bias: Tensor | None = None
-    ) -> Any:
+        self, func: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
         if not self._wanted(weight, bias):
             return func(input, weight, bias)
         self._split(func, input)
@@ -120,7 +119,7 @@ class Folded(KeyedDropout):
 
     def _convolution(
         self,
-        func: Callable[..., Any],
+        func: Function,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
@@ -128,7 +127,7 @@ class Folded(KeyedDropout):
         padding: str | int | Numbers = 0,
         dilation: int | Numbers = 1,
         groups: int = 1,
-    ) -> Any:
+    ) -> Tensor:
         if not self._wanted(weight, bias):
             return func(input, weight, bias, stride, padding, dilation, groups)
         if input.dim() != weight.dim():
@@ -146,7 +145,7 @@ class Folded(KeyedDropout):
 
     def _embedding(
         self,
-        func: Callable[..., Any],
+        func: Function,
         input: Tensor,
         weight: Tensor,
         padding_idx: int | None = None,
@@ -154,7 +153,7 @@ class Folded(KeyedDropout):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         if not self._wanted(weight):
             return func(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         if max_norm is not None or scale_grad_by_freq or sparse:
@@ -162,11 +161,12 @@ class Folded(KeyedDropout):
                 "embedding with max_norm, scale_grad_by_freq or sparse gradients"
             )
         self._split(func, input)
-        return Embedding.apply(input, weight, self.rows, self.workers, padding_idx)
+        out: Tensor = Embedding.apply(input, weight, self.rows, self.workers, padding_idx)
+        return out
 
     def _batch_norm(
         self,
-        func: Callable[..., Any],
+        func: Function,
         input: Tensor,
         running_mean: Tensor | None,
         running_var: Tensor | None,
@@ -175,7 +175,7 @@ class Folded(KeyedDropout):
         training: bool = False,
         momentum: float = 0.1,
         eps: float = 1e-5,
-    ) -> Any:
+    ) -> Tensor:
         self._split(func, input, samples=True)
         statistics = (
             self._statistics(running_mean, training),
@@ -213,13 +213,13 @@ class Folded(KeyedDropout):
 
     def _layer_norm(
         self,
-        func: Callable[..., Any],
+        func: Function,
         input: Tensor,
         normalized_shape: Sequence[int],
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         eps: float = 1e-5,
-    ) -> Any:
+    ) -> Tensor:
         if not self._wanted(weight, bias):
             return func(input, normalized_shape, weight, bias, eps)
         self._split(func, input)
@@ -228,12 +228,12 @@ class Folded(KeyedDropout):
 
     def _rms_norm(
         self,
-        func: Callable[..., Any],
+        func: Function,
         input: Tensor,
         normalized_shape: Sequence[int],
         weight: Tensor | None = None,
         eps: float | None = None,
-    ) -> Any:
+    ) -> Tensor:
         if not self._wanted(weight):
             return func(input, normalized_shape, weight, eps)
         self._split(func, input)
@@ -242,13 +242,13 @@ class Folded(KeyedDropout):
 
     def _group_norm(
         self,
-        func: Callable[..., Any],
+        func: Function,
         input: Tensor,
         num_groups: int,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         eps: float = 1e-5,
-    ) -> Any:
+    ) -> Tensor:
         if not self._wanted(weight, bias):
             return func(input, num_groups, weight, bias, eps)
         self._split(func, input)
@@ -256,16 +256,17 @@ class Folded(KeyedDropout):
 
     def _affine(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None, start: int, end: int
-    ) -> Any:
+    ) -> Tensor:
         """Return `x * weight + bias`, which have the dimensions `start` to `end` of `x`."""
         n, rest = math.prod(x.shape[start:end]), math.prod(x.shape[end:])
         if not self._wanted(weight, bias):
             shape = [1] * start + list(x.shape[start:end]) + [1] * (x.dim() - end)
             x = x if weight is None else x * weight.reshape(shape)
             return x if bias is None else x + bias.reshape(shape)
-        return Affine.apply(x, weight, bias, self.rows, (self.workers, n, rest))
+        out: Tensor = Affine.apply(x, weight, bias, self.rows, (self.workers, n, rest))
+        return out
 
-    def _add_(self, func: Callable[..., Any], own: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _add_(self, func: Function, own: Tensor, *args: object, **kwargs: object) -> Tensor:
         """Add to a buffer, such as the number of batches that BatchNorm saw, for every worker."""
         name = self._names.get(id(own))
         if name is None:
@@ -292,7 +293,7 @@ def _padded_same(x: Tensor, weight: Tensor, dilation: Numbers) -> tuple[Tensor, 
     return F.pad(x, sides), (0,) * len(totals)
 
 
-_KNOWN: dict[Callable[..., Any], Callable[..., Any]] = {
+_KNOWN: dict[Callable[..., object], Function] = {
     F.linear: Folded._linear,
     F.conv1d: Folded._convolution,
     F.conv2d: Folded._convolution,

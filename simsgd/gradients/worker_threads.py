@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from ..settings import SettingError
 from .contract import GradientEngine
 
 Engine = TypeVar("Engine", bound=GradientEngine)
+Result = TypeVar("Result")
 
 _MEASURED = range(2, 5)  # so many threads; more were not measured
 _BUSY = 0.8  # the share of their time in which threads have something to compute
@@ -78,14 +79,14 @@ class ThreadReplicas(Generic[Engine]):
             self._free.put(engine)
         self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
 
-    def map(self, task: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
+    def map(self, task: Callable[..., Result], *items: Iterable[object]) -> list[Result]:
         """Return `task(engine, *own)` for each of the items, in their order."""
         for engine in self.engines:
             _be_in_the_mode_of(self.model, engine.model)
         one = partial(self._one, task)
         return list(map(one, *items) if is_single_threaded() else self._pool.map(one, *items))
 
-    def _one(self, task: Callable[..., Any], *own: Any) -> Any:
+    def _one(self, task: Callable[..., Result], *own: object) -> Result:
         engine = self._free.get()
         try:
             return task(engine, *own)
