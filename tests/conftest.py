@@ -11,7 +11,7 @@ import torch
 
 torch.set_num_threads(1)
 
-RANKS = {"two", "four"}  # fixtures that start processes
+RANKS = {"two_ranks", "four_ranks"}  # fixtures that start processes
 
 
 def pytest_collection_modifyitems(items):
@@ -43,23 +43,23 @@ def _importable(pytestconfig):
 
 
 @pytest.fixture(scope="session")
-def four(_importable):
+def four_ranks(_importable):
     """Four processes of one group."""
-    from tests.process_group import Crew
+    from tests.process_group import ProcessGroup
 
-    crew = Crew(4)
-    yield crew
-    crew.dismiss()
+    group = ProcessGroup(4)
+    yield group
+    group.close()
 
 
 @pytest.fixture(scope="session")
-def two(_importable):
+def two_ranks(_importable):
     """Two processes of one group."""
-    from tests.process_group import Crew
+    from tests.process_group import ProcessGroup
 
-    crew = Crew(2)
-    yield crew
-    crew.dismiss()
+    group = ProcessGroup(2)
+    yield group
+    group.close()
 
 
 @pytest.fixture(scope="session")

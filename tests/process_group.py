@@ -41,7 +41,7 @@ from . import toy
 from .toy import batch_norm_mlp
 
 
-class Crew:
+class ProcessGroup:
     """Runs tasks in `ranks` processes."""
 
     def __init__(self, ranks):
@@ -58,7 +58,7 @@ class Crew:
         assert failed is None, failed
         return result
 
-    def dismiss(self):
+    def close(self):
         self._send(None)
         assert list(self.results) == []
 

@@ -123,7 +123,7 @@ def test_a_new_kind_of_exchange_is_counted_and_seen(tmp_path):
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_ranks_hand_over_the_bytes_that_the_ledger_counts(four, name):
-    ledger, sent = four(counted_twice, name)
+def test_ranks_hand_over_the_bytes_that_the_ledger_counts(four_ranks, name):
+    ledger, sent = four_ranks(counted_twice, name)
     assert ledger == sent
     assert sum(sent) > 0

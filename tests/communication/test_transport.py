@@ -44,49 +44,49 @@ def alone(workers, model=None, steps=6, **settings):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_mean_over_processes_is_that_of_one(four, kind):
-    mean, wanted, *_ = carried_once(four, kind)
+def test_the_mean_over_processes_is_that_of_one(four_ranks, kind):
+    mean, wanted, *_ = carried_once(four_ranks, kind)
     off = {"dense": 1e-15, "shared": 1e-15, "float16": 2e-3}.get(kind, 0)  # added in another order
     assert torch.allclose(mean, wanted, rtol=0, atol=off)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_process_hands_over_what_the_ledger_counts(four, kind):
-    _, _, sent, payload, _ = carried_once(four, kind)
+def test_every_process_hands_over_what_the_ledger_counts(four_ranks, kind):
+    _, _, sent, payload, _ = carried_once(four_ranks, kind)
     assert sent.tolist() == payload.tolist()
 
 
-def carried_once(crew, kind):
+def carried_once(ranks, kind):
     if kind not in CARRIED:
-        CARRIED[kind] = crew(carried, kind)
+        CARRIED[kind] = ranks(carried, kind)
     return CARRIED[kind]
 
 
-def test_padding_is_counted_apart(four):
-    _, _, sent, _, padding = carried_once(four, "unequal")
+def test_padding_is_counted_apart(four_ranks):
+    _, _, sent, _, padding = carried_once(four_ranks, "unequal")
     assert len(set(sent.tolist())) > 1
     assert [int(s) + p for s, p in zip(sent, padding, strict=True)] == [int(sent.max())] * 4
 
 
-def test_messages_of_no_entries_arrive(four):
-    mean, _, sent, _, _ = carried_once(four, "nobody")
+def test_messages_of_no_entries_arrive(four_ranks):
+    mean, _, sent, _, _ = carried_once(four_ranks, "nobody")
     assert not mean.any()
     assert sent.tolist() == [4] * 4  # a count of 0
 
 
-def test_all_processes_get_one_vote(four):
-    votes, wanted, sent = four(voted)
+def test_all_processes_get_one_vote(four_ranks):
+    votes, wanted, sent = four_ranks(voted)
     assert all(torch.equal(vote, wanted) for vote in votes)
     assert sent == 4 + 3  # a scale, and 20 bits
 
 
-def test_the_largest_of_all_is_found(four):
-    assert four(asked).tolist() == [[3.0]]
+def test_the_largest_of_all_is_found(four_ranks):
+    assert four_ranks(asked).tolist() == [[3.0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_a_float16_mean_of_30000_over_4_ranks_stays_30000(four, dtype):
-    assert four(thirty_thousand, dtype).tolist() == [30_000.0] * 3
+def test_a_float16_mean_of_30000_over_4_ranks_stays_30000(four_ranks, dtype):
+    assert four_ranks(thirty_thousand, dtype).tolist() == [30_000.0] * 3
 
 
 SETTINGS = [
@@ -132,19 +132,19 @@ def assert_same_state(state, wanted):
 
 @pytest.mark.parametrize("partial_sums", [True, False])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_two_ranks_of_four_workers_are_one_process_of_eight(two, settings, partial_sums):
+def test_two_ranks_of_four_workers_are_one_process_of_eight(two_ranks, settings, partial_sums):
     simulator, record = alone(8, **settings)
-    own, state = two(shared_out, 8, settings, partial_sums)
+    own, state = two_ranks(shared_out, 8, settings, partial_sums)
     assert_alike(own, measured(record))
     assert_same_state(state, simulator.state_dict())
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_what_one_process_began_two_go_on_with(two, settings):
+def test_what_one_process_began_two_go_on_with(two_ranks, settings):
     simulator, _ = alone(8, **settings)
     begun = simulator.state_dict()
     begun = {**begun, "voices": {n: clone(v) for n, v in begun["voices"].items()}}
-    own, state = two(shared_out, 8, settings, True, begun)
+    own, state = two_ranks(shared_out, 8, settings, True, begun)
     for x, y in batches(6):
         record = simulator.step(x, y, epoch=9)
     assert_alike(own, measured(record))
@@ -161,11 +161,11 @@ def test_what_one_process_began_two_go_on_with(two, settings):
     ],
     ids=str,
 )
-def test_one_ranks_number_that_is_not_finite_is_every_ranks_affair(two, settings, rule):
+def test_one_ranks_number_that_is_not_finite_is_every_ranks_affair(two_ranks, settings, rule):
     settings = {**settings, "on_nonfinite": rule}
     simulator = Simulator(network(), workers=8, **settings)
     wanted = [simulator.step(x, y, epoch=9) for x, y in nonfinite_batches(6)]
-    own, state = two(shared_out_nonfinite, 8, settings)
+    own, state = two_ranks(shared_out_nonfinite, 8, settings)
     assert own == [(r.applied, r.nonfinite.tolist(), r.payload_bytes) for r in wanted]
     assert [applied for applied, *_ in own] == [True] * 3 + [rule == "zero"] + [True] * 2
     assert_same_state(state, simulator.state_dict())
@@ -177,12 +177,12 @@ def clone(segment_state):
     }
 
 
-def test_workers_that_do_not_divide_among_ranks_are_refused(two):
+def test_workers_that_do_not_divide_among_ranks_are_refused(two_ranks):
     with pytest.raises(SettingError, match="workers must be a multiple of the 2 ranks, got 7"):
-        two(shared_out, 7, {"lr": 0.1}, True)
+        two_ranks(shared_out, 7, {"lr": 0.1}, True)
 
 
-def test_somebody_elses_compressor_is_refused_where_its_bytes_must_be_decoded(two, tmp_path):
+def test_somebody_elses_compressor_is_refused_where_its_bytes_must_be_decoded(two_ranks, tmp_path):
     path = tmp_path / "half.py"
     path.write_text(
         "class Half:\n"
@@ -191,9 +191,9 @@ def test_somebody_elses_compressor_is_refused_where_its_bytes_must_be_decoded(tw
     )
     settings = {"compressor": f"grace:{path}:Half", "memory": "none", "lr": 0.1}
     with pytest.raises(SettingError, match="compressor cannot send between processes"):
-        two(shared_out, 2, settings, False)
+        two_ranks(shared_out, 2, settings, False)
     _, record = alone(4, **settings)
-    own, _ = two(shared_out, 4, settings, True)
+    own, _ = two_ranks(shared_out, 4, settings, True)
     assert_alike(own, measured(record))
 
 
@@ -204,10 +204,10 @@ TINY = {
 }  # fmt: skip
 
 
-def test_a_run_that_is_spread_over_processes_leaves_the_same_folder(two, tmp_path):
+def test_a_run_that_is_spread_over_processes_leaves_the_same_folder(two_ranks, tmp_path):
     settings = {**TINY, "runs_dir": str(tmp_path)}
     one = simsgd.train(**settings, name="one")
-    other = simsgd.Run(two(trained, {**settings, "name": "other"}))
+    other = simsgd.Run(two_ranks(trained, {**settings, "name": "other"}))
     assert {path.name for path in one.folder.iterdir()} == {p.name for p in other.folder.iterdir()}
     for table in ("epochs", "steps"):
         wanted, got = (getattr(run, table).filter(regex="^(?!.*seconds)") for run in (one, other))
@@ -219,25 +219,25 @@ def test_a_run_that_is_spread_over_processes_leaves_the_same_folder(two, tmp_pat
     assert one.transfers.equals(other.transfers)
 
 
-def test_a_spread_run_goes_on_in_one_process(two, tmp_path):
+def test_a_spread_run_goes_on_in_one_process(two_ranks, tmp_path):
     settings = {**TINY, "runs_dir": str(tmp_path)}
-    folder = two(trained, {**settings, "name": "short", "epochs": 1})
+    folder = two_ranks(trained, {**settings, "name": "short", "epochs": 1})
     run = simsgd.train(resume=folder, epochs=2, quiet=True)
     whole = simsgd.train(**settings, name="whole")
     assert run.steps["loss"].tolist() == pytest.approx(whole.steps["loss"].tolist(), rel=1e-9)
 
 
-def test_ranks_that_were_asked_for_different_things_are_refused(two, tmp_path):
+def test_ranks_that_were_asked_for_different_things_are_refused(two_ranks, tmp_path):
     with pytest.raises(SettingError, match="seed is 1 on rank 1 and 0 on rank 0"):
-        two(trained_unalike, {**TINY, "runs_dir": str(tmp_path)})
+        two_ranks(trained_unalike, {**TINY, "runs_dir": str(tmp_path)})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_exists_is_refused_on_all_ranks(two, tmp_path):
+def test_a_folder_that_exists_is_refused_on_all_ranks(two_ranks, tmp_path):
     settings = {**TINY, "epochs": 1, "runs_dir": str(tmp_path), "name": "taken"}
-    two(trained, settings)
+    two_ranks(trained, settings)
     with pytest.raises(SettingError, match="name exists already"):
-        two(trained, settings)
+        two_ranks(trained, settings)
 
 
 def test_one_process_is_the_first():
@@ -344,27 +344,27 @@ HOOKS = [
 
 
 @pytest.mark.parametrize(("settings", "momentum"), HOOKS, ids=[h["compressor"] for h, _ in HOOKS])
-def test_a_hooked_training_is_the_simulated_one(two, settings, momentum):
+def test_a_hooked_training_is_the_simulated_one(two_ranks, settings, momentum):
     simulator, record = alone(2, plain_network(), steps=8, lr=0.1, momentum=momentum, **settings)
-    parameters, sent = two(hooked, settings, momentum)
+    parameters, sent = two_ranks(hooked, settings, momentum)
     for own, wanted in zip(parameters, simulator.components.params.values(), strict=True):
         assert torch.allclose(own, wanted, rtol=1e-10)
     if settings["compressor"] != "threshold:0.01":
         assert sent == 8 * record.payload_bytes[0]
 
 
-def test_a_hook_goes_on_where_it_stopped(two):
+def test_a_hook_goes_on_where_it_stopped(two_ranks):
     settings, momentum = HOOKS[0]
-    whole, sent = two(hooked, settings, momentum)
-    again, sent_again = two(hooked, settings, momentum, 8, 3)
+    whole, sent = two_ranks(hooked, settings, momentum)
+    again, sent_again = two_ranks(hooked, settings, momentum, 8, 3)
     assert sent == sent_again
     assert all(torch.equal(a, b) for a, b in zip(whole, again, strict=True))
 
 
-def test_how_buckets_are_cut_changes_nothing(two):
+def test_how_buckets_are_cut_changes_nothing(two_ranks):
     settings, momentum = HOOKS[0]
-    whole, _ = two(hooked, settings, momentum)
-    cut, _ = two(hooked, settings, momentum, 8, None, 1e-5)
+    whole, _ = two_ranks(hooked, settings, momentum)
+    cut, _ = two_ranks(hooked, settings, momentum, 8, None, 1e-5)
     assert all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))
 
 
@@ -376,6 +376,6 @@ def test_how_buckets_are_cut_changes_nothing(two):
         ({"memory": "residual:lr=true"}, "memory needs the learning rate"),
     ],
 )
-def test_settings_that_a_hook_cannot_serve_are_refused(two, settings, message):
+def test_settings_that_a_hook_cannot_serve_are_refused(two_ranks, settings, message):
     with pytest.raises(SettingError, match=message):
-        two(hooked, settings, 0.0)
+        two_ranks(hooked, settings, 0.0)

@@ -215,9 +215,9 @@ def test_it_is_the_plain_loop_or_a_refusal(plan, engine, method):
         simulator = Simulator(model, F.cross_entropy, workers=W, lr=0.05, engine=engine, **method)
         for x, y in batches():
             simulator.step(x, y)
-    except SettingError as told:
+    except SettingError as error:
         if engine in ("auto", "loop"):  # which take whatever a loop takes
-            raise AssertionError(str(told)) from told
+            raise AssertionError(str(error)) from error
         return
     except RuntimeError:
         assert refused is not None

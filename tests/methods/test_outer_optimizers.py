@@ -56,7 +56,7 @@ def test_it_is_that_of_torch(spec, nesterov):
     assert torch.allclose(anchor[0], wanted, rtol=1e-14)
 
 
-def test_what_its_spec_says_wins_over_the_settings_of_the_algorithm():
+def test_the_values_of_its_spec_win_over_the_settings_of_the_algorithm():
     assert build("outer_optimizer", "sgd:0.5")[0].filled(0.7, 0.9).lr == 0.5
 
 

@@ -147,7 +147,7 @@ def test_an_algorithm_that_scales_by_1_is_all_reduce(toys, tmp_path):
     assert halved.steps["loss"].tolist() != usual.steps["loss"].tolist()
 
 
-def test_it_holds_in_real_processes(two, tmp_path):
+def test_it_holds_in_real_processes(two_ranks, tmp_path):
     """Each is given by the path of its file, which the processes import themselves."""
     given = {}
     for kind, (_, name, text) in OF_KIND.items():
@@ -158,7 +158,7 @@ def test_it_holds_in_real_processes(two, tmp_path):
         "compressor": f"{given['compressor']}:First:3", "memory": f"{given['memory']}:Half",
         "algorithm": f"{given['algorithm']}:Scaled:0.5",
     }  # fmt: skip
-    rows, _ = two(verified, 3, settings)
+    rows, _ = two_ranks(verified, 3, settings)
     assert max(row["parameter_difference"] for row in rows) < 1e-10
     assert [row["sent_bytes"] for row in rows] == [row["ledger_bytes"] for row in rows]
 

@@ -83,7 +83,7 @@ def test_a_wrong_algorithm_is_refused_in_one_line(tmp_path, monkeypatch, base, c
     assert message in refused(tmp_path, monkeypatch, body, "--algorithm", "./mine.py:Mine")
 
 
-def test_a_file_without_a_class_says_which_there_are(tmp_path, monkeypatch):
+def test_the_error_of_a_file_without_a_class_lists_those_there_are(tmp_path, monkeypatch):
     assert "it has Base" in refused(tmp_path, monkeypatch, "", "--compressor", "./mine.py")
 
 

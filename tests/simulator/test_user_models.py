@@ -340,7 +340,7 @@ def test_an_optimizer_class_in_a_regime():
     assert torch.equal(model[0].weight, other[0].weight)
 
 
-def test_a_short_last_batch_is_told_to_be_dropped():
+def test_a_short_last_batch_is_refused_with_how_to_drop_it():
     simulator = Simulator(normed(), workers=W, lr=0.1)
     with pytest.raises(SettingError, match="drop_last"):
         simulator.step(torch.zeros(6, 6, dtype=torch.float64), torch.zeros(6, dtype=torch.long))

@@ -439,19 +439,19 @@ def test_every_model_file_of_language_gives_a_loss_a_token():
     ("settings", "plain"),
     [({}, True), ({"compressor": "topk:0.1", "accumulate": 2, "batch_size": 1}, False)],
 )
-def test_real_processes_carry_the_same_states_over_epochs(two, tiny, settings, plain):
+def test_real_processes_carry_the_same_states_over_epochs(two_ranks, tiny, settings, plain):
     recipe = {**tiny, "dtype": "float64", **settings}
-    rows, by_torch = two(verified, 14, recipe)
+    rows, by_torch = two_ranks(verified, 14, recipe)
     assert by_torch == plain
     assert max(row["parameter_difference"] for row in rows) < 1e-12
     assert all(row["bytes_agree"] for row in rows)
 
 
 @pytest.mark.distributed
-def test_a_run_spread_over_processes_is_that_of_one(two, tiny):
+def test_a_run_spread_over_processes_is_that_of_one(two_ranks, tiny):
     recipe = {**tiny, "dtype": "float64", "workers": 4, "batch_size": 1}
     alone = simsgd.train(**{**recipe, "name": "alone"})
-    shared = simsgd.Run(two(trained, {**recipe, "name": "shared"}))
+    shared = simsgd.Run(two_ranks(trained, {**recipe, "name": "shared"}))
     for table in ("epochs", "steps"):
         one, other = (untimed(getattr(r, table)) for r in (alone, shared))
         pd.testing.assert_frame_equal(one, other, check_exact=False, rtol=1e-9)

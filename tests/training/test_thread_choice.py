@@ -63,7 +63,7 @@ def test_threads_are_a_number_or_auto(threads):
         Config.of({"threads": threads})
 
 
-def test_a_run_says_when_its_threads_do_not_sleep(monkeypatch):
+def test_a_run_logs_when_its_threads_do_not_sleep(monkeypatch):
     both, one = ThreadChoice(2, 2, 1), ThreadChoice(2, 1, 1)
     assert "OMP_WAIT_POLICY" not in machine_line(both)
     monkeypatch.delenv("OMP_WAIT_POLICY")

@@ -138,16 +138,16 @@ def assert_real(rows, steps=10):
 
 @distributed
 @pytest.mark.parametrize("settings", ALGORITHMS, ids=str)
-def test_workers_with_models_of_their_own_are_real_ranks(four, files, settings):
-    rows, plain = four(verified, 10, recipe(files, **settings))
+def test_workers_with_models_of_their_own_are_real_ranks(four_ranks, files, settings):
+    rows, plain = four_ranks(verified, 10, recipe(files, **settings))
     assert not plain
     assert_real(rows)
 
 
 @distributed
 @pytest.mark.parametrize("engine", ["auto", "tune"])
-def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four, files, engine):
-    rows, _ = four(verified, 3, recipe(files, engine=engine))
+def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four_ranks, files, engine):
+    rows, _ = four_ranks(verified, 3, recipe(files, engine=engine))
     assert_real(rows, 3)
 
 
@@ -159,8 +159,8 @@ def test_what_needs_one_process_is_refused(files):
 
 @distributed
 @pytest.mark.parametrize(("compressor", "memory"), MATRIX)
-def test_the_simulation_is_the_reality(four, files, compressor, memory):
-    rows, plain = four(verified, 10, recipe(files, compressor=compressor, memory=memory))
+def test_the_simulation_is_the_reality(four_ranks, files, compressor, memory):
+    rows, plain = four_ranks(verified, 10, recipe(files, compressor=compressor, memory=memory))
     assert not plain
     assert_real(rows)
 
@@ -181,8 +181,8 @@ def test_the_simulation_is_the_reality(four, files, compressor, memory):
     ],
     ids=lambda s: ",".join(s),
 )
-def test_so_it_is_with_every_other_option(four, files, settings):
-    rows, plain = four(verified, 10, recipe(files, **settings))
+def test_so_it_is_with_every_other_option(four_ranks, files, settings):
+    rows, plain = four_ranks(verified, 10, recipe(files, **settings))
     assert not plain
     assert_real(rows)
 
@@ -193,27 +193,29 @@ def test_so_it_is_with_every_other_option(four, files, settings):
     [{}, {"model_config": "dropout=0.3"}, {"optimizer": "Adam", "momentum": None, "lr": 0.01}],
     ids=["plain", "dropout", "adam"],
 )
-def test_without_compression_it_is_distributed_data_parallel(four, files, settings):
-    rows, plain = four(verified, 10, recipe(files, compressor="none", **settings))
+def test_without_compression_it_is_distributed_data_parallel(four_ranks, files, settings):
+    rows, plain = four_ranks(verified, 10, recipe(files, compressor="none", **settings))
     assert plain
     assert_real(rows)
 
 
 @distributed
 @pytest.mark.parametrize("compressor", ["none", "topk:0.1"])
-def test_parameters_without_gradient_and_noise_are_the_same_on_both_sides(four, files, compressor):
+def test_parameters_without_gradient_and_noise_are_the_same_on_both_sides(
+    four_ranks, files, compressor
+):
     settings = {"model": str(files / "unused.py"), "compressor": compressor}
-    rows, plain = four(verified, 10, recipe(files, **settings))
+    rows, plain = four_ranks(verified, 10, recipe(files, **settings))
     assert not plain  # which sends zeros for them
     assert_real(rows)
 
 
 @distributed
 @pytest.mark.parametrize("compressor", ["none", "topk:0.1", "block:0.1", "threshold:30"])
-def test_gradients_of_whole_numbers_agree_bit_for_bit(four, files, compressor):
+def test_gradients_of_whole_numbers_agree_bit_for_bit(four_ranks, files, compressor):
     settings = {"model": str(files / "whole.py"), "compressor": compressor, "dtype": "float32"}
     memory = "none" if compressor == "none" else "residual"
-    rows, _ = four(verified, 10, recipe(files, memory=memory, **settings))
+    rows, _ = four_ranks(verified, 10, recipe(files, memory=memory, **settings))
     assert {row["parameter_difference"] for row in rows} == {0.0}
     assert {row["loss_difference"] for row in rows} == {0.0}
 
@@ -229,9 +231,9 @@ def test_gradients_of_whole_numbers_agree_bit_for_bit(four, files, compressor):
     ],
     ids=["plain", "dgc", "qsgd", "choco"],
 )
-def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four, files, settings):
+def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four_ranks, files, settings):
     settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32", **settings}
-    rows, _ = four(verified, 30, recipe(files, **settings))
+    rows, _ = four_ranks(verified, 30, recipe(files, **settings))
     verdict = Verdict("float32", 30, False, files, rows)
     assert verdict.holds
     assert len(verdict.held) >= 10
@@ -241,9 +243,11 @@ def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four, files, setti
 @distributed
 @pytest.mark.parametrize("wrong", ["lr", "gradient", "momentum"])
 @pytest.mark.parametrize("compressor", ["none", "qsgd:255"])
-def test_in_float32_a_real_side_that_does_something_else_is_found(four, files, wrong, compressor):
+def test_in_float32_a_real_side_that_does_something_else_is_found(
+    four_ranks, files, wrong, compressor
+):
     settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32"}
-    rows = four(held_to_another, 3, recipe(files, compressor=compressor, **settings), wrong)
+    rows = four_ranks(held_to_another, 3, recipe(files, compressor=compressor, **settings), wrong)
     verdict = Verdict("float32", 3, False, files, rows)
     assert not verdict.holds
     assert "they differ" in verdict.summary()
