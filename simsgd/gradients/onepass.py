@@ -9,7 +9,6 @@ Letters: L workers hosted here, b samples each, B = L * b of one pass.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -69,7 +68,7 @@ class OnePass(GradientEngine):
         if config.per_worker:
             rule = "needs parameters that all workers share, and here each has its own"
             raise SettingError("engine", "onepass", rule, "use engine auto, vmap or loop")
-        self._seen: dict[Any, _Seen] = {}  # by the shape of one worker's batch
+        self._seen: dict[object, _Seen] = {}  # by the shape of one worker's batch
         self._replicas: ThreadReplicas[OnePass] | None = None
 
     def __call__(

@@ -115,7 +115,7 @@ class Vmap(GradientEngine):
         return fewer
 
     def _map(self) -> None:
-        mapped: Any = torch.func.vmap(
+        mapped = torch.func.vmap(
             torch.func.grad_and_value(self._one_worker, has_aux=True),
             in_dims=(0 if self.per_worker else None, 0, 0, 0, 0),
             randomness="error",
