@@ -30,7 +30,12 @@ class Config(Recipe):
     model_config: str = setting(
         "", "model and data", 'Arguments of the model, as "depth=20, width=1".', unit="TEXT"
     )
-    dataset: str = setting("mnist5k", "model and data", "Name of the data set.", unit="NAME")
+    dataset: str = setting(
+        "mnist5k",
+        "model and data",
+        "Name of the data set, or FILE.py[:FUNCTION], which makes it.",
+        unit="NAME",
+    )
     data_dir: Path = setting(
         Path("data"),
         "model and data",
@@ -195,6 +200,9 @@ class Config(Recipe):
         super().__post_init__()
         self._check_text()
         self._check_threads()
+        if names_own_file(self.dataset):
+            path, _, name = self.dataset.partition(".py")
+            object.__setattr__(self, "dataset", f"{_anywhere(path + '.py')}{name}")
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, _anywhere(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
@@ -221,7 +229,7 @@ class Config(Recipe):
     def files_of_code(self) -> list[str]:
         """The .py files that settings name, each once, by their whole paths."""
         methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
-        specs = (self.model, self.regime, *methods, self.outer_optimizer)
+        specs = (self.model, self.dataset, self.regime, *methods, self.outer_optimizer)
         words = re.split(r"[+:]", "+".join(spec for spec in specs if spec))
         named = [name for name in words if name.endswith(".py")]
         return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in named))
@@ -271,6 +279,15 @@ class Config(Recipe):
         if self.min_count is not None and self.tokens == "byte":
             rule = "has no effect with tokens byte, all of which are known"
             raise SettingError("min_count", self.min_count, rule, "leave it out")
+
+
+def names_own_file(dataset: str) -> bool:
+    """Return whether a data set is what a user's own file makes.
+
+    >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
+    (True, True, False)
+    """
+    return re.search(r"\.py(:\w+)?$", dataset) is not None
 
 
 def default(name: str) -> object:

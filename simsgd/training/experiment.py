@@ -7,13 +7,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..catalog import attribute, begin_texts, build_model, load, parse_config
+from ..catalog import attribute, begin_texts, build_model, parse_config
 from ..communication.transport import Observer, Transport
 from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
 from ..gradients.contract import Criterion, GradientEngine, carried
@@ -33,6 +34,7 @@ from .data import (
 )
 from .data import load as load_data
 from .devices import device_of
+from .given import NOTHING, Given, model_module, refuse_object
 from .schedule import Schedule, schedule_of
 from .thread_choice import ThreadChoice, thread_choice
 
@@ -61,20 +63,22 @@ class Experiment:
         transport: Transport | None = None,
         wrap_engine: Callable[[GradientEngine], GradientEngine] | None = None,
         observers: Sequence[Observer] = (),
+        given: Given = NOTHING,
     ) -> "Experiment":
         """Return the experiment; nothing is written.
 
-        `transport`, `wrap_engine` and `observers` are those of `Simulator`.
+        `transport`, `wrap_engine` and `observers` are those of `Simulator`; `given` are objects in
+        place of what the settings name.
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
         config = _resolved(config)
         assert config.model is not None
-        dataset = _dataset(config)
-        module = load("models", config.model)
-        model = _model(config, dataset)
+        dataset = _dataset(config, given)
+        module = model_module(config, given)
+        model = _model(config, dataset, module)
         parts = _parts(config, dataset)
-        criterion = attribute(module, model, "criterion", F.cross_entropy)
+        criterion = given.criterion or attribute(module, model, "criterion", F.cross_entropy)
         schedule = schedule_of(config, module, model, _batches(config, dataset))
         simulator = Simulator(
             model,
@@ -197,7 +201,7 @@ class Experiment:
             images = transform(images, self._draw(index, epoch, draws))
         elif transform is not None:
             images = transform(images)
-        return images.to(DTYPES[self.config.dtype])
+        return images.to(DTYPES[self.config.dtype]) if images.is_floating_point() else images
 
     def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
         """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
@@ -247,10 +251,12 @@ def _resolved(config: Config) -> Config:
     )
 
 
-def _dataset(config: Config) -> Dataset | Text:
+def _dataset(config: Config, given: Given) -> Dataset | Text:
     """Return the data set, of which a batch can be made."""
     if config.tokens is None:
-        dataset = load_data(config.dataset, config.data_dir, config.download)
+        if given.dataset is None:
+            refuse_object("dataset", config.dataset)
+        dataset = given.dataset or load_data(config.dataset, config.data_dir, config.download)
         _check_batch(config, len(dataset.train))
         return dataset
     text = load_text(config.dataset, config.data_dir, config.tokens, config.min_count)
@@ -275,7 +281,7 @@ def _check_batch(config: Config, samples: int) -> None:
     require(size <= samples, "global_batch_size", size, rule)
 
 
-def _model(config: Config, dataset: Dataset | Text) -> nn.Module:
+def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Module:
     assert config.model is not None
     if isinstance(dataset, Text):
         shape: tuple[int, ...] = (Streams.of(dataset.train, config).longest,)
@@ -284,7 +290,7 @@ def _model(config: Config, dataset: Dataset | Text) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: nn.Module = build_model(
-            config.model,
+            module,
             parse_config(config.model_config),
             num_classes=dataset.num_classes,
             input_shape=shape,

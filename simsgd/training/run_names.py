@@ -17,8 +17,8 @@ def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> 
     """
     model = PurePosixPath(str(config["model"]))
     recipe = [
-        model.stem if model.suffix == ".py" else model.name,
-        str(config["dataset"]).partition(":")[0],
+        model.stem if model.suffix == ".py" else model.name.removeprefix("object:"),
+        _dataset_name(str(config["dataset"])),
         f"w{config['workers']}",
     ]
     if config.get("prune") is not None:
@@ -26,6 +26,12 @@ def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> 
     name = "-".join([f"{datetime.now():%Y%m%d-%H%M%S}", *recipe])
     name = re.sub(r"\.{2,}|[^A-Za-z0-9._-]+", "_", name)
     return name if runs_dir is None else _untaken(Path(runs_dir), name)
+
+
+def _dataset_name(dataset: str) -> str:
+    if ".py" in dataset:
+        return PurePosixPath(dataset.partition(".py")[0]).name
+    return dataset.removeprefix("object:").partition(":")[0]
 
 
 def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> Path:

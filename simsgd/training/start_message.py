@@ -38,13 +38,13 @@ def start_message(experiment: Experiment) -> str:
 
 def _header(experiment: Experiment) -> str:
     config = experiment.config
-    model = Path(config.model or "").stem
+    model, data = Path(config.model or "").stem, experiment.dataset.name
     length, what = (config.bptt, "tokens") if config.bptt else (1, "samples")
     samples, used = len(experiment.dataset.train), experiment.batches * experiment.batch * length
     unused = f" ({samples - used} of {samples} {what} left out)" if used < 0.9 * samples else ""
     each = "samples" if config.bptt is None else f"streams x {config.bptt} tokens"
     return (
-        f"{model} on {config.dataset}: {experiment.simulator.components.layout.n:,} parameters, "
+        f"{model} on {data}: {experiment.simulator.components.layout.n:,} parameters, "
         f"{config.workers} workers x {config.worker_batch} {each}, "
         f"{counted(experiment.batches, 'step')} an epoch{unused}, "
         f"{counted(config.epochs or 0, 'epoch')}, {config.device}"

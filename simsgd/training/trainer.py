@@ -30,6 +30,7 @@ from .environment import deterministic
 from .errors import explained_errors, require_finite
 from .evaluation import evaluate, evaluate_workers, num_missed
 from .experiment import Experiment
+from .given import taken_objects
 from .loggers import Dashboards, require_installed
 from .memory_use import malloc
 from .memory_use.peak import Peak, load
@@ -49,7 +50,10 @@ from .totals import Measures, Totals, mean_measures, worker_row
 def train(**settings: object) -> Run:
     """Simulate the training that the settings of `Config` describe, and return the run.
 
-    `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does.
+    `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does. In
+    Python `model` may be a torch.nn.Module, which is trained, or a function that makes one,
+    `dataset` a pair (train, val) of torch data sets or of tensors (x, labels), and `criterion` a
+    function (output, target) -> mean loss. Such a run is resumed by giving them again.
     Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
     no longer finite, `Interrupted` after Ctrl-C, `NotWritten` if the folder cannot be written, and
     `OutOfMemory` if the device is out of memory.
@@ -57,7 +61,8 @@ def train(**settings: object) -> Run:
     Started by torchrun, each of its R processes simulates W / R of the workers, and the first
     writes the folder. Raises `RankLost` if another process dies.
     """
-    config = run_config(settings)
+    given, named = taken_objects(settings)
+    config = run_config(named)
     with (
         joined_transport(config) as transport,
         deterministic(config.deterministic),
@@ -69,7 +74,7 @@ def train(**settings: object) -> Run:
         load(config.dataset)
         peak = Peak(device_of(config.device))
         malloc.keep()
-        experiment = Experiment.of(config, transport)
+        experiment = Experiment.of(config, transport, given=given)
         if config.prune or config.compressor:
             peak.load_kernels(experiment.largest_segment)
         folder = shared_folder(experiment)

@@ -7,7 +7,7 @@ files.
 
 from pathlib import Path
 
-from ...config import worker_batches
+from ...config import names_own_file, worker_batches
 from ...settings import unknown
 from .contract import Dataset, Samples, Split
 from .downloaded import DOWNLOADED, from_files
@@ -15,6 +15,7 @@ from .embedded import EMBEDDED
 from .folder import image_folder
 from .imagenet import imagenet
 from .order import epoch_order
+from .own import own_file
 from .partition import epoch_index, parted
 from .streams import Streams, in_order
 from .svmlight import libsvm
@@ -83,6 +84,8 @@ def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Da
         return image_folder(name, path, data_dir)
     if kind == "libsvm":
         return libsvm(name, path, data_dir)
+    if names_own_file(name):
+        return own_file(name, data_dir)
     if name == "imagenet":
         return imagenet(name, data_dir)
     if colon or (name not in EMBEDDED and name not in DOWNLOADED):

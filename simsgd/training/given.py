@@ -1,0 +1,80 @@
+"""Objects that a run gets in Python in place of the names that settings give.
+
+What is an object cannot be made again in another process: such a run is resumed by giving it again,
+and can be neither swept nor verified.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+from torch import nn
+
+from ..catalog import load
+from ..config import Config
+from ..gradients.contract import Criterion
+from ..settings import SettingError
+from .data import Dataset
+from .data.own import own_dataset
+
+_OBJECT = "object:"  # begins the name of what was given as an object, in config.json
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given as objects."""
+
+    dataset: Dataset | None = None
+    module: ModuleType | None = None  # as if the model were the file's
+    criterion: Criterion | None = None
+
+
+NOTHING = Given()
+
+
+def taken_objects(settings: Mapping[str, object]) -> tuple[Given, dict[str, object]]:
+    """Return the objects among settings, and the settings with names in place of them.
+
+    Raises `SettingError` for an object that is none of these.
+    """
+    plain, module, dataset = dict(settings), None, None
+    model, data, criterion = (settings.get(name) for name in ("model", "dataset", "criterion"))
+    plain.pop("criterion", None)
+    if criterion is not None and not callable(criterion):
+        raise SettingError("criterion", criterion, "must be a function (output, target) -> loss")
+    if model is not None and not isinstance(model, str):
+        module = _module(model)
+        plain["model"] = _OBJECT + module.__name__
+    if data is not None and not isinstance(data, str):
+        dataset = own_dataset(type(data).__name__, data)
+        plain["dataset"] = _OBJECT + dataset.name
+    return Given(dataset, module, criterion), plain
+
+
+def model_module(config: Config, given: Given) -> ModuleType:
+    """Return the module of the model. Raises `SettingError` if it was an object once."""
+    assert config.model is not None
+    if given.module is not None:
+        return given.module
+    refuse_object("model", config.model)
+    return load("models", config.model)
+
+
+def refuse_object(name: str, value: str) -> None:
+    """Raise `SettingError` if a setting names what was an object when the run began."""
+    if value.startswith(_OBJECT):
+        fix = f"give it again: simsgd.train(resume=..., {name}=...)"
+        raise SettingError(name, value, "was an object in Python", fix)
+
+
+def _module(model: object) -> ModuleType:
+    if not callable(model):
+        raise SettingError("model", model, "must be a name, a torch.nn.Module or a function")
+    name = type(model).__name__ if isinstance(model, nn.Module) else _name_of(model)
+    module = ModuleType(name)
+    module.model = (lambda: model) if isinstance(model, nn.Module) else model  # type: ignore[attr-defined]
+    return module
+
+
+def _name_of(make: Callable[..., object]) -> str:
+    return str(getattr(make, "__name__", type(make).__name__)).strip("<>")

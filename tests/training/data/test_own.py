@@ -1,0 +1,171 @@
+import shutil
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import simsgd
+from simsgd.settings import SettingError
+from simsgd.training.data import load
+from simsgd.training.data.own import own_dataset
+
+MINE = """
+import torch
+def small():
+    x = torch.arange(24.).view(12, 2)
+    return (x, torch.arange(12) % 3), (x[:6], torch.arange(6) % 3)
+def raises():
+    return 1 / 0
+nothing = 3
+def dataset(data_dir):
+    assert str(data_dir) == "there"
+    return small()
+"""
+RUN = {"model": "logistic", "workers": 2, "batch_size": 3, "epochs": 2, "lr": 0.1, "quiet": True}
+
+
+class Noisy(Dataset):
+    """Draws, as augmentations do."""
+
+    def __init__(self, n=12):
+        self.targets = torch.arange(n) % 3
+
+    def __len__(self):
+        return len(self.targets)
+
+    def __getitem__(self, i):
+        return torch.randn(2) + i, int(self.targets[i])
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    return file
+
+
+def parts():
+    x = torch.arange(24.0).view(12, 2)
+    return (x, torch.arange(12) % 3), TensorDataset(x[:6], torch.arange(6) % 3)
+
+
+def test_a_file_makes_it(mine):
+    found = load(f"{mine}:small")
+    assert (len(found.train), len(found.val), found.num_classes) == (12, 6, 3)
+    assert found.input_shape == (2,)
+    (x, labels), *_ = found.train.batches([torch.tensor([3, 1])])
+    assert x.tolist() == [[6, 7], [2, 3]]
+    assert labels.tolist() == [0, 1]
+
+
+def test_it_is_told_where_data_are(mine, tmp_path):
+    assert len(load(str(mine), data_dir="there").train) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nope", "defines no function nope"),
+        ("nothing", "defines no function nothing"),
+        ("raises", "cannot be made: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_a_file_lacks_is_one_line(mine, name, message):
+    with pytest.raises(SettingError, match=message):
+        load(f"{mine}:{name}")
+
+
+def test_a_file_that_is_missing_is_one_line(tmp_path):
+    with pytest.raises(SettingError, match="dataset names a file that does not exist"):
+        load(str(tmp_path / "none.py"))
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (3, "is not a training and a validation part"),
+        ((Noisy(),), "is not a training and a validation part"),
+        ((torch.zeros(3, 2), torch.zeros(3, 2)), "has a part of type"),
+        (((torch.zeros(3, 2), torch.zeros(2).long()), Noisy()), "as many labels as samples"),
+        (((torch.zeros(3, 2), torch.zeros(3)), Noisy()), "must be a class number"),
+    ],
+)
+def test_anything_else_is_one_line(pair, message):
+    with pytest.raises(SettingError, match=message):
+        own_dataset("mine", pair)
+
+
+def test_what_a_data_set_draws_is_a_function_of_its_numbers():
+    found = own_dataset("mine", {"train": Noisy(), "test": Noisy()})
+    before = torch.get_rng_state()
+
+    def drawn(first):
+        def numbers(index):
+            return (index[:, None] + first) / torch.full((1, 4), 100.0, dtype=torch.float64)
+
+        return next(found.train.batches([torch.tensor([5, 2])], numbers))[0]
+
+    assert torch.equal(drawn(0), drawn(0))
+    assert not torch.equal(drawn(0), drawn(1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_run_of_a_file_resumes_from_anywhere(mine, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = simsgd.train(dataset="./mine.py:small", name="whole", **RUN).epochs
+    short = simsgd.train(dataset="./mine.py:small", name="short", **{**RUN, "epochs": 1})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = simsgd.train(resume=tmp_path / short.folder, epochs=2)
+    assert again.epochs["val_loss"].tolist() == whole["val_loss"].tolist()
+
+
+class TestObjects:
+    def net(self):
+        torch.manual_seed(0)
+        return nn.Linear(2, 3)
+
+    def test_they_train_as_a_loop_does(self, tmp_path):
+        run = simsgd.train(dataset=parts(), runs_dir=tmp_path, **{**RUN, "model": self.net()})
+        other = simsgd.train(
+            dataset=parts(), runs_dir=tmp_path, **{**RUN, "model": lambda num_classes: self.net()}
+        )
+        assert run.config["dataset"] == "object:tuple"
+        assert run.config["model"] == "object:Linear"
+        assert run.epochs["val_loss"].tolist() == other.epochs["val_loss"].tolist()
+
+    def test_a_criterion_is_what_is_minimized(self, tmp_path):
+        runs = [
+            simsgd.train(
+                dataset=parts(),
+                runs_dir=tmp_path,
+                criterion=criterion,
+                **{**RUN, "model": self.net()},
+            )
+            for criterion in (None, lambda output, target: output.square().mean())
+        ]
+        losses = [run.epochs["val_loss"].iloc[-1] for run in runs]
+        assert losses[0] != losses[1]
+
+    def test_a_run_goes_on_where_they_are_given_again(self, tmp_path):
+        given = {"dataset": parts(), "runs_dir": tmp_path}
+        whole = simsgd.train(**given, **{**RUN, "model": self.net()})
+        short = simsgd.train(**given, **{**RUN, "model": self.net(), "epochs": 1})
+        kept = shutil.copytree(short.folder, tmp_path / "kept")
+        with pytest.raises(SettingError, match="dataset was an object in Python"):
+            simsgd.train(resume=kept, epochs=2)
+        again = simsgd.train(resume=short.folder, dataset=parts(), model=self.net(), epochs=2)
+        assert again.epochs["val_loss"].tolist() == whole.epochs["val_loss"].tolist()
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"model": 3}, "model must be a name"),
+            ({"criterion": 3}, "criterion must be"),
+        ],
+    )
+    def test_anything_else_is_refused(self, given, message, tmp_path):
+        with pytest.raises(SettingError, match=message):
+            simsgd.train(dataset=parts(), runs_dir=tmp_path, **{**RUN, **given})
+        assert not list(tmp_path.iterdir())
