@@ -75,7 +75,7 @@ def build_model(
     if it does not take or refuses a setting.
     """
     module = load("models", name) if isinstance(name, str) else name
-    stem = module.__name__.rpartition(".")[2]
+    stem = Path(module.__file__ or module.__name__).stem if module.__spec__ else module.__name__
     factory = _factory(module, stem)
     taken = inspect.signature(factory).parameters
     known = {"num_classes": num_classes, "input_shape": input_shape}
