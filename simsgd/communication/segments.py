@@ -43,17 +43,27 @@ class Layout:
     segments: tuple[Segment, ...]
 
     @classmethod
-    def of(cls, shapes: Shapes, granularity: str, compress_if: str, itemsize: int = 4) -> "Layout":
+    def of(
+        cls,
+        shapes: Shapes,
+        granularity: str,
+        compress_if: str,
+        itemsize: int = 4,
+        dtypes: Mapping[str, torch.dtype] | None = None,
+    ) -> "Layout":
         """Return the layout of parameters with the given shapes.
 
         `granularity` is "layer", one segment for each tensor; "model", one for all that is
         compressed; or "bucket:25MB", neighbors together up to that size at `itemsize` bytes an
-        element. `compress_if` is "dim>1", "all" or "numel>=N"; tensors that it does not cover go
+        element. `dtypes` are those of the parameters, if they differ: a segment has one alone.
+        `compress_if` is "dim>1", "all" or "numel>=N"; tensors that it does not cover go
         dense, each by itself. Raises `SettingError` for any other text.
         """
         covered = _rule(compress_if)
         chosen = [name for name, shape in shapes.items() if covered(shape)]
-        groups = _groups({name: shapes[name] for name in chosen}, granularity, itemsize)
+        groups = _groups_by_dtype(
+            {n: shapes[n] for n in chosen}, granularity, itemsize, dtypes or {}
+        )
         segments = [_segment(name, group, shapes, dense=False) for name, group in groups.items()]
         exempt = [_segment(n, [n], shapes, dense=True) for n in shapes if n not in chosen]
         order = {name: place for place, name in enumerate(shapes)}
@@ -92,6 +102,24 @@ def _rule(compress_if: str) -> Callable[[torch.Size], bool]:
     measure = len if read[1] == "dim" else math.prod
     least = int(read[3]) + (read[2] == ">")
     return lambda shape: measure(shape) >= least
+
+
+def _groups_by_dtype(
+    shapes: Shapes, granularity: str, itemsize: int, dtypes: Mapping[str, torch.dtype]
+) -> dict[str, list[str]]:
+    """Return the parameters of each segment, of one dtype, under its name."""
+    kinds: dict[torch.dtype | None, dict[str, torch.Size]] = {}
+    for name, shape in shapes.items():
+        kinds.setdefault(dtypes.get(name), {})[name] = shape
+    if len(kinds) < 2 or granularity == "layer":
+        return _groups(shapes, granularity, itemsize)
+    groups = {}
+    for kind, own in kinds.items():
+        assert kind is not None
+        found = _groups(own, granularity, kind.itemsize)
+        short = str(kind).removeprefix("torch.")
+        groups.update({f"{name} {short}": names for name, names in found.items()})
+    return groups
 
 
 def _groups(shapes: Shapes, granularity: str, itemsize: int) -> dict[str, list[str]]:

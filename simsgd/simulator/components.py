@@ -91,11 +91,13 @@ def components_of(
     regime = regime_of(recipe, regime)
     recipe = replace(recipe, memory=memory_name(recipe, regime))
     params = _trainable(model)
+    _check_criterion(criterion)
     like = next(iter(params.values()))
     transport = transport or InProcess()
     hosted = transport.hosted(recipe.workers)
     key = RandomKey(recipe.seed, torch.arange(recipe.workers, device=like.device)[hosted])
-    layout = Layout.of(shapes(params), recipe.granularity, recipe.rule, like.element_size())
+    dtypes = {name: p.dtype for name, p in params.items()}
+    layout = Layout.of(shapes(params), recipe.granularity, recipe.rule, like.element_size(), dtypes)
     algorithm = algorithm_of(recipe)
     if not (algorithm.between_processes or isinstance(transport, InProcess)):
         rule = "runs in one process only"
@@ -143,6 +145,16 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             rule = f"is lazy: the shape of {name} is not known yet"
             raise SettingError("model", None, rule, "call it on one batch first")
     return params
+
+
+def _check_criterion(criterion: Criterion) -> None:
+    """Raise `SettingError` for a criterion with parameters to train, which belong to the model."""
+    if isinstance(criterion, nn.Module):
+        own = [name for name, p in criterion.named_parameters() if p.requires_grad]
+        if own:
+            rule = f"has parameters ({', '.join(own)}), and only the model's are trained"
+            fix = "let the model have them and return what the loss needs, or freeze them"
+            raise SettingError("criterion", None, rule, fix)
 
 
 def _engine(

@@ -33,8 +33,11 @@ class Parameters(ABC):
 
     def segments(self, layout: Layout) -> list[Tensor]:
         """Return a tensor [L, n] for each segment, of the dtype and place of its parameters."""
-        one = next(iter(self.trained.values())).detach().new_empty(1)
-        return [one.expand(self.workers, segment.n) for segment in layout.segments]
+        firsts = [self.trained[segment.parameters[0]].detach() for segment in layout.segments]
+        return [
+            first.new_empty(1).expand(self.workers, segment.n)
+            for first, segment in zip(firsts, layout.segments, strict=True)
+        ]
 
     def optimizer_rows(self, rows: Rows) -> Rows:
         """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""

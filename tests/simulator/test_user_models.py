@@ -21,7 +21,6 @@ from tests.against_loop import (
     made,
     normed,
     texts,
-    wrong_still,
 )  # fmt: skip
 from tests.plain_loop import PlainLoop
 
@@ -199,15 +198,14 @@ class Scaled(nn.Module):
 
 
 class TestCriterionWithParameters:
-    @wrong_still("only the model's parameters are trained")
-    def test_it_is_trained_too_or_refused(self):
+    def test_it_is_refused(self):
+        with pytest.raises(SettingError, match=r"criterion has parameters \(temp"):
+            Simulator(normed(), Scaled(), workers=W, lr=0.1)
+
+    def test_it_is_taken_once_they_are_frozen(self):
         criterion = Scaled()
-        try:
-            _, loop = both(normed, criterion)
-        except SettingError as refused:
-            assert "criterion" in str(refused)  # noqa: PT017
-            return
-        assert torch.allclose(criterion.temperature, loop.criteria[0].temperature, rtol=CLOSE)
+        criterion.requires_grad_(False)
+        assert_same(*both(normed, criterion))
 
 
 class TestSignOfZero:
@@ -284,10 +282,7 @@ class TwoDtypes(nn.Module):
 
 @pytest.mark.parametrize("granularity", ["layer", "model", "bucket:1MB"])
 @every_algorithm
-def test_parameters_of_two_dtypes(granularity, method, request):
-    if granularity != "layer":
-        request.applymarker(wrong_still("a segment of several has the dtype of torch.cat"))
-
+def test_parameters_of_two_dtypes(granularity, method):
     def make():
         torch.manual_seed(0)
         return TwoDtypes()
