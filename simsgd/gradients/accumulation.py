@@ -12,6 +12,7 @@ from torch import Tensor
 from ..keyed_random import RandomKey
 from .contract import GradientEngine, Gradients, Tensors
 from .oom_retry import with_oom_retry
+from .trees import leaves, mapped, row
 
 Squares = Callable[..., Tensors]  # `sample_squares`
 
@@ -30,9 +31,10 @@ def accumulated(
     BatchNorm sees one pass after the other. With `squares`, the sums of squares of per-sample
     gradients are computed too. Shapes as in `GradientEngine`; the output is [L, M * b, ...].
     """
-    passes = x.shape[1]
+    passes = leaves(x)[0].shape[1]
     total: Gradients | None = None
-    for number, (batch, target) in enumerate(zip(x.unbind(1), y.unbind(1), strict=True)):
+    for number in range(passes):
+        batch, target = (row(part, (slice(None), number)) for part in (x, y))
         keys = key.fold_in(number).keys()
         before = buffers if total is None else total.buffers
         one = with_oom_retry(engine, params, before, batch, target, keys)
@@ -57,10 +59,15 @@ def _added(total: Gradients, one: Gradients) -> Gradients:
     _add_(total.values, one.values)
     if total.squares is not None and one.squares is not None:
         _add_(total.squares, one.squares)
-    output = torch.cat([total.output, one.output], dim=1)
+    output = mapped(_beside, total.output, one.output)
     unused = {n: own & one.unused[n] for n, own in total.unused.items() if n in one.unused}
     loss = total.loss + one.loss
     return replace(total, loss=loss, output=output, buffers=one.buffers, unused=unused)
+
+
+def _beside(one: Tensor, other: Tensor) -> Tensor:
+    """Return outputs [L, b, ...] of two passes, or numbers [L], one after the other."""
+    return torch.cat([t if t.dim() > 1 else t.unsqueeze(1) for t in (one, other)], dim=1)
 
 
 def _mean(total: Gradients, passes: int) -> Gradients:

@@ -28,6 +28,7 @@ from .model_cost import kind_of, multiplications
 from .onepass import OnePass
 from .self_check import compare, nan_to_zero
 from .threads import Threads
+from .trees import leaves, row
 from .vmap import Vmap
 from .worker_threads import helpful
 
@@ -107,7 +108,7 @@ class Auto(GradientEngine):
         Raises `SettingError` if that is a loop although a chunk of workers was asked for.
         """
         why_not = []
-        names = order(self.model, x.device.type, self.per_worker)
+        names = order(self.model, leaves(x)[0].device.type, self.per_worker)
         threaded = self._asks_for_threads(params, buffers, x, y, keys)
         if self.config.agree("threads" if threaded else ""):
             names = ("threads", *names)
@@ -130,7 +131,7 @@ class Auto(GradientEngine):
     ) -> bool:
         """Return whether a worker a thread is the fastest: much to compute, in convolutions."""
         return (
-            x.device.type == "cpu"
+            leaves(x)[0].device.type == "cpu"
             and self.chunk == "auto"
             and helpful(len(keys))
             and kind_of(self.model) == "convolutions"
@@ -165,10 +166,11 @@ def try_out(
     if isinstance(engine, OnePass):
         engine.try_out(params, buffers, x, y, keys)
     elif isinstance(engine, Vmap | Threads):
+        first = slice(_TRIED)
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
-        asked = params, few, nan_to_zero(x[:_TRIED]), y[:_TRIED], keys[:_TRIED]
+        asked = params, few, nan_to_zero(row(x, first)), row(y, first), keys[:_TRIED]
         try:
             got = engine(*asked)
         except SettingError as refused:

@@ -12,6 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from .trees import Tree, leaves, mapped
+
 Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss, a scalar
 Tensors = dict[str, Tensor]
 
@@ -39,7 +41,7 @@ class Gradients:
 
     values: Tensors  # {parameter: [L, *shape]}, zeros where a parameter was not used
     loss: Tensor  # each worker's mean loss, [L]
-    output: Tensor  # the model's, [L, b, ...]
+    output: Tree  # the model's, [L, b, ...]
     buffers: Tensors  # {buffer: [L, *shape]}: each worker's own BatchNorm statistics
     squares: Tensors | None = None  # {parameter: [L, *shape]}, see `sample_squares`
     unused: Tensors = field(
@@ -62,6 +64,10 @@ class EngineConfig:
 
 
 DEFAULT = EngineConfig()
+
+
+def _detached(output: Tensor, dtype: torch.dtype) -> Tensor:
+    return output.detach().to(dtype) if output.is_floating_point() else output.detach()
 
 
 def unused_by(missing: Sequence[Collection[str]]) -> Tensors:
@@ -135,10 +141,10 @@ class GradientEngine(ABC):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return one worker's mean loss and output; buffers are updated in place."""
-        with torch.autocast(x.device.type, self.amp, enabled=self.amp is not None):
+        with torch.autocast(leaves(x)[0].device.type, self.amp, enabled=self.amp is not None):
             output = self.output(params, buffers, x)
             loss = self.criterion(output, y)
-        return loss, output.detach().to(loss.dtype)
+        return loss, mapped(lambda own: _detached(own, loss.dtype), output)
 
     @property
     def scale(self) -> float:

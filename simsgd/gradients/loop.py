@@ -11,6 +11,7 @@ from .contract import GradientEngine, Gradients, Tensors, unused_by
 from .dropout import ReplayedDropout
 from .generators import put_back
 from .places import lent
+from .trees import row, stacked
 
 
 @register("engine", "loop")
@@ -32,10 +33,10 @@ class Loop(GradientEngine):
             for w, key in enumerate(keys.tolist()):
                 generators.seed(key)
                 dropout = ReplayedDropout(keys[w])
-                done.append(self.one(w, params, after, values, x[w], y[w], dropout))
+                done.append(self.one(w, params, after, values, row(x, w), row(y, w), dropout))
         losses, outputs, missing = zip(*done, strict=True)
         unused = unused_by(missing)
-        return Gradients(values, torch.stack(losses), torch.stack(outputs), after, unused=unused)
+        return Gradients(values, torch.stack(losses), stacked([*outputs]), after, unused=unused)
 
     def one(
         self,

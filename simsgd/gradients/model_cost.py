@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from .contract import GradientEngine, Tensors
 from .dropout import KeyedDropout
 from .generators import seeded
+from .trees import row
 
 
 def multiplications(
@@ -27,7 +28,7 @@ def multiplications(
     read = {n: p[0].detach() for n, p in params.items()} if engine.per_worker else params
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
-        engine.loss(read, own, x[0], y[0])
+        engine.loss(read, own, row(x, 0), row(y, 0))
     return int(counter.get_total_flops()) // 2
 
 

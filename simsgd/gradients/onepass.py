@@ -123,6 +123,8 @@ class OnePass(GradientEngine):
             raise UnsupportedModel(
                 "its products for each worker are of one dtype, not of mixed ones"
             )
+        if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+            raise UnsupportedModel("its batches are not one tensor")
         like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
         if like not in self._seen:
             self._seen[like] = self._tried(params, buffers, x, y, keys)
@@ -162,6 +164,8 @@ class OnePass(GradientEngine):
         with untouched(keys.device):
             with folded:
                 output = self.output(params, folded.shared, samples)
+            if not isinstance(output, Tensor):
+                raise UnsupportedModel("its output is not one tensor")
             output = output.unflatten(0, (len(keys), -1))
             losses = self._losses(output, y)
             trained = {name: p for name, p in params.items() if p.requires_grad}

@@ -37,6 +37,9 @@ def sample_squares(
     together have no gradients of their own.
     """
     _refuse_batch_norm(model)
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        told = "variance needs the gradient of each sample, and takes batches of one tensor alone"
+        raise SettingError("compressor", None, told, "use another compressor")
     squares_of = torch.func.vmap(
         _squares_of_samples(model, criterion),
         in_dims=(0 if per_worker else None, 0, 0, 0, 0, None),

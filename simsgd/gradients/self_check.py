@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .contract import Criterion, Gradients, Tensors, UnsupportedModel
 from .loop import Loop
+from .trees import Tree, leaves, mapped, row
 
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
 _NOTHING = 1e-3  # of the whole gradient: what cancels to less is compared as if it were that much
@@ -28,14 +29,14 @@ class Batch:
     def of_first(self, workers: int) -> "Batch":
         """Return the part of the first few workers."""
         buffers = {name: buffer[:workers] for name, buffer in self.buffers.items()}
-        x, y, keys = (t[:workers] for t in (self.x, self.y, self.keys))
+        x, y, keys = (row(t, slice(workers)) for t in (self.x, self.y, self.keys))
         return Batch(self.params, buffers, x, y, keys)
 
     def in_float64(self) -> "Batch":
         """Return the same in float64, targets apart."""
         params = {n: _double(p.detach()).requires_grad_() for n, p in self.params.items()}
         buffers = {name: _double(buffer) for name, buffer in self.buffers.items()}
-        return replace(self, params=params, buffers=buffers, x=_double(self.x))
+        return replace(self, params=params, buffers=buffers, x=mapped(_double, self.x))
 
 
 def reference(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
@@ -50,15 +51,17 @@ def reference(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Bat
         return _looped(model, criterion, batch)
 
 
-def nan_to_zero(x: Tensor) -> Tensor:
+def nan_to_zero(x: Tree) -> Tree:
     """Return inputs with 0 for what is not finite, for that does not tell whether samples mix."""
-    return x.nan_to_num(0, 0, 0) if x.is_floating_point() else x
+    return mapped(lambda t: t.nan_to_num(0, 0, 0) if t.is_floating_point() else t, x)
 
 
 def compare(got: Gradients, wanted: Gradients) -> None:
     """Raise `UnsupportedModel` unless the results are the same up to rounding."""
     close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH
-    pairs = [("loss", got.loss, wanted.loss), ("output", got.output, wanted.output)]
+    pairs = [("loss", got.loss, wanted.loss)]
+    outputs = zip(leaves(got.output), leaves(wanted.output), strict=True)
+    pairs += [("output", *both) for both in outputs]
     pairs += [(name, got.buffers[name], buffer) for name, buffer in wanted.buffers.items()]
     for name, one, other in pairs:
         if one.shape != other.shape or not _distance(one, other) <= close * other.double().norm():

@@ -23,6 +23,7 @@ from .contract import (
 from .dropout import OneTimeDropout
 from .generators import untouched
 from .loop import Loop
+from .trees import leaves, row, stacked
 from .worker_threads import ThreadReplicas
 
 
@@ -59,7 +60,7 @@ class Threads(GradientEngine):
 
         Raises `SettingError` on any other device than the CPU.
         """
-        if x.device.type != "cpu":
+        if leaves(x)[0].device.type != "cpu":
             raise SettingError("engine", "threads", "is for the CPU", "use engine auto or onepass")
         self._replicas = self._replicas or ThreadReplicas(
             self.model, self._loop, own_parameters=True
@@ -70,15 +71,17 @@ class Threads(GradientEngine):
         def one(loop: Loop, w: int, x: Tensor, y: Tensor, key: Tensor) -> Any:
             return loop.one(w, params, after, values, x, y, OneTimeDropout(key))
 
+        numbers = range(len(keys))
+        xs, ys = ([row(batch, w) for w in numbers] for batch in (x, y))
         try:
             with untouched(keys.device):  # a generator is one for all threads
-                done = self._replicas.map(one, range(len(keys)), x, y, keys)
+                done = self._replicas.map(one, numbers, xs, ys, keys)
         except UnsupportedModel as reason:
             told = f"declines this model: {reason}"
             raise SettingError("engine", "threads", told, "use engine loop") from None
         losses, outputs, missing = zip(*done, strict=True)
         unused = unused_by(missing)
-        return Gradients(values, torch.stack(losses), torch.stack(outputs), after, unused=unused)
+        return Gradients(values, torch.stack(losses), stacked([*outputs]), after, unused=unused)
 
     def _loop(self, model: nn.Module) -> Loop:
         return Loop(model, self.criterion, self.config)

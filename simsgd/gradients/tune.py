@@ -13,6 +13,7 @@ from ..registry import register
 from ..settings import SettingError
 from .auto import Auto, try_out
 from .contract import GradientEngine, Tensors, UnsupportedModel
+from .trees import leaves
 
 _ROUNDS = 3  # after one that allocates memory and is not counted
 
@@ -34,7 +35,7 @@ class Tune(Auto):
         """
         engines: dict[str, GradientEngine] = {}
         notes = []
-        for name in self._candidates(x.device.type):
+        for name in self._candidates(leaves(x)[0].device.type):
             engine = self.made(name)
             try:
                 try_out(engine, params, buffers, x, y, keys)
@@ -48,10 +49,10 @@ class Tune(Auto):
         seconds: dict[str, list[float]] = {name: [] for name in engines}
         for turn in range(_ROUNDS + 1):
             for name, engine in engines.items():
-                began = _now(x.device)
+                began = _now(leaves(x)[0].device)
                 engine(params, buffers, x, y, keys)
                 if turn > 0:
-                    seconds[name].append(_now(x.device) - began)
+                    seconds[name].append(_now(leaves(x)[0].device) - began)
         took = {name: statistics.median(spent) for name, spent in seconds.items()}
         self.chosen = self.config.agree(min(took, key=lambda name: took[name]))
         notes.insert(0, ", ".join(f"{name} took {1000 * s:.3g} ms" for name, s in took.items()))

@@ -25,6 +25,7 @@ from .contract import (
 from .dropout import KeyedDropout
 from .generators import put_back, untouched
 from .loop import Loop
+from .trees import leaves, row
 
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
 
@@ -87,14 +88,15 @@ class Vmap(GradientEngine):
 
         All workers do the same under vmap, whatever their data.
         """
-        like = x.shape[1:], self.model.training
+        like = *(part.shape[1:] for part in leaves(x)), self.model.training
         if like not in self._missing:
             self._missing[like] = []
             if not all(value.any() for value in got.values.values()):
                 one = {name: p[:1] for name, p in params.items()} if self.per_worker else params
                 own = {name: buffer[:1] for name, buffer in buffers.items()}
+                few = slice(1)
                 loop = Loop(self.model, self.criterion, self.config)
-                self._missing[like] = [*loop(one, own, x[:1], y[:1], keys[:1]).unused]
+                self._missing[like] = [*loop(one, own, row(x, few), row(y, few), keys[:1]).unused]
         return unused_by([self._missing[like]] * len(keys))
 
     def chunk_size(self, workers: int) -> int:
@@ -162,7 +164,7 @@ class Vmap(GradientEngine):
         if self.per_worker:
             params = {name: p[0] for name, p in params.items()}
         one: list[Any] = [
-            {name: t[0].clone() for name, t in a.items()} if isinstance(a, dict) else a[0]
+            {name: t[0].clone() for name, t in a.items()} if isinstance(a, dict) else row(a, 0)
             for a in mapped
         ]
         try:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..communication.ledger import StepBytes
 from ..gradients import Gradients
+from ..gradients.trees import Tree, leaves, mapped
 from ..methods.compression_error import SegmentMeasures, memory_norm, of_all_workers, relative_error
 from .components import Components
 from .step_settings import StepSettings
@@ -27,7 +28,7 @@ class StepRecord:
     lr: float
     nominal: float | None  # fraction of compressed segments that is sent, if the settings say it
     losses: Tensor  # each worker's mean loss, [W]
-    output: Tensor  # the model's, for the samples of workers hosted here, [L * M * b, ...]
+    output: Tree  # the model's, for the samples of workers hosted here, [L * M * b, ...]
     bytes: StepBytes
     segments: list[SegmentMeasures]
     timer: StepTimer
@@ -37,7 +38,7 @@ class StepRecord:
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""
-        return replace(self, output=self.output.new_empty(0))
+        return replace(self, output=leaves(self.output)[0].new_empty(0))
 
     @property
     def kept(self) -> float:
@@ -146,7 +147,7 @@ def record_of(
         lr=settings.lr,
         nominal=settings.kept,
         losses=gather(gradients.loss),
-        output=gradients.output.flatten(0, 1),
+        output=mapped(_flat, gradients.output),
         bytes=parts.channel.ledger.close(dense, gather),
         segments=list(measures) if parts.hosts_all else of_all_workers(measures, gather),
         timer=timer,
@@ -154,3 +155,7 @@ def record_of(
         applied=parts.guard.applied,
         participants=parts.guard.participants,
     )
+
+
+def _flat(output: Tensor) -> Tensor:
+    return output.flatten(0, 1) if output.dim() > 1 else output  # also of one number a worker

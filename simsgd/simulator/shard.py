@@ -5,14 +5,20 @@ Letters: W simulated workers, b samples each, M passes, B = W * b * M.
 
 from torch import Tensor
 
+from ..gradients.trees import Tree, mapped
 from ..settings import SettingError
 
 
-def shard(batch: Tensor, workers: int, passes: int) -> Tensor:
+def shard(batch: Tree, workers: int, passes: int) -> Tree:
     """Return the samples of each worker and pass, [W, M, b, ...], of a batch [B, ...].
 
+    A batch may be dicts, lists and tuples of such tensors.
     Raises `SettingError` if B is no multiple of W * M.
     """
+    return mapped(lambda part: _shard(part, workers, passes), batch)
+
+
+def _shard(batch: Tensor, workers: int, passes: int) -> Tensor:
     if not len(batch) or len(batch) % (workers * passes):
         what = f"{workers} workers" + (f" x {passes} passes" if passes > 1 else "")
         fix = "leave out a short last batch, as DataLoader(drop_last=True) does"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..communication.transport import Observer, Transport
 from ..gradients.contract import Criterion, Tensors
+from ..gradients.trees import Tree
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from .checkpoint_check import StateDict
@@ -82,11 +83,10 @@ class Simulator:
         check_phases(self._parts)
         follow_regime(self._parts, self._state)
 
-    def step(
-        self, x: Tensor, y: Tensor, epoch: int | None = None, last: bool = False
-    ) -> StepRecord:
+    def step(self, x: Tree, y: Tree, epoch: int | None = None, last: bool = False) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
 
+        Both may be dicts, lists and tuples of such tensors, as model and criterion take them.
         Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
         regime and the warm-up; without it the last one given holds. `last` says that no step
         follows, for `final_exchange`. Raises `SettingError` if B is no such multiple, or if the
@@ -224,7 +224,8 @@ class Simulator:
 
         Raises `SettingError` if B is no multiple of W * M.
         """
-        return hosted_shards(self._parts, batch).flatten(0, 2)
+        samples: Tensor = hosted_shards(self._parts, batch).flatten(0, 2)
+        return samples
 
     def state_dict(self) -> StateDict:
         """Return all that a resumed simulation needs: tensors and plain values."""

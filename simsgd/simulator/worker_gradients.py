@@ -16,6 +16,7 @@ from ..gradients.generators import seeded
 from ..gradients.loop import Loop
 from ..gradients.sample_squares import sample_squares
 from ..gradients.thread_count import thread_count
+from ..gradients.trees import Tree, mapped, row
 from ..keyed_random import RandomKey
 from ..settings import SettingError
 from .components import Components
@@ -23,12 +24,12 @@ from .running_state import RunningState
 from .shard import shard
 
 
-def hosted_shards(parts: Components, batch: Tensor) -> Tensor:
+def hosted_shards(parts: Components, batch: Tree) -> Tree:
     """Return the samples of the workers hosted here, [L, M, b, ...], of a batch [B, ...].
 
     Raises `SettingError` if B is no multiple of W * M.
     """
-    return shard(batch, parts.recipe.workers, parts.recipe.accumulate)[parts.hosted]
+    return row(shard(batch, parts.recipe.workers, parts.recipe.accumulate), parts.hosted)
 
 
 def compute_gradients(
@@ -47,7 +48,7 @@ def compute_gradients(
         if participants is None:
             gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
         else:
-            trains = participants[parts.hosted].nonzero().flatten().to(x.device)  # rows
+            trains = participants[parts.hosted].nonzero().flatten().to(parts.workers.device)  # rows
             gradients = _of_some(parts, state.buffers, x, y, key, trains)
     gradients = _without_frozen(parts, gradients)
     gradients = parts.guard.admit(gradients, state.buffers, participants)
@@ -110,23 +111,23 @@ def _of_some(
     params = {name: p.detach()[rows] for name, p in parts.parameters.read().items()}
     before = {name: buffer[rows] for name, buffer in buffers.items()}
     own_key = dataclasses.replace(key, workers=key.workers[rows])
-    own = _gradients(parts, params, before, x[rows], y[rows], own_key)
-    num = len(trains)
+    own = _gradients(parts, params, before, row(x, rows), row(y, rows), own_key)
+    num, workers = len(trains), len(parts.workers)
 
     def of_all(values: Tensor) -> Tensor:
-        every = values.new_zeros(len(x), *values.shape[1:])
+        every = values.new_zeros(workers, *values.shape[1:])
         return every.index_copy_(0, trains, values[:num])
 
     return Gradients(
         values={name: of_all(value) for name, value in own.values.items()},
         loss=of_all(own.loss),
-        output=of_all(own.output),
+        output=mapped(of_all, own.output),
         buffers={
             name: buffer.index_copy(0, trains, own.buffers[name][:num])
             for name, buffer in buffers.items()
         },
         unused={
-            name: torch.ones(len(x), dtype=torch.bool).index_copy_(0, trains.cpu(), missing[:num])
+            name: torch.ones(workers, dtype=torch.bool).index_copy_(0, trains.cpu(), missing[:num])
             for name, missing in own.unused.items()
         },
     )
@@ -138,7 +139,8 @@ def engine_name(parts: Components, state: RunningState, x: Tensor, y: Tensor) ->
         return parts.recipe.engine
     if not parts.engine.chosen:
         parts.model.train()
-        batch, target = hosted_shards(parts, x)[:, 0], hosted_shards(parts, y)[:, 0]
+        first = (slice(None), 0)  # pass
+        batch, target = (row(hosted_shards(parts, part), first) for part in (x, y))
         keys = parts.key.fold_in(0).fold_in("dropout").fold_in(0).keys()
         parts.engine.choose(parts.parameters.read(), state.buffers, batch, target, keys)
     return parts.engine.chosen
@@ -150,7 +152,7 @@ def forward_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -
     Generators are left as they were too.
     """
     parts.model.train()
-    batch, target = hosted_shards(parts, x)[0, 0], hosted_shards(parts, y)[0, 0]
+    batch, target = (row(hosted_shards(parts, part), (0, 0)) for part in (x, y))
     own = {name: buffer[0].clone() for name, buffer in state.buffers.items()}
     key = parts.key.keys()[0]
     with torch.no_grad(), seeded(key), KeyedDropout(key):
@@ -164,5 +166,5 @@ def unused_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) ->
     loop = Loop(parts.model, parts.engine.criterion, config)
     own = {name: buffer[:1] for name, buffer in state.buffers.items()}
     keys = parts.key.keys()[:1]
-    x, y = hosted_shards(parts, x)[:1, 0], hosted_shards(parts, y)[:1, 0]
+    x, y = (row(hosted_shards(parts, part), (slice(1), 0)) for part in (x, y))
     return [*loop(dict(parts.params), own, x, y, keys).unused]

@@ -24,7 +24,6 @@ from tests.against_loop import (
     made,
     normed,
     texts,
-    wrong_still,
 )  # fmt: skip
 from tests.plain_loop import PlainLoop
 
@@ -300,7 +299,6 @@ FORMS = {
 }
 
 
-@wrong_still("an output must be one tensor, [b, ...]")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
 @every_algorithm
@@ -339,7 +337,6 @@ class OfDict(nn.Module):
         return self.linear(batch["a"] * batch["mask"])
 
 
-@wrong_still("len() of a dict is taken for a number of samples")
 @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
 @every_algorithm
 def test_batches_that_are_dicts(engine, method):
@@ -354,3 +351,26 @@ def test_looking_at_a_model_draws_nothing_of_the_callers():
     outputs = [simulator.forward_once(x, y) for _ in range(2)]
     assert torch.equal(*outputs)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("method", [SHARED, OWN, {"algorithm": "fedavg"}], ids=str)
+def test_passes_over_dicts_are_those_over_tensors(method):
+    settings = {"workers": W, "lr": 0.1, "accumulate": 2, **method}
+    whole, parts = (Simulator(made(OfDict), **settings) for _ in range(2))
+    for x, y in batches():
+        one = whole.step({"a": x, "mask": torch.ones_like(x)}, y)
+        two = parts.step({"mask": torch.ones_like(x), "a": x}, y)
+        assert torch.equal(one.output, two.output)
+    plain = Simulator(made(nn.Linear, 6, 3), **settings)
+    for x, y in batches():
+        plain.step(x, y)
+    for name, value in plain.parameters().items():
+        assert torch.allclose(whole.parameters()[f"linear.{name}"], value, rtol=CLOSE)
+
+
+def test_gradients_of_samples_want_one_tensor():
+    settings = {"workers": W, "lr": 0.1, "compressor": "variance", "memory": "none"}
+    simulator = Simulator(made(OfDict), **settings)
+    x, y = next(batches())
+    with pytest.raises(SettingError, match="takes batches of one tensor alone"):
+        simulator.step({"a": x, "mask": x}, y)

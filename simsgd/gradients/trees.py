@@ -1,0 +1,38 @@
+"""Batches and outputs that are one tensor, or dicts, lists and tuples of tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+Tree = Any  # a tensor, or dicts, lists and tuples of such
+
+
+def mapped(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+    """Return the same tree of `function` of each tensor; `others` are trees of the same form."""
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+
+    def of_leaf(leaf: object, *more: object) -> object:
+        return function(leaf, *more) if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(of_leaf, tree, *others)
+
+
+def row(tree: Tree, index: Any) -> Tree:
+    """Return each tensor at an index."""
+    return tree[index] if isinstance(tree, Tensor) else mapped(lambda leaf: leaf[index], tree)
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """Return the tensors."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def stacked(trees: list[Tree]) -> Tree:
+    """Return one tree of the tensors of several, laid along a new first dimension."""
+    return mapped(lambda *own: torch.stack(own), *trees)
