@@ -117,6 +117,15 @@ def test_a_folder_of_images_may_lie_in_the_data_folder(tmp_path: Path) -> None:
     assert len(data.load("imagefolder:pets", tmp_path).train) == 1
 
 
+@pytest.mark.parametrize("second", ["valid", "test"])
+def test_the_part_for_validation_may_have_another_name(tmp_path: Path, second: str) -> None:
+    for part, images in (("train", 2), (second, 1)):
+        for number in range(images):
+            _write_image(tmp_path / part / "cat" / f"{number}.png", (0, 0, 0), (4, 4))
+    loaded = data.load(f"imagefolder:{tmp_path}")
+    assert (len(loaded.train), len(loaded.val)) == (2, 1)
+
+
 def test_classes_that_differ_between_train_and_val_are_named(tmp_path: Path) -> None:
     _write_image(tmp_path / "train" / "cat" / "1.png", (0, 0, 0), (4, 4))
     _write_image(tmp_path / "val" / "dog" / "1.png", (0, 0, 0), (4, 4))
