@@ -43,6 +43,10 @@ BENCHES = {
         "Time a training step on one thread, all and auto, on idle cores and on busy ones.",
         ("quick", "model", "workers", "batch"),
     ),
+    "kernels": Bench(
+        "Count the kernels and the waits of a step of every method beside a plain step.",
+        ("quick", "model", "workers"),
+    ),
     "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
 }
 _SEVERAL = {"model", "workers", "batch"}  # settings of which there may be several
@@ -74,9 +78,9 @@ class Measurement:
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 
-    `name` is compressors, engines, step, algorithms, scaling, threads or data; `settings` are those
-    of the command: `model`, `workers` and `batch` may be several. `plot` is a figure to write, of
-    step and scaling. Raises `SettingError` for whatever does not exist.
+    `name` is compressors, engines, step, algorithms, scaling, threads, kernels or data; `settings`
+    are those of the command: `model`, `workers` and `batch` may be several. `plot` is a figure to
+    write, of step and scaling. Raises `SettingError` for whatever does not exist.
     """
     if name not in BENCHES:
         raise unknown("bench", name, BENCHES)

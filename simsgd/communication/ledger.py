@@ -5,6 +5,7 @@ Letters: W simulated workers, L workers hosted here.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -35,13 +36,8 @@ class Transfer:
         reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
         other end, so that W - 1 of W equal buffers travel once. To neighbors goes a copy each.
         """
-        total = self.handed_over.sum()
-        if self.collective == NEIGHBORS:
-            return total
-        if self.collective == "all-gather":
-            return total * (workers - 1)
-        crossings = 2 if self.collective == "all-reduce" else 1
-        return total * crossings * (workers - 1) // workers
+        times, share = _crossings(self.collective, workers)
+        return self.handed_over.sum() * times // share
 
 
 @dataclass(frozen=True)
@@ -80,13 +76,33 @@ class Ledger:
         payloads = rows(torch.stack([t.payload for t in self.transfers], dim=1))  # [W, transfers]
         pairs = zip(self.transfers, payloads.unbind(1), strict=True)
         transfers = [replace(t, payload=payload) for t, payload in pairs]
-        up = [t.handed_over for t in transfers if t.direction == "up"]
-        down = [t.handed_over for t in transfers if t.direction == "down"]
-        payload = torch.stack(up).sum(0)  # [W]
-        network = torch.stack([t.on_network(self.workers) for t in transfers]).sum()
+        handed = payloads
+        if any(t.degree is not None for t in transfers):
+            handed = torch.stack([t.handed_over for t in transfers], dim=1)  # [W, transfers]
+        ways = tuple((t.direction, t.collective) for t in transfers)
+        up, times, share = _constants(ways, self.workers, payloads.device)
+        payload = (handed * up).sum(1)  # [W]
+        downlink = handed.sum(1) - payload
+        network = (handed.sum(0) * times // share).sum()
         self.transfers = []
-        return StepBytes(payload, _sum(down, payload), network, dense, transfers)
+        return StepBytes(payload, downlink, network, dense, transfers)
 
 
-def _sum(parts: list[Tensor], like: Tensor) -> Tensor:
-    return torch.stack(parts).sum(0) if parts else torch.zeros_like(like)
+def _crossings(collective: str, workers: int) -> tuple[int, int]:
+    """Return how often the bytes of all workers cross the network, as a fraction."""
+    if collective == NEIGHBORS:
+        return 1, 1
+    if collective == "all-gather":
+        return workers - 1, 1
+    return (2 if collective == "all-reduce" else 1) * (workers - 1), workers
+
+
+@lru_cache(maxsize=64)  # a step has the same transfers as the last
+def _constants(
+    ways: tuple[tuple[str, str], ...], workers: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of transfers whether they go up, and the crossings of their bytes, [transfers]."""
+    fractions = [_crossings(collective, workers) for _, collective in ways]
+    up = [direction == "up" for direction, _ in ways]
+    columns = up, *zip(*fractions, strict=True)
+    return tuple(torch.tensor(column, dtype=torch.int64, device=device) for column in columns)  # type: ignore[return-value]

@@ -4,7 +4,8 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -27,8 +28,8 @@ class SegmentMeasures:
     @classmethod
     def empty(cls, segment: Segment, workers: int, device: torch.device) -> "SegmentMeasures":
         """Return the measures of a segment of which L `workers` sent nothing."""
-        nothing = torch.zeros(workers, dtype=torch.int64, device=device)
-        return cls(segment, nothing, nothing, *[nothing.double()] * 3)
+        nothing = _zeros(workers, torch.int64, device)
+        return cls(segment, nothing, nothing, *[_zeros(workers, torch.float64, device)] * 3)
 
     @property
     def relative_error(self) -> float:
@@ -36,26 +37,36 @@ class SegmentMeasures:
         return float((self.error.sum() / self.compensated.sum().clamp(min=1e-300)).sqrt())
 
 
-def squared_norms(x: Tensor) -> Tensor:
-    """Return the squared norm of each row of `x` [L, n], [L] float64."""
+def row_norms(x: Tensor) -> Tensor:
+    """Return the norm of each row of `x` [L, n], [L]."""
     norms: Tensor = torch.linalg.vector_norm(x, dim=1)
-    return norms.double().square()
+    return norms
+
+
+def squared(measures: Sequence[SegmentMeasures]) -> list[SegmentMeasures]:
+    """Return the measures of all segments with their norms squared, float64, all at once."""
+    if not measures:
+        return []
+    norms = [(m.compensated, m.error, m.memory) for m in measures]
+    squares = torch.stack([norm for own in norms for norm in own]).double().square()
+    pairs = zip(measures, squares.view(len(measures), 3, -1).unbind(0), strict=True)
+    return [replace(m, compensated=own[0], error=own[1], memory=own[2]) for m, own in pairs]
 
 
 def measure(
     segment: Segment, compensated: Tensor, norms: Tensor, message: Message, memory_state: State
 ) -> SegmentMeasures:
-    """Return the measures of a segment after its exchange.
+    """Return the measures of a segment after its exchange, their norms not yet `squared`.
 
-    `norms` are `squared_norms` of `compensated` [L, n], taken before the memory took out what was
+    `norms` are `row_norms` of `compensated` [L, n], taken before the memory took out what was
     sent; it may be the residual by now. A message that overflows has an infinite error.
     """
     residual = memory_state.get("residual")
     if residual is not None:
-        error = memory = squared_norms(residual)
+        error = memory = row_norms(residual)
     else:
-        memory = torch.zeros_like(norms)
-        error = memory if segment.dense else squared_norms(_rest(compensated, message))
+        memory = _zeros(len(norms), norms.dtype, norms.device)
+        error = memory if segment.dense else row_norms(_rest(compensated, message))
     lost = overflowed(message, len(norms))
     if lost is not None:
         error = torch.where(lost, torch.inf, error)
@@ -106,6 +117,11 @@ def relative_error(measures: Sequence[SegmentMeasures]) -> float:
 def memory_norm(measures: Sequence[SegmentMeasures]) -> float:
     """Return the norm of what stays behind, root mean square over workers."""
     return float(torch.stack([m.memory for m in measures]).sum(0).mean().sqrt())
+
+
+@lru_cache(maxsize=64)  # every segment has the same, to be read only
+def _zeros(workers: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros(workers, dtype=dtype, device=device)
 
 
 def _rest(compensated: Tensor, message: Message) -> Tensor:

@@ -13,7 +13,7 @@ from ..communication.transport import Channel
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..methods.algorithms import ExchangeContext, GradientAlgorithm, ParameterAlgorithm
-from ..methods.compression_error import SegmentMeasures, measure, squared_norms
+from ..methods.compression_error import SegmentMeasures, measure, row_norms, squared
 from ..methods.compressors import StepInfo
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
@@ -84,7 +84,8 @@ def exchange_gradients(
         else exchange_gradient(step, state, gradient, squares)
         for state, gradient in zip(states, gradients, strict=True)
     ]
-    return [aggregated for aggregated, _ in results], [measures for _, measures in results]
+    measures = squared([measures for _, measures in results])
+    return [aggregated for aggregated, _ in results], measures
 
 
 def _nothing(state: SegmentState, gradient: Tensor) -> tuple[Tensor, SegmentMeasures]:
@@ -95,7 +96,7 @@ def _nothing(state: SegmentState, gradient: Tensor) -> tuple[Tensor, SegmentMeas
 def exchange_gradient(
     step: ExchangeStep, state: SegmentState, gradient: Tensor, squares: Tensors | None = None
 ) -> tuple[Tensor, SegmentMeasures]:
-    """Return what the optimizer gets for a segment's `gradient` [L, n], and the measures.
+    """Return what the optimizer gets for a segment's `gradient` [L, n], and its measures unsquared.
 
     The former is [n] where parameters are shared, else [L, n].
     """
@@ -107,7 +108,7 @@ def exchange_gradient(
     if not state.checked:
         check_compensated(memory, compensated, (len(gradient), state.segment.n))
         check_message(context.compressor, compensated, context.step, state.compressor_state)
-    norms = squared_norms(compensated)
+    norms = row_norms(compensated)
     exchanged = state.algorithm.gradients(compensated, context, state.algorithm_state)
     if not state.checked:
         check_aggregated(state.algorithm, exchanged, context, context.workers)
@@ -129,15 +130,16 @@ def exchange_models(
     Returns the measures, by segment, and whether anything was sent.
     """
     results = [exchange_model(step, state, x) for state, x in zip(states, models, strict=True)]
+    sent = iter(squared([own for own in results if own is not None]))
     measures = [
-        SegmentMeasures.empty(state.segment, len(x), x.device) if own is None else own
+        SegmentMeasures.empty(state.segment, len(x), x.device) if own is None else next(sent)
         for own, state, x in zip(results, states, models, strict=True)
     ]
     return measures, any(own is not None for own in results)
 
 
 def exchange_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> SegmentMeasures | None:
-    """Exchange a segment's parameters `x` [L, n], in place, and return the measures.
+    """Exchange a segment's parameters `x` [L, n], in place, and return its measures unsquared.
 
     None where nothing is sent in this step.
     """

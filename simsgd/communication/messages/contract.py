@@ -8,6 +8,7 @@ Letters: L workers hosted here, n elements of one segment.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -98,8 +99,13 @@ def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def for_each_row(number: int, like: Tensor) -> Tensor:
-    """Return a number for each row of `like` [L, ...], [L] int64."""
-    return torch.full((len(like),), number, dtype=torch.int64, device=like.device)
+    """Return a number for each row of `like` [L, ...], [L] int64, to be read only."""
+    return _filled(number, len(like), like.device)
+
+
+@lru_cache(maxsize=4096)  # a step asks for the same of every segment
+def _filled(number: int, rows: int, device: torch.device) -> Tensor:
+    return torch.full((rows,), number, dtype=torch.int64, device=device)
 
 
 def term(number: int, one: str, many: str, size: int, unit: str = "B") -> str:

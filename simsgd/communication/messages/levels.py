@@ -55,6 +55,11 @@ class Levels(Quantized):
         return multiples(self.codes, self.scales.to(self.dtype), bucket, self.levels)
 
     @property
+    def fixed_length(self) -> bool:
+        """Whether codes are not an Elias stream."""
+        return self.coding != "elias"
+
+    @property
     def bits(self) -> int:
         """Bits of a code of fixed length: 1 + ceil(log2(s + 1))."""
         return 1 + self.levels.bit_length()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .code_kernels import Decoder
 
 _SCALE_BYTES = 4  # float32
+_BYTES: dict[object, int] = {}  # of rows, by the form and number of their codes
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,20 @@ class Quantized(Message):
 
     def payload_bytes(self) -> Tensor:
         """Return the bytes of scales and codes, [L] int64."""
-        entries = self.entries()
+        if self.counts is not None or not self.fixed_length:
+            return self._counted_bytes(self.entries())
+        settings = [(name, _of_shape(value)) for name, value in self._settings().items()]
+        shape = type(self), self.codes.shape[1], *settings
+        if shape not in _BYTES:
+            _BYTES[shape] = int(self._counted_bytes(torch.tensor(self.codes.shape[1])))
+        return for_each_row(_BYTES[shape], self.codes)
+
+    @property
+    def fixed_length(self) -> bool:
+        """Whether the bytes of a row follow from how many codes it has."""
+        return True
+
+    def _counted_bytes(self, entries: Tensor) -> Tensor:
         return self._num_scales(entries) * _SCALE_BYTES + self._code_bytes(entries)
 
     def entries(self) -> Tensor:
@@ -159,6 +173,11 @@ class Quantized(Message):
         wide = self.codes.new_zeros(len(self.codes), width + 1)  # the last column: padding
         wide.scatter_(1, column, self.codes)
         return replace(self, codes=wide[:, :width], counts=counts)
+
+
+def _of_shape(setting: object) -> object:
+    """Return a setting of a form, of a tensor whether there is one."""
+    return True if isinstance(setting, Tensor) else setting
 
 
 def bits_to_bytes(bits: Tensor) -> Tensor:

@@ -118,12 +118,10 @@ class Sparse(Message):
         """Return the bytes of values, indices and, where rows differ, a count, [L] int64."""
         if self._may_need_fillers:
             return self._filled().payload_bytes()
-        entries = self.counts
-        if entries is None:
-            entries = for_each_row(self.index.shape[1], self.index)
-        places = (entries * index_bits(self.coding, self.n) + 7) // 8
-        count = 0 if self.counts is None else _COUNT_BYTES
-        return self.inner.payload_bytes() + places + count
+        bits = index_bits(self.coding, self.n)
+        if self.counts is None:
+            return self.inner.payload_bytes() + (self.index.shape[1] * bits + 7) // 8
+        return self.inner.payload_bytes() + (self.counts * bits + 7) // 8 + _COUNT_BYTES
 
     def entries(self) -> Tensor:
         """Return the selected entries of each worker, [L] int64."""

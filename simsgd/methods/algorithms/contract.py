@@ -17,7 +17,7 @@ from ...keyed_random import RandomKey
 from ...recipe import Recipe
 from ...registry import contract
 from ...settings import SettingError
-from ..compression_error import squared_norms
+from ..compression_error import row_norms
 from ..compressors import Compressor, StepInfo
 from ..memories import Memory, NoMemory
 
@@ -71,7 +71,7 @@ class Exchanged:
     @classmethod
     def of(cls, compensated: Tensor, message: Message, left: State | None = None) -> "Exchanged":
         """Return what was sent, before anything of it is taken away."""
-        return cls(compensated, squared_norms(compensated), message, left or {})
+        return cls(compensated, row_norms(compensated), message, left or {})
 
 
 class OptimizerSteps(Protocol):

@@ -1,0 +1,93 @@
+"""Counts the kernels and the waits of a step by compressor, memory and algorithm.
+
+A GPU takes 5 to 10 us to launch a kernel, however small: a step of many small ones is slow there,
+and so is one that waits for the device. Counts do not depend on what else a machine does.
+
+Letters: W workers, b samples each.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..text_table import columns
+from ..training.environment import environment
+from .cases import QUICK, RESNET, Case, selected, task_of
+from .compressors import SPECS
+from .floors import PLAIN, floors
+from .kernel_count import KernelCount, count_kernels
+from .step import simulator, step_of
+
+_WORKERS = (16,)
+_STEPS_BEFORE = 2  # steps that make what is kept, before the one that is counted
+_COMPRESSORS = tuple(spec for spec in SPECS if spec != "variance")  # which needs samples apart
+METHODS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "--prune 0.999": {"prune": 0.999, "warmup": False},
+    **{spec: {"compressor": spec} for spec in _COMPRESSORS if spec != "none"},
+    "topk:0.001, residual": {"compressor": "topk:0.001", "memory": "residual"},
+    "topk:0.001, ef21": {"compressor": "topk:0.001", "memory": "ef21"},
+    "sign, vote": {"compressor": "sign:scale=none", "aggregate": "vote"},
+    "dpsgd": {"algorithm": "dpsgd"},
+    "choco, topk:0.01": {"algorithm": "choco", "compressor": "topk:0.01"},
+    "local": {"algorithm": "local", "local_steps": 1},
+}
+
+
+def measure(
+    quick: bool = False, model: Sequence[str] = (), workers: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return {"machine": ..., "rows": [...]}, one row a model, W and method.
+
+    `model` and `workers` W leave out all others. `kernels` are a step's, `engine` those of its
+    gradients, which other engines have others of; `calls` are the kernels by name.
+    """
+    some = workers or ((2,) if quick else _WORKERS)
+    cases, notes = selected(QUICK[1:] if quick else (RESNET,), some, model)
+    rows = [row for case in cases for row in _rows(case)]
+    return {"machine": environment("cpu"), "rows": rows} | ({"notes": notes} if notes else {})
+
+
+def tables(measured: dict[str, Any]) -> list[str]:
+    """Return the rows as text, a table for each model and W."""
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for row in measured["rows"]:
+        title = f"{row['model']}, W = {row['workers']}, b = {row['batch']}, kernels of a step"
+        cases.setdefault(title, []).append(row)
+    return [f"{title}\n{_table(rows)}" for title, rows in cases.items()]
+
+
+def _rows(case: Case) -> list[dict[str, Any]]:
+    known = {"model": case.name, "workers": case.workers, "batch": case.batch}
+    plain = count_kernels(floors(task_of(case, "cpu"), step=True)[PLAIN])
+    rows = [known | _row("plain step", plain, plain.kernels)]
+    for name, settings in METHODS.items():
+        counted, of_engine = counted_step(case, settings)
+        rows.append(known | _row(name, counted, of_engine))
+    return rows
+
+
+def counted_step(case: Case, settings: dict[str, Any]) -> tuple[KernelCount, int]:
+    """Return what the third step with these settings calls, and the kernels of its gradients."""
+    task = task_of(case, "cpu")
+    simulated = simulator(task, **settings)
+    step = step_of(task, simulated)
+    for _ in range(_STEPS_BEFORE):
+        step()
+    parts = simulated.components
+    own = parts.parameters.read(), simulated.buffers, task.x, task.y, parts.key.keys()
+    gradients = count_kernels(lambda: parts.engine(*own))
+    return count_kernels(step), gradients.kernels
+
+
+def _row(name: str, counted: KernelCount, of_engine: int) -> dict[str, Any]:
+    calls = dict(counted.calls.most_common())
+    numbers = {"kernels": counted.kernels, "engine": of_engine, "waits": counted.waits}
+    return {"method": name, **numbers, "calls": calls}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    cells = [["method", "kernels", "of gradients", "all else", "waits"]]
+    for row in rows:
+        numbers = row["kernels"], row["engine"], row["kernels"] - row["engine"], row["waits"]
+        cells.append([row["method"], *(f"{number:,}" for number in numbers)])
+    return columns(cells)
