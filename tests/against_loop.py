@@ -1,7 +1,4 @@
-"""Holds simulators to plain loops over deep copies, float64 to 1e-10.
-
-What the code does not do yet is marked `wrong_still`: the marks go as it is mended.
-"""
+"""Holds simulators to plain loops over deep copies, float64 to 1e-10."""
 
 import pytest
 import torch
@@ -17,10 +14,6 @@ SHARED = {"algorithm": "allreduce"}
 OWN = {"algorithm": "dpsgd", "topology": "ring"}
 EVERY = {"allreduce": SHARED, "dpsgd": OWN, "local": {"algorithm": "local", "local_steps": 2}}
 every_algorithm = pytest.mark.parametrize("method", EVERY.values(), ids=EVERY)
-
-
-def wrong_still(reason):
-    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 def made(kind, *args, seed=0, dtype=torch.float64, **kwargs):

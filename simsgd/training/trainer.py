@@ -41,12 +41,14 @@ from .run_config import run_config
 from .run_folder import RunFolder
 from .shared_folder import shared_folder
 from .signals import Interrupted, StopRequest, stop_requests
+from .signature import takes_settings
 from .start_message import start_message
 from .step_log import StepLog
 from .thread_choice import requested_threads
 from .totals import Measures, Totals, mean_measures, worker_row
 
 
+@takes_settings
 def train(**settings: object) -> Run:
     """Simulate the training that the settings of `Config` describe, and return the run.
 
