@@ -325,8 +325,8 @@ def worker_batches(n: int, workers: int, batch: int) -> int:
     >>> worker_batches(4000, workers=16, batch=8)
     31
     """
-    fits = n // workers
-    fix = f"at most {fits} fits" if fits else f"use at most {n} workers"
+    most = n // workers
+    fix = f"at most {most} fits" if most else f"use at most {max(1, n // batch)} workers"
     rule = f"times {workers} workers must not exceed the {n} training samples"
     require(workers * batch <= n, "batch_size", batch, rule, fix)
     return n // (workers * batch)

@@ -22,6 +22,8 @@ def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
     for place in [places] if isinstance(places, RunTables | Path | str) else places:
         for run in _runs_of(place, with_epochs):
             found.setdefault(run.folder.resolve(), run)
+    if not found:
+        raise SettingError("run", None, "must name at least one run folder")
     return list(found.values())
 
 

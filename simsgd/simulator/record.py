@@ -13,6 +13,7 @@ from torch import Tensor
 from ..communication.ledger import StepBytes
 from ..gradients import Gradients
 from ..gradients.trees import Tree, leaves, mapped
+from ..methods.algorithms import GradientAlgorithm
 from ..methods.compression_error import SegmentMeasures, memory_norm, of_all_workers, relative_error
 from .components import Components
 from .step_settings import StepSettings
@@ -137,10 +138,18 @@ def record_of(
     timer: StepTimer,
     step: int,
     epoch: int,
+    unused: frozenset[str] = frozenset(),
 ) -> StepRecord:
-    """Return the record of the step that just ended, of all W workers, and close its ledger."""
+    """Return the record of the step that just ended, of all W workers, and close its ledger.
+
+    Where gradients are exchanged, segments of parameters that all are `unused` have none: they
+    are not sent, and do not count as dense bytes.
+    """
     gather = parts.transport.all_gather_rows
-    dense = sum(p.numel() * p.element_size() for p in parts.params.values())
+    without = unused if isinstance(parts.algorithm, GradientAlgorithm) else frozenset[str]()
+    sent = [s.parameters for s in parts.layout.segments if not without.issuperset(s.parameters)]
+    params = [parts.params[name] for names in sent for name in names]
+    dense = sum(p.numel() * p.element_size() for p in params)
     return StepRecord(
         step=step,
         epoch=epoch,

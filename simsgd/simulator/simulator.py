@@ -100,8 +100,8 @@ class Simulator:
         gradients = compute_gradients(parts, state, x, y, key)
         timer.mark("compute")
         measures = no_measures(parts.layout, parts.workers)
+        unused = unused_parameters(parts, gradients)
         if guard.applied:
-            unused = unused_parameters(parts, gradients)
             segments = transform_gradients(
                 gradients.values,
                 parts.layout,
@@ -146,7 +146,16 @@ class Simulator:
                     step_parameters(parts, aggregated, settings, unused, {})
         parts.parameters.stepped()
         state.steps += 1
-        return record_of(parts, settings, gradients, measures, timer, state.steps, state.epoch or 0)
+        return record_of(
+            parts,
+            settings,
+            gradients,
+            measures,
+            timer,
+            state.steps,
+            state.epoch or 0,
+            unused,
+        )
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""

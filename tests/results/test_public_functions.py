@@ -100,3 +100,9 @@ def test_none_of_them_needs_torch(folder, tmp_path):
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("function", [simsgd.results, simsgd.report, simsgd.plot_results])
+def test_no_run_at_all_is_refused_in_one_line(function):
+    with pytest.raises(simsgd.SettingError, match="run must name at least one run folder"):
+        function([])

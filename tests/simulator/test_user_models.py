@@ -144,6 +144,7 @@ class TestParametersWithoutGradient:
         simulator, _ = both(lambda: made(Unused))
         record = simulator.step(*next(batches()))
         assert record.payload_bytes == [(6 * 3 + 3) * 8] * W
+        assert record.ratio == 1
 
     def test_they_are_named(self):
         simulator = Simulator(made(Unused), workers=W, lr=0.1)

@@ -133,8 +133,6 @@ def plot_results(
         theme=theme_of(theme),
         appearance=appearance,
     )
-    if not request.groups:
-        raise SettingError("run", None, "must name at least one run folder")
     with mpl.rc_context(request.theme.look):
         figure = KINDS[kind](request)
         if output is not None:
