@@ -13,6 +13,7 @@ from simsgd.results.report import report
 from simsgd.results.results_table import results
 from simsgd.results.run import Run
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
+from simsgd.settings import SettingError
 from simsgd.training.run_folder import RunFolder
 
 FUNCTIONS = {
@@ -102,7 +103,7 @@ def test_none_of_them_needs_torch(folder, tmp_path):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("function", [simsgd.results, simsgd.report, simsgd.plot_results])
+@pytest.mark.parametrize("function", [results, report, plot_results])
 def test_no_run_at_all_is_refused_in_one_line(function):
-    with pytest.raises(simsgd.SettingError, match="run must name at least one run folder"):
+    with pytest.raises(SettingError, match="run must name at least one run folder"):
         function([])
