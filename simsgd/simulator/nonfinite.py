@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ..communication.ledger import Ledger
-from ..communication.segments import Layout
 from ..gradients.contract import Gradients, Tensors
 from ..methods.compression_error import SegmentMeasures
 from .segment_state import AllGather, SavedState, SegmentState
@@ -105,11 +104,6 @@ class NonfiniteGuard:
         return aggregated, [
             SegmentMeasures.empty(m.segment, len(own), own.device) for m in measures
         ]
-
-
-def no_measures(layout: Layout, workers: Tensor) -> list[SegmentMeasures]:
-    """Return the measures of a step in which none of `workers` [L] sent anything."""
-    return [SegmentMeasures.empty(s, len(workers), workers.device) for s in layout.segments]
 
 
 def _aligned(own: Tensor, value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Moves the parameters along what came of an exchange.
+"""Moves the parameters: a step of the optimizer, and an exchange of models.
 
 Letters: L workers hosted here, n elements of one segment.
 """
@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..gradients.contract import Tensors
+from ..methods.compression_error import SegmentMeasures
+from .client_buffers import exchange_buffers
 from .components import Components
+from .exchange_step import ExchangeStep, exchange_models
+from .running_state import RunningState
 from .step_settings import StepSettings
 
 
@@ -35,6 +39,22 @@ def step_parameters(
     parts.optimizer.add_penalties(gradients, penalties, *settings.penalty_momentum)
     with parts.optimizer.rows_kept(_idle_rows(parts, unused_rows)):
         parts.algorithm.apply(parts.optimizer, gradients)
+
+
+def exchange_parameters(
+    parts: Components, state: RunningState, exchange: ExchangeStep
+) -> list[SegmentMeasures]:
+    """Exchange the workers' models, and their buffers with them; return the measures, by segment.
+
+    Optimizers start again after an exchange if the algorithm says so.
+    """
+    models = parts.parameters.segments(parts.layout)
+    measures, anything_sent = exchange_models(exchange, parts.segment_states, models)
+    if anything_sent:
+        exchange_buffers(parts, state)
+        if parts.algorithm.resets_optimizer:
+            parts.optimizer.reset()
+    return measures
 
 
 def _idle_rows(parts: Components, unused: Tensors) -> Tensors:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..communication.ledger import StepBytes
+from ..communication.segments import Layout
 from ..gradients import Gradients
 from ..gradients.trees import Tree, leaves, mapped
 from ..methods.algorithms import GradientAlgorithm
@@ -168,3 +169,8 @@ def record_of(
 
 def _flat(output: Tensor) -> Tensor:
     return output.flatten(0, 1) if output.dim() > 1 else output  # also of one number a worker
+
+
+def no_measures(layout: Layout, workers: Tensor) -> list[SegmentMeasures]:
+    """Return the measures of a step in which none of `workers` [L] sent anything."""
+    return [SegmentMeasures.empty(s, len(workers), workers.device) for s in layout.segments]

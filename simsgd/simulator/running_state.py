@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..gradients.contract import Tensors, carried
-from .checkpoint_check import StateDict, require_fitting
+from .checkpoint_check import StateDict as StateDict
+from .checkpoint_check import require_fitting
 from .components import Components
 from .method_choice import check_memory, compressor_for
 

@@ -14,17 +14,14 @@ from ..gradients.contract import Criterion, Tensors
 from ..gradients.trees import Tree
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
-from .checkpoint_check import StateDict
-from .client_buffers import exchange_buffers
 from .components import Components, WrapEngine, components_of
-from .exchange_step import ExchangeStep, exchange_gradients, exchange_models
+from .exchange_step import ExchangeStep, exchange_gradients
 from .gradient_transforms import transform_gradients
-from .nonfinite import no_measures
-from .parameter_step import step_parameters
+from .parameter_step import exchange_parameters, step_parameters
 from .phases import check_phases, enter_epoch, follow_regime
-from .record import StepRecord, record_of
+from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
-from .running_state import RunningState
+from .running_state import RunningState, StateDict
 from .step_timer import StepTimer
 from .summary import html_table, one_line
 from .worker_gradients import (
@@ -124,13 +121,7 @@ class Simulator:
             )
             if isinstance(parts.algorithm, ParameterAlgorithm):
                 step_parameters(parts, segments, settings, unused, gradients.unused)
-                measures, anything_sent = exchange_models(
-                    exchange, parts.segment_states, parts.parameters.segments(parts.layout)
-                )
-                if anything_sent:
-                    exchange_buffers(parts, state)
-                if anything_sent and parts.algorithm.resets_optimizer:
-                    parts.optimizer.reset()
+                measures = exchange_parameters(parts, state, exchange)
                 timer.mark("compression")
             else:
                 aggregated, measures = guard.protect(
