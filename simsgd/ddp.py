@@ -15,10 +15,10 @@ from .communication.wire import Wire
 from .keyed_random import RandomKey
 from .methods.compressors import composed
 from .methods.memories import Memory
-from .registry import build
 from .settings import SettingError
 from .simulator.checkpoint_check import StateDict
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
+from .simulator.method_choice import memory_named
 from .simulator.segment_state import SegmentState
 
 
@@ -133,10 +133,7 @@ class Hook:
 
 
 def _memory(spec: str) -> Memory:
-    parts = build("memory", spec)
-    if len(parts) != 1:
-        raise SettingError("memory", spec, "must be one memory")
-    memory: Memory = parts[0]
+    memory = memory_named(spec)
     if memory.owns_momentum and getattr(memory, "momentum", None) is None:
         fix = "give it, as in dgc:0.9, and take momentum out of the optimizer"
         raise SettingError("memory", spec, "owns the momentum, which no regime gives here", fix)

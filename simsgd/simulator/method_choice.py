@@ -115,7 +115,7 @@ def check_memory(recipe: Recipe, compressor: Compressor, spec: str) -> None:
 def memory_of(recipe: Recipe, regime: Regime) -> Memory:
     """Return the memory of a recipe; `SettingError` if it cannot be with the algorithm."""
     spec = memory_name(recipe, regime)
-    memory = _memory_named(spec)
+    memory = memory_named(spec)
     algorithm = algorithm_named(recipe.algorithm)
     if isinstance(algorithm, ParameterAlgorithm) and memory.owns_momentum:
         rule = f"owns the gradient's momentum, but algorithm {recipe.algorithm} does not exchange"
@@ -143,7 +143,7 @@ def stored_dtype(recipe: Recipe) -> torch.dtype | None:
     """
     if recipe.state_dtype is None:
         return None
-    memory = _memory_named(recipe.memory or "none")
+    memory = memory_named(recipe.memory or "none")
     if memory.keeps_nothing:
         raise SettingError("state_dtype", recipe.state_dtype, "has no effect with memory none")
     if memory.needs_exact_state:
@@ -153,7 +153,8 @@ def stored_dtype(recipe: Recipe) -> torch.dtype | None:
     return dtype
 
 
-def _memory_named(spec: str) -> Memory:
+def memory_named(spec: str) -> Memory:
+    """Return the memory of a spec. Raises `SettingError` for several, or an unknown one."""
     parts = build("memory", spec)
     if len(parts) != 1:
         raise SettingError("memory", spec, "must be one memory")
