@@ -195,7 +195,7 @@ class Recipe:
         None,
         "algorithm",
         "With fedavg, what becomes of buffers such as BatchNorm statistics: each client's own, "
-        "averaged and sent as the models are, or the server's; default: local.",
+        "averaged and sent as the models are, or the server's.",
         choices=("local", "average", "server"),
     )
     outer_lr: float | None = setting(None, "algorithm", "With diloco, lr of the outer optimizer.")
