@@ -162,6 +162,8 @@ def settings_of(method: type) -> "list[dataclasses.Field[object]]":
 
 def _part(kind: str, part: str, spec: str) -> object:
     own = re.fullmatch(r"(.+\.py)(?::(\w+)(?::(.*))?)?", part)
+    if own:
+        _import_folder(kind)  # grace:FILE.py:Name is one of its methods
     if own and part.partition(":")[0] not in _methods.get(kind, {}):
         method = _own_class(kind, part, own[1], own[2] or "")
         arguments = own[3]
