@@ -12,6 +12,7 @@ from typing import Any
 
 from .recipe import Recipe
 from .settings import SettingError, require, setting
+from .units import counted
 
 TOKENS = ("word", "char", "byte")
 BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
@@ -326,7 +327,9 @@ def worker_batches(n: int, workers: int, batch: int) -> int:
     31
     """
     most = n // workers
-    fix = f"at most {most} fits" if most else f"use at most {max(1, n // batch)} workers"
+    fix = f"at most {most} fits"
+    if not most:
+        fix = f"use at most {counted(max(1, n // batch), 'worker')}, or smaller batches"
     rule = f"times {workers} workers must not exceed the {n} training samples"
     require(workers * batch <= n, "batch_size", batch, rule, fix)
     return n // (workers * batch)

@@ -14,6 +14,7 @@ torch.set_num_threads(1)
 RANKS = {"two_ranks", "four_ranks"}  # fixtures that start processes
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
 def pytest_collection_modifyitems(items):
     """Let processes of xdist share tests one by one, slow ones first, but some by file.
 

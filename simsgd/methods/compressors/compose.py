@@ -23,7 +23,7 @@ def composed(spec: str) -> Compressor:
     """Return the compressor of a spec, of one part or of a sparsifier and a quantizer.
 
     >>> composed("topk:0.01+sign")
-    Composed(sparsifier=TopK(ratio=0.01), quantizer=Sign(scale='mean'))
+    Composed(sparsifier=TopK(ratio=0.01), quantizer=Sign(scale='mean', zero='plus'))
 
     Raises `SettingError` where a part may not follow another.
     """
