@@ -14,24 +14,13 @@ torch.set_num_threads(1)
 RANKS = {"two_ranks", "four_ranks"}  # fixtures that start processes
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
 def pytest_collection_modifyitems(items):
-    """Let processes of xdist share tests one by one, slow ones first, but some by file.
-
-    The largest groups are begun before any single test.
-    """
+    """Begin files with slow tests first, lest one process is left with the last of them."""
     for item in items:
         if RANKS & set(item.fixturenames):
             item.add_marker("slow")
-        if RANKS & set(item.fixturenames) or uses_fixture_of_its_file(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-
-
-def uses_fixture_of_its_file(item):
-    """Return whether a test shares what a fixture makes once for all tests of the file."""
-    fixtures = item._fixtureinfo.name2fixturedefs.values()
-    return any(each.scope == "module" for same_name in fixtures for each in same_name)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")
