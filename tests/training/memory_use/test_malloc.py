@@ -23,7 +23,7 @@ step()
 torn = faults()
 heap.keep()
 step()
-kept, held = faults(), _resident("VmRSS")
+kept, held = min(faults() for _ in range(3)), _resident("VmRSS")  # the system may take pages back
 heap.trim()
 print(torn, kept, held - _resident("VmRSS"))
 """
