@@ -11,7 +11,7 @@ from ..methods.algorithms import Algorithm, ParameterAlgorithm
 from ..methods.compressors import Compressor, composed
 from ..methods.memories import Memory
 from ..recipe import Recipe
-from ..registry import build, find, names
+from ..registry import build, find, names, settings_of
 from ..settings import SettingError, kept
 from ..units import alternatives
 from .regime import Regime, Settings
@@ -163,4 +163,4 @@ def memory_named(spec: str) -> Memory:
 
 
 def _settings_of(algorithm: type) -> set[str]:
-    return {f.name for f in dataclasses.fields(algorithm)}
+    return {f.name for f in settings_of(algorithm)}
