@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..keyed_random import RandomKey
 from .contract import GradientEngine, Gradients, Tensors
+from .flat_rows import FlatRows
 from .oom_retry import with_oom_retry
 from .trees import leaves, mapped, row
 
@@ -51,7 +52,8 @@ def accumulated(
 
 def _copied(one: Gradients) -> Gradients:
     """Return the gradients in memory of their own, as the engine will use its again."""
-    return replace(one, values={name: value.clone() for name, value in one.values.items()})
+    own = FlatRows(one.flat, one.values).mapped(Tensor.clone)
+    return replace(one, values=own.values, flat=own.flat)
 
 
 def _added(total: Gradients, one: Gradients) -> Gradients:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from .flat_rows import FlatRows
 from .trees import Tree, leaves, mapped
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss, a scalar
@@ -47,6 +48,7 @@ class Gradients:
     unused: Tensors = field(
         default_factory=dict
     )  # {parameter: [L] bool}: who did not use it, if any
+    flat: tuple[Tensor, ...] = ()  # [L, P] for each dtype, see `FlatRows`; `values` are views of it
 
 
 def _own(choice: str) -> str:
@@ -90,7 +92,7 @@ class GradientEngine(ABC):
         self.model = model
         self.criterion = criterion
         self.config = config
-        self._values: Tensors = {}
+        self._space: FlatRows | None = None
 
     @property
     def chunk(self) -> int | str:
@@ -179,15 +181,12 @@ class GradientEngine(ABC):
                     every.setdefault(id(tensor), []).append(f"{path}.{key}".lstrip("."))
         return {names[0]: names for names in every.values()}
 
-    def space(self, params: Tensors, workers: int) -> Tensors:
+    def space(self, params: Tensors, workers: int) -> FlatRows:
         """Return {name: [L, *shape]} to write gradients to; the same memory at every call.
 
         Fresh memory of that size would cost as much time as many a small model's backward.
         """
-        rows = () if self.per_worker else (workers,)
-        like = {name: (*rows, *p.shape) for name, p in params.items()}
-        for name, shape in like.items():
-            own, p = self._values.get(name), params[name]
-            if own is None or own.shape != shape or own.dtype != p.dtype or own.device != p.device:
-                self._values[name] = torch.empty(shape, dtype=p.dtype, device=p.device)
-        return {name: self._values[name] for name in like}
+        like = {name: p[0] for name, p in params.items()} if self.per_worker else params
+        if self._space is None or not self._space.fits(like, workers):
+            self._space = FlatRows.of(like, workers)
+        return self._space

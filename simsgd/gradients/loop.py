@@ -28,7 +28,8 @@ class Loop(GradientEngine):
         """Return the gradients of all workers; shapes as in `GradientEngine`."""
         workers = len(keys)
         after = {name: buffer.clone() for name, buffer in buffers.items()}
-        values, done = self.space(params, workers), []
+        space, done = self.space(params, workers), []
+        values = space.values
         with put_back(keys.device) as generators:
             for w, key in enumerate(keys.tolist()):
                 generators.seed(key)
@@ -36,7 +37,9 @@ class Loop(GradientEngine):
                 done.append(self.one(w, params, after, values, row(x, w), row(y, w), dropout))
         losses, outputs, missing = zip(*done, strict=True)
         unused = unused_by(missing)
-        return Gradients(values, torch.stack(losses), stacked([*outputs]), after, unused=unused)
+        return Gradients(
+            values, torch.stack(losses), stacked([*outputs]), after, unused=unused, flat=space.flat
+        )
 
     def one(
         self,

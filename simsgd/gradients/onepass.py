@@ -91,7 +91,8 @@ class OnePass(GradientEngine):
         self.try_out(params, buffers, x, y, keys)
         size = len(keys) if is_single_threaded() else self._size(len(keys))
         after = _copied(buffers)
-        values = self.space(params, len(keys))
+        space = self.space(params, len(keys))
+        values = space.values
 
         def part(engine: OnePass, some: slice) -> _Passed:
             return engine._pass(
@@ -110,7 +111,9 @@ class OnePass(GradientEngine):
             done = [part(self, some) for some in parts]
         losses, outputs, _, missing = zip(*done, strict=True)
         unused = unused_by([own for own, part in zip(missing, losses, strict=True) for _ in part])
-        return Gradients(values, _joined(losses), _joined(outputs), after, unused=unused)
+        return Gradients(
+            values, _joined(losses), _joined(outputs), after, unused=unused, flat=space.flat
+        )
 
     def try_out(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor

@@ -66,7 +66,8 @@ class Threads(GradientEngine):
             self.model, self._loop, own_parameters=True
         )
         after = {name: buffer.clone() for name, buffer in buffers.items()}
-        values = self.space(params, len(keys))
+        space = self.space(params, len(keys))
+        values = space.values
 
         def one(loop: Loop, w: int, x: Tensor, y: Tensor, key: Tensor) -> Any:
             return loop.one(w, params, after, values, x, y, OneTimeDropout(key))
@@ -81,7 +82,9 @@ class Threads(GradientEngine):
             raise SettingError("engine", "threads", told, "use engine loop") from None
         losses, outputs, missing = zip(*done, strict=True)
         unused = unused_by(missing)
-        return Gradients(values, torch.stack(losses), stacked([*outputs]), after, unused=unused)
+        return Gradients(
+            values, torch.stack(losses), stacked([*outputs]), after, unused=unused, flat=space.flat
+        )
 
     def _loop(self, model: nn.Module) -> Loop:
         return Loop(model, self.criterion, self.config)

@@ -76,10 +76,13 @@ class Vmap(GradientEngine):
         """Return what a call does, with torch's own errors."""
         shared = {name: parameter.detach() for name, parameter in params.items()}
         values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
-        values = {name: _owned(value) for name, value in values.items()}
+        space = self.space(params, len(keys))
+        for name, value in values.items():
+            space.values[name].copy_(value)
         if self.scale != 1:
-            values = {name: value.div_(self.scale) for name, value in values.items()}
-        return Gradients(values, loss, output, after)
+            for flat in space.flat:
+                flat.div_(self.scale)
+        return Gradients(space.values, loss, output, after, flat=space.flat)
 
     def _unused(
         self, got: Gradients, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -172,11 +175,3 @@ class Vmap(GradientEngine):
         except RuntimeError:
             return False
         return True
-
-
-def _owned(value: Tensor) -> Tensor:
-    """Return gradients [L, *shape] that can be changed in place: of an unused one, vmap makes one.
-
-    Its zeros are then the same memory for every worker.
-    """
-    return value.clone() if 0 in value.stride() else value

@@ -12,6 +12,7 @@ from ..gradients import Gradients
 from ..gradients.accumulation import accumulated
 from ..gradients.contract import Tensors
 from ..gradients.dropout import KeyedDropout
+from ..gradients.flat_rows import FlatRows
 from ..gradients.generators import seeded
 from ..gradients.loop import Loop
 from ..gradients.sample_squares import sample_squares
@@ -118,8 +119,10 @@ def _of_some(
         every = values.new_zeros(workers, *values.shape[1:])
         return every.index_copy_(0, trains, values[:num])
 
+    every = FlatRows(own.flat, own.values).mapped(of_all)
     return Gradients(
-        values={name: of_all(value) for name, value in own.values.items()},
+        values=every.values,
+        flat=every.flat,
         loss=of_all(own.loss),
         output=mapped(of_all, own.output),
         buffers={
