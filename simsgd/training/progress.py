@@ -5,7 +5,6 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable
-from types import TracebackType
 
 from ..results.perplexity import loss_in_words
 from ..results.tables import EpochRow, ratio
@@ -37,15 +36,8 @@ class Progress:
             leave=False,
         )
 
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Take the bar away."""
         self.bar.close()
 
     def advance(self) -> None:

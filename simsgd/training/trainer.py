@@ -117,7 +117,7 @@ class Trainer:
         threads = self.experiment.threads
         self.experiment.simulator.components.engine.operation_threads = threads.gradients
         others = thread_count(threads.others)
-        with self.progress, contextlib.closing(self.dashboards), others:
+        with contextlib.closing(self.progress), contextlib.closing(self.dashboards), others:
             self.progress.write(start_message(self.experiment))
             self._tell_partition()
             for epoch in range(self.epoch, config.epochs):

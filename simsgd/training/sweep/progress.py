@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from ...results.run import Run
 from ...units import in_units
@@ -22,15 +21,8 @@ class SweepProgress:
         self.ended = 0
         self.bar = tqdm(total=0, disable=self.off, dynamic_ncols=True, leave=False)
 
-    def __enter__(self) -> "SweepProgress":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Take the bar away."""
         self.bar.close()
 
     def check(self, number: int, total: int) -> None:

@@ -48,7 +48,7 @@ def sweep(
     with (
         contextlib.closing(launcher_of(launcher, jobs, folder)) as starts,
         stop_requests() as request,
-        SweepProgress(quiet) as progress,
+        contextlib.closing(SweepProgress(quiet)) as progress,
     ):
         elsewhere = launcher is not None and not launcher.startswith("local")
         refused = _refused(grid, _done(folder, known), elsewhere, request, progress)
