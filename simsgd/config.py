@@ -210,7 +210,7 @@ class Config(Recipe):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
         for name in ("checkpoint_every", "scale_warmup_epochs", "recalibrate_bn"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "is below 0")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "must be at least 0")
         require(self.name != "", "name", self.name, "must not be empty")
         if self.overwrite and self.resume is not None:
             raise SettingError("overwrite", None, "and resume were both given", "give one")

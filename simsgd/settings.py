@@ -15,6 +15,21 @@ CLIPS = ("global-norm", "per-tensor", "value")
 ON_NONFINITE = ("stop", "skip", "zero")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 
+_LONGEST_SHOWN = 100  # characters of a wrong value in a message
+_MOST_LISTED = 12  # names in a message; of more, the nearest
+_NEAREST = 5
+
+_LISTS = {  # what shows all names of a kind
+    **{
+        name: f"simsgd list {name}s"
+        for name in ("algorithm", "compressor", "dataset", "engine", "model", "regime")
+    },
+    "memory": "simsgd list memories",
+    "topology": "simsgd list topologies",
+    "downlink": "simsgd list compressors",
+    "setting": "simsgd train --help",
+}
+
 Scope = Literal["identity", "machine", "run"]  # what a setting is about, as `setting` explains
 
 
@@ -32,7 +47,7 @@ class SettingError(ValueError):
 
     def sentence(self, name: str) -> str:
         """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
-        got = "" if self.value is None else f", got {_shown(self.value)}"
+        got = "" if self.value is None or self.value is True else f", got {_shown(self.value)}"
         return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
 
 
@@ -76,11 +91,20 @@ def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> 
 
 
 def unknown(name: str, value: str, known: Iterable[str], fix: str = "") -> SettingError:
-    """Return the error for a name that is not among `known`: the nearest first, then all."""
+    """Return the error for a name that is not among `known`: the nearest first, then all.
+
+    Of more than twelve only the nearest are shown, and the command that lists all.
+    """
     choices = sorted(known)
     near = difflib.get_close_matches(value, choices, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return SettingError(name, value, "is not known", f"{hint}known: {', '.join(choices)}{fix}")
+    hint = [f"did you mean {' or '.join(near)}?"] if near else []
+    if len(choices) <= _MOST_LISTED:
+        hint += [f"known: {', '.join(choices)}"]
+    else:
+        nearest = difflib.get_close_matches(value, choices, n=_NEAREST, cutoff=0.0)
+        hint += [] if near else [f"nearest of {len(choices)}: {', '.join(nearest)};"]
+        hint += [f"`{_LISTS[name]}` shows all"] if name in _LISTS else []
+    return SettingError(name, value, "is not known", f"{' '.join(hint).rstrip(';')}{fix}")
 
 
 def one_line(error: BaseException) -> str:
@@ -157,4 +181,6 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
 
 def _shown(value: object) -> str:
     plain = isinstance(value, str) and value and value.isprintable()
-    return str(value) if plain else repr(value)
+    text = str(value) if plain else repr(value)
+    whole = len(text) <= _LONGEST_SHOWN
+    return text if whole else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"

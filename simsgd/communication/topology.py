@@ -177,8 +177,8 @@ def _graph(spec: str, name: str, workers: int, given: list[object]) -> "nx.Graph
     try:
         graph = _GRAPHS[name](workers, *given)
     except TypeError:
-        rule = "does not take these arguments"
-        raise SettingError("topology", spec, rule, _GRAPHS[name].__doc__ or "") from None
+        rule = "does not take these numbers" if given else "needs a number"
+        raise SettingError("topology", spec, rule, "`simsgd list topologies` has each") from None
     plain = nx.Graph(nx.convert_node_labels_to_integers(graph, ordering="sorted"))
     plain.remove_edges_from(list(nx.selfloop_edges(plain)))
     return plain
