@@ -205,7 +205,7 @@ def test_the_error_of_a_failed_download_names_the_file_to_put_where(
 
 
 def test_a_mistyped_name_is_answered_by_the_nearest() -> None:
-    with pytest.raises(SettingError, match="did you mean cifar10.*`simsgd list datasets`"):
+    with pytest.raises(SettingError, match=r"did you mean cifar10.*`simsgd list datasets`"):
         data.load("cifar-10")
 
 
