@@ -57,13 +57,14 @@ class TransformerLanguageModel(nn.Module):
         heads: int,
         dropout: float,
         tie: bool,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, emb)
         self.places = nn.Embedding(places, emb)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(emb, heads, dropout) for _ in range(layers)))
-        self.norm = nn.LayerNorm(emb)
+        self.blocks = nn.Sequential(*(Block(emb, heads, dropout, bias) for _ in range(layers)))
+        self.norm = nn.LayerNorm(emb, bias=bias)
         self.decoder = nn.Linear(emb, vocabulary, bias=False)
         self.apply(_initialize)
         for name, weight in self.named_parameters():
@@ -89,12 +90,13 @@ class TransformerLanguageModel(nn.Module):
 class Block(nn.Module):
     """x + attention(norm(x)), then x + feed(norm(x))."""
 
-    def __init__(self, emb: int, heads: int, dropout: float) -> None:
+    def __init__(self, emb: int, heads: int, dropout: float, bias: bool = True) -> None:
         super().__init__()
-        self.first_norm = nn.LayerNorm(emb)
-        self.attention = Attention(emb, heads, dropout)
-        self.second_norm = nn.LayerNorm(emb)
-        self.feed = nn.Sequential(nn.Linear(emb, 4 * emb), nn.GELU(), nn.Linear(4 * emb, emb))
+        self.first_norm = nn.LayerNorm(emb, bias=bias)
+        self.attention = Attention(emb, heads, dropout, bias)
+        self.second_norm = nn.LayerNorm(emb, bias=bias)
+        wide, narrow = nn.Linear(emb, 4 * emb, bias=bias), nn.Linear(4 * emb, emb, bias=bias)
+        self.feed = nn.Sequential(wide, nn.GELU(), narrow)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -110,11 +112,11 @@ class Attention(nn.Module):
     Written as plain products, which batch over workers; the fused kernels do not.
     """
 
-    def __init__(self, emb: int, heads: int, dropout: float) -> None:
+    def __init__(self, emb: int, heads: int, dropout: float, bias: bool = True) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(emb, 3 * emb)
-        self.out = nn.Linear(emb, emb)
+        self.qkv = nn.Linear(emb, 3 * emb, bias=bias)
+        self.out = nn.Linear(emb, emb, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .training.errors import Diverged as Diverged
     from .training.errors import OutOfMemory as OutOfMemory
     from .training.evaluate import evaluate as evaluate
+    from .training.generate import generate as generate
     from .training.signals import Interrupted as Interrupted
     from .training.sweep.sweep import sweep as sweep
     from .training.trainer import train as train
@@ -63,6 +64,7 @@ _PLACES = {  # where each public name is defined
     "bytes_of": "simulator.step_bytes",
     "count": "settings",
     "evaluate": "training.evaluate",
+    "generate": "training.generate",
     "list_names": "training.choices",
     "network": "results.network_prices",
     "plot_results": "results.figures.plot",

@@ -61,8 +61,8 @@ class Config(Recipe):
     tokens: str | None = setting(
         None,
         "text",
-        "How a text is split into tokens; default: word.",
-        choices=TOKENS,
+        "How a text is split into tokens; default: word. characters is char.",
+        choices=(*TOKENS, "characters"),
     )
     min_count: int | None = setting(
         None,
@@ -274,6 +274,8 @@ class Config(Recipe):
             raise SettingError("threads", threads, "must be a number of at least 1, or auto")
 
     def _check_text(self) -> None:
+        if self.tokens == "characters":
+            object.__setattr__(self, "tokens", "char")
         for name in ("min_count", "bptt"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")

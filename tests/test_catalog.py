@@ -15,8 +15,10 @@ from simsgd.config import Config
 from simsgd.settings import SettingError
 from simsgd.training.schedule import schedule_of
 
+from . import toy
+
 ours = catalog.names("models")
-of_images = [name for name in ours if not name.endswith("_lm")]
+of_images = [name for name in ours if name not in toy.OF_TEXT]
 
 
 def test_a_model_is_loaded_by_its_name() -> None:
@@ -159,7 +161,7 @@ def test_every_model_of_images_has_transforms_that_fit(name: str, channels: int)
 @pytest.mark.parametrize("name", ours)
 def test_every_model_drops_its_rate_before_its_last_epoch(name: str) -> None:
     module = catalog.load("models", name)
-    network = catalog.build_model(module, {}, 10, (8,) if name.endswith("_lm") else (3, 32, 32))
+    network = catalog.build_model(module, {}, 10, (8,) if name in toy.OF_TEXT else (3, 32, 32))
     schedule = schedule_of(Config(), module, network, batches=100)
     last = schedule.epochs - 1
     rates = [schedule.regime.at(epoch, 100 * epoch)["lr"] for epoch in range(schedule.epochs)]

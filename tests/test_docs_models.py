@@ -12,6 +12,8 @@ from simsgd.config import Config
 from simsgd.training.data import about
 from simsgd.training.schedule import schedule_of
 
+from . import toy
+
 TEXT = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
 ROWS = [
     [cell.strip(" `") for cell in line.strip("|").split("|")]
@@ -44,7 +46,7 @@ def test_a_row_has_the_models_parameters_and_recipe(row: list[str]) -> None:
 
 
 def test_every_model_of_images_has_a_row() -> None:
-    names = {name for name in catalog.names("models") if not name.endswith("_lm")}
+    names = set(catalog.names("models")) - toy.OF_TEXT
     assert {row[0] for row in ROWS} == names
 
 

@@ -25,6 +25,7 @@ COMMANDS = {  # the function of each, and the options that only say how it is pr
     "advise": (simsgd.advise, {"as_json"}),
     "bytes": (simsgd.bytes_of, {"as_json", "explain", "per_layer"}),
     "evaluate": (simsgd.evaluate, set()),
+    "generate": (simsgd.generate, set()),
     "list": (simsgd.list_names, set()),
     "network": (simsgd.network, {"as_json"}),
     "plot-results": (simsgd.plot_results, set()),
@@ -35,8 +36,9 @@ COMMANDS = {  # the function of each, and the options that only say how it is pr
     "tune-consensus": (simsgd.tune_consensus, set()),
     "verify": (simsgd.verify, {"quiet"}),
 }
-FUNCTIONS = ("advise", "bench", "bytes_of", "evaluate", "list_names", "network", "plot_results",
-             "report", "results", "sweep", "train", "tune_consensus", "verify")  # fmt: skip
+FUNCTIONS = ("advise", "bench", "bytes_of", "evaluate", "generate", "list_names", "network",
+             "plot_results", "report", "results", "sweep", "train", "tune_consensus",
+             "verify")  # fmt: skip
 CLASSES = ("Config", "Recipe", "Run", "Simulator", "StepRecord", "Sweep")
 ERRORS = ("Diverged", "Interrupted", "NotWritten", "OutOfMemory", "RankLost", "SettingError")
 MODULES = ("adapters", "ddp", "methods")

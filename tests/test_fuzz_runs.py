@@ -21,7 +21,7 @@ IMAGES = {
 }
 WORDS = {
     "dataset": ("text",),
-    "model": ("lstm_lm", "transformer_lm"),
+    "model": ("lstm_lm", "transformer_lm", "gpt"),
     "tokens": ("word", "char", "byte"),
     "batch_size": (2, 3),
     "bptt": (5, 8),
@@ -42,7 +42,8 @@ ALL = {
 }
 NEEDED = ("dataset", "model", "batch_size", "workers", "algorithm")
 SMALL = {"mlp": "hidden=8", "resnet": "depth=8", "mnist_f1": "hidden=8,depth=2",
-         "lstm_lm": "hidden=8", "transformer_lm": "emb=8,heads=2,layers=1"}  # fmt: skip
+         "lstm_lm": "hidden=8", "transformer_lm": "emb=8,heads=2,layers=1",
+         "gpt": "emb=8,heads=2,layers=1"}  # fmt: skip
 
 
 @st.composite

@@ -16,6 +16,8 @@ from simsgd.gradients.contract import EngineConfig
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 
+OF_TEXT = {"gpt", "lstm_lm", "transformer_lm"}  # models of text; all others take images
+
 
 def mlp(seed: int = 0) -> nn.Sequential:
     """Return a smooth model from 6 features to 3 classes, in float64."""

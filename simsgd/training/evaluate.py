@@ -49,20 +49,31 @@ def evaluate(
     `device` are those of the run unless given. Raises `SettingError` for a file that is no
     checkpoint or no longer fits its model, and for a part that the data lack.
     """
-    path = Path(checkpoint)
+    experiment = restored(checkpoint, data_dir, device)
+    return Evaluation(
+        **measured(experiment, experiment.model.eval(), part),
+        part=part,
+        tokens=experiment.config.tokens,
+        files_of_code=tuple(experiment.config.files_of_code),
+    )
+
+
+def restored(
+    checkpoint: Path | str, data_dir: Path | str | None = None, device: str | None = None
+) -> Experiment:
+    """Return the experiment of a checkpoint, whose model has the parameters in it.
+
+    `data_dir` and `device` are those of the run unless given. Raises `SettingError` for a file that
+    is no checkpoint or no longer fits its model.
+    """
     given = {"data_dir": data_dir, "device": device}
     changed = {name: str(value) for name, value in given.items() if value is not None}
-    state = load_checkpoint(path, "checkpoint")
+    state = load_checkpoint(checkpoint, "checkpoint")
     try:
         config = Config.from_plain({**state["config"], **changed, "resume": None})
         experiment = Experiment.of(config)
         experiment.model.load_state_dict(state["model"])
     except (KeyError, RuntimeError, TypeError, AttributeError) as cause:
         rule = "no longer fits its model"
-        raise SettingError("checkpoint", str(path), rule) from cause
-    return Evaluation(
-        **measured(experiment, experiment.model.eval(), part),
-        part=part,
-        tokens=experiment.config.tokens,
-        files_of_code=tuple(config.files_of_code),
-    )
+        raise SettingError("checkpoint", str(checkpoint), rule) from cause
+    return experiment

@@ -31,6 +31,7 @@ W, B, T, V = 3, 4, 6, 11
 MODELS = {
     "lstm_lm": {"hidden": 5, "layers": 2, "dropout": 0.3},
     "transformer_lm": {"emb": 8, "heads": 2, "dropout": 0.3},
+    "gpt": {"emb": 8, "heads": 2, "layers": 2, "dropout": 0.3},
 }
 criterion = importlib.import_module("simsgd.models._language").token_loss
 
@@ -142,6 +143,8 @@ def test_a_transformer_has_a_place_for_each_token():
         ("lstm_lm", {"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
         ("lstm_lm", {"emb": 3}, "tie needs emb to be hidden"),
         ("transformer_lm", {"heads": 3}, "emb must be a multiple of heads"),
+        ("gpt", {"heads": 3}, "emb must be a multiple of heads"),
+        ("gpt", {"size": "huge"}, "size must be one of mini, small, medium"),
     ],
 )
 def test_sizes_that_do_not_exist_are_refused(name, config, error):
@@ -165,6 +168,27 @@ def test_a_language_model_refuses_images(name):
 def test_lstms_have_the_published_sizes(config, vocabulary, count):
     shapes = shapes_of("lstm_lm", config, vocabulary)
     assert sum(shape.numel() for shape in shapes.values()) == count
+
+
+@pytest.mark.parametrize(
+    ("config", "vocabulary", "length", "count"),
+    [
+        ("size=medium, bias=true", 50_304, 1024, 124_475_904),  # GPT-2: nanoGPT says 124.48 M
+        ("size=small", 65, 256, 10_745_088),  # nanoGPT's of Shakespeare, 10.65 M without positions
+        ("size=mini", 65, 64, 804_096),
+    ],
+)
+def test_gpts_have_the_sizes_of_nanogpt(config, vocabulary, length, count):
+    shapes = shapes_of("gpt", config, vocabulary, str(length))
+    assert sum(shape.numel() for shape in shapes.values()) == count
+
+
+def test_a_gpt_with_biases_is_the_transformer():
+    one = network("gpt", bias=True, dropout=0.0)
+    other = network("transformer_lm", dropout=0.0)
+    assert [n for n, _ in one.named_parameters()] == [n for n, _ in other.named_parameters()]
+    x, _ = words(B, T)
+    assert torch.equal(one(x), other(x))
 
 
 # engines

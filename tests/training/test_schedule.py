@@ -59,7 +59,7 @@ def test_the_table_of_values_is_right(row: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "epochs"),
     [("cifar_step", 164), ("cifar_step_300", 300), ("cifar_cosine", 200), ("imagenet_step", 90),
-     ("large_batch", 164), ("ptb_plateau", 40), ("onecycle_resnet9", 24)],
+     ("large_batch", 164), ("gpt_cosine", 10), ("ptb_plateau", 40), ("onecycle_resnet9", 24)],
 )  # fmt: skip
 def test_a_regime_file_sets_the_number_of_epochs(name: str, epochs: int) -> None:
     assert of_file(name).epochs == epochs

@@ -3,8 +3,9 @@
 Letters: N tokens of a text, V entries of the vocabulary.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +46,22 @@ class Vocabulary:
         numbers = self._numbers
         other = numbers.get(UNKNOWN, -1)
         return torch.tensor([numbers.get(token, other) for token in _tokens(text, self.kind)])
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        r"""Return the text of numbered tokens: the reverse of `encode`, with single spaces.
+
+        Bytes that are no UTF-8 become the replacement character.
+
+        >>> words = Vocabulary.of("to be\nor not to be\n", "word")
+        >>> words.decode([2, 1, 0, 4])
+        'to be\nor'
+        """
+        tokens = [self.entries[number] for number in numbers]
+        if self.kind == "byte":
+            return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
+        if self.kind == "char":
+            return "".join(tokens)
+        return re.sub(f" ?{END} ?", "\n", " ".join(tokens))
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

@@ -1,0 +1,33 @@
+"""`simsgd generate`: let a language model go on with a text."""
+
+from pathlib import Path
+
+import click
+
+from .group import main
+from .options import given
+
+
+@main.command(short_help="Let a language model go on with a text.")
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--prompt", default="\n", help="The text to go on with; default: a new line.")
+@click.option("--length", type=int, default=200, show_default=True, help="Tokens to write.")
+@click.option(
+    "--temperature",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Below 1 likely tokens become more likely; 0 takes the most likely one.",
+)
+@click.option("--top-k", type=int, metavar="K", help="Draw from the K most likely tokens alone.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
+@click.option("--device", help="auto, cpu, cuda or cuda:N.")
+def generate(checkpoint: Path, **options: object) -> None:
+    """Print a prompt, and what the model of a run on text goes on with.
+
+    CHECKPOINT is a file, or a run's folder, which means its last.pt.
+    """
+    from ..training.generate import generate as write
+
+    click.echo(write(checkpoint, **given(options)))
