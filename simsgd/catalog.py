@@ -128,6 +128,8 @@ def parse_config(text: str) -> dict[str, object]:
             rule = 'must read "key=value, key=value"'
             raise SettingError("model_config", text, rule, 'for example "depth=20, width=1"')
         require(pair[1] not in settings, "model_config", text, f"sets {pair[1]} twice")
+        empty = pair[2].endswith(",")
+        require(not empty, "model_config", text, "has a comma with no setting behind it")
         settings[pair[1]] = literal(pair[2])
     return settings
 

@@ -19,6 +19,7 @@ from .settings import (
     VALUE_DTYPES,
     SettingError,
     check_prune,
+    check_size,
     fits,
     kinds_in_words,
     names_file,
@@ -298,6 +299,7 @@ class Recipe:
             choices = f.metadata["choices"]
             if choices and value is not None:
                 require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
+            check_size(f.name, getattr(self, f.name))
 
     def _check_chunk(self) -> None:
         chunk = self.worker_chunk

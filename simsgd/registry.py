@@ -24,7 +24,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from .settings import SettingError, fits, kinds_in_words, one_line, require, unknown
+from .settings import (
+    SettingError,
+    check_size,
+    fits,
+    is_plain_number,
+    kinds_in_words,
+    one_line,
+    require,
+    unknown,
+)
 
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
@@ -145,14 +154,19 @@ def is_own(method: object) -> bool:
 
 
 def literal(text: str) -> object:
-    """Return the Python literal a text stands for, or the text itself; nothing is evaluated."""
+    """Return the Python literal a text stands for, or the text itself; nothing is evaluated.
+
+    >>> literal("0.1"), literal("(2, 3)"), literal("0x10"), literal("(1)")
+    (0.1, (2, 3), '0x10', '(1)')
+    """
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
     try:
-        return ast.literal_eval(text)
+        value: object = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of deep nesting
         return text
+    return text if isinstance(value, (int, float)) and not is_plain_number(text) else value
 
 
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":
@@ -203,7 +217,8 @@ def _own_class(kind: str, part: str, file: str, name: str) -> type:
 def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
     fields = [f.name for f in settings_of(method)]
     given: dict[str, object] = {}
-    for place, argument in enumerate(filter(None, arguments.split(","))):
+    for place, argument in enumerate(arguments.split(",") if arguments else ()):
+        require(argument.strip() != "", kind, spec, "has a comma with no value beside it")
         key, equals, value = argument.partition("=")
         if not equals:
             if place >= len(fields):
@@ -214,6 +229,7 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
         if key not in fields:
             fix = f"it has {', '.join(fields)}" if fields else "it has none"
             raise SettingError(kind, spec, f"has no setting {key}", fix)
+        require(key not in given, kind, spec, f"sets {key} twice")
         given[key] = literal(value.strip())
     missing = [
         f.name
@@ -233,6 +249,8 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
             rule = f"has {key} {shown}, which must be {kinds_in_words(kinds)}"
             raise SettingError(kind, spec, rule)
     try:
+        for key, setting in given.items():
+            check_size(key, setting)
         return method(**given)
     except SettingError as wrong:
         if wrong.name not in given:

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import field
 from decimal import Decimal
@@ -15,9 +16,12 @@ CLIPS = ("global-norm", "per-tensor", "value")
 ON_NONFINITE = ("stop", "skip", "zero")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 
+_LARGEST = 3.4028234663852886e38  # float32
 _LONGEST_SHOWN = 100  # characters of a wrong value in a message
 _MOST_LISTED = 12  # names in a message; of more, the nearest
 _NEAREST = 5
+
+_NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
 
 _LISTS = {  # what shows all names of a kind
     **{
@@ -129,6 +133,17 @@ def count(fraction: float, n: int) -> int:
     return max(1, math.ceil(Decimal(str(fraction)) * n))
 
 
+def check_size(name: str, value: object) -> None:
+    """Raise `SettingError` for a number that no tensor can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if isinstance(value, int):
+        require(abs(value) < 2**63, name, value, "must be below 2**63")
+    elif math.isfinite(value):
+        rule = f"must be at most {_LARGEST:.2g}, as float32 allows"
+        require(abs(value) <= _LARGEST, name, value, rule)
+
+
 def check_prune(prune: float | None) -> None:
     """Raise `SettingError` for a fraction that cannot be pruned."""
     if prune is None:
@@ -146,6 +161,15 @@ def kept(prune: float) -> float:
     0.001
     """
     return float(1 - Decimal(str(prune)))
+
+
+def is_plain_number(text: str) -> bool:
+    """Return whether a text is a number in the one way in which options and specs have it.
+
+    >>> is_plain_number("-1.5e-3"), is_plain_number("0x10"), is_plain_number("1_000")
+    (True, False, False)
+    """
+    return _NUMBER.fullmatch(text.strip()) is not None
 
 
 def names_file(spec: str) -> bool:

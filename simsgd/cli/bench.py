@@ -9,6 +9,7 @@ import click
 
 from ..bench.benches import BENCHES
 from .group import main
+from .numbers import WHOLE
 
 _OPTIONS = {  # by the name of the setting of a bench
     "quick": click.option(
@@ -21,10 +22,10 @@ _OPTIONS = {  # by the name of the setting of a bench
         "--model", multiple=True, metavar="NAME", help="Time only this; repeatable."
     ),
     "workers": click.option(
-        "--workers", multiple=True, type=int, metavar="W", help="Time only this; repeatable."
+        "--workers", multiple=True, type=WHOLE, metavar="W", help="Time only this; repeatable."
     ),
     "batch": click.option(
-        "--batch", multiple=True, type=int, metavar="b", help="Only this; repeatable."
+        "--batch", multiple=True, type=WHOLE, metavar="b", help="Only this; repeatable."
     ),
     "compressor": click.option(
         "--compressor",

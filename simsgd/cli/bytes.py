@@ -5,6 +5,7 @@ import json
 import click
 
 from .group import main
+from .numbers import WHOLE
 from .options import StagedCommand, chosen, given, shape_options
 
 
@@ -30,7 +31,7 @@ from .options import StagedCommand, chosen, given, shape_options
     "seed",
 )
 @shape_options
-@click.option("--samples", type=int, help="Samples of an epoch, to count its bytes too.")
+@click.option("--samples", type=WHOLE, help="Samples of an epoch, to count its bytes too.")
 @click.option("--per-layer", is_flag=True, help="Print a line for each segment.")
 @click.option("--explain", is_flag=True, help="Also print the arithmetic of each segment.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")

@@ -1,7 +1,7 @@
 """A user's error with settings spelled as options of the command line."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import click
 
@@ -15,8 +15,14 @@ def with_options(error: SettingError, commands: Iterable[click.Command]) -> str:
     options = {flag.lstrip("-").replace("-", "_"): flag for flag in flags} | {
         name: flag for flag, name in flags.items()
     }
+    rule, fix = _spelled(error.rule, options), _spelled(error.fix, options)
+    named = SettingError(error.name, error.value, rule, fix)
+    return named.sentence(options.get(error.name, error.name))
+
+
+def _spelled(text: str, options: Mapping[str, str]) -> str:
+    """Return a text with the names of settings as options."""
     compound = "|".join(name for name in options if "_" in name)
-    text = error.sentence(options.get(error.name, error.name))
     text = re.sub(rf"\b({compound})\b", lambda word: options[word[0]], text)
     names = "|".join(options)
     text = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", text)

@@ -3,11 +3,12 @@
 import click
 
 from .group import main
+from .numbers import WHOLE
 
 
 @main.command("list")
 @click.argument("kind")
-@click.option("--workers", type=int, help="Measure the topologies for W workers.", metavar="W")
+@click.option("--workers", type=WHOLE, help="Measure the topologies for W workers.", metavar="W")
 def list_command(kind: str, workers: int | None) -> None:
     """List what can be chosen by name.
 

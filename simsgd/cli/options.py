@@ -11,6 +11,7 @@ import click
 from ..config import Config
 from ..config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
+from .numbers import REAL, WHOLE
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 Options = dict[str, Any]  # by name, each of the type that its option says
@@ -71,7 +72,7 @@ def shape_options(command: _Command) -> _Command:
         "--input-shape", metavar="CxHxW", help="Shape of one sample; default: the model's own."
     )
     classes = click.option(
-        "--num-classes", type=int, help="Classes of the model; default: the model's own."
+        "--num-classes", type=WHOLE, help="Classes of the model; default: the model's own."
     )
     return classes(shape(command))
 
@@ -134,7 +135,7 @@ def _option(
         name = flag if f.default is False and not several else f"{flag}/--no-{flag[2:]}"
         return click.option(name, is_flag=True, **about)
     choices = f.metadata["choices"]
-    special = {Path: click.Path(path_type=Path)}
+    special = {Path: click.Path(path_type=Path), int: WHOLE, float: REAL}
     one = click.types.convert_type(click.Choice(choices) if choices else special.get(kind, kind))
     value: click.ParamType[object] | Callable[[str], object] = one
     metavar = f.metadata["unit"] or None

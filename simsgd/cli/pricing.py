@@ -6,14 +6,13 @@ from typing import TypeVar
 import click
 
 from ..results.network import ALL_REDUCES, NETWORKS
+from .numbers import REAL
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _LINK = f"{', '.join(NETWORKS)}, or bandwidth=10Gbit,latency=50us; repeatable."
 _OPTIONS = [
-    click.option(
-        "--compute-ms", type=float, metavar="MS", help="Forward and backward of a worker."
-    ),
-    click.option("--compress-ms", type=float, metavar="MS", help="A worker's compression."),
+    click.option("--compute-ms", type=REAL, metavar="MS", help="Forward and backward of a worker."),
+    click.option("--compress-ms", type=REAL, metavar="MS", help="A worker's compression."),
     click.option(
         "--all-reduce",
         type=click.Choice(ALL_REDUCES),

@@ -5,12 +5,15 @@ from pathlib import Path
 import click
 
 from .group import main
+from .numbers import WHOLE
 from .options import StagedCommand, given, several, swept_settings
 
 
 @main.command(cls=StagedCommand, short_help="Train with every combination of some values.")
 @swept_settings
-@click.option("--seeds", type=int, metavar="N", help="Runs of each combination: seeds 0 to N - 1.")
+@click.option(
+    "--seeds", type=WHOLE, metavar="N", help="Runs of each combination: seeds 0 to N - 1."
+)
 @click.option(
     "--runs-dir",
     type=click.Path(path_type=Path),
@@ -18,7 +21,7 @@ from .options import StagedCommand, given, several, swept_settings
 )
 @click.option(
     "--jobs",
-    type=int,
+    type=WHOLE,
     metavar="J",
     help="Runs at a time, which share the threads; default: 1, or all with a launcher.",
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from ..settings import SettingError, unknown
+from ..settings import SettingError, require, unknown
 
 ALL_REDUCES = ("ring", "tree")
 
@@ -56,7 +56,11 @@ class Network:
             base = NETWORKS[first]
         else:
             raise unknown("network", first, NETWORKS, "; or bandwidth=10Gbit,latency=50us")
-        given = dict(_assigned(part, spec) for part in rest)
+        pairs = [_assigned(part, spec) for part in rest]
+        given = dict(pairs)
+        for name in given:
+            twice = sum(first == name for first, _ in pairs) > 1
+            require(not twice, "network", spec, f"sets {name} twice")
         if base is not None:
             return replace(base, name=spec, **given)
         for name in ("bandwidth", "latency"):
@@ -166,7 +170,7 @@ def _assigned(part: str, spec: str) -> tuple[str, float]:
         rule, fix = f"has no setting {name}", "give bandwidth=10Gbit,latency=50us"
         raise SettingError("network", spec, rule, fix)
     units = _UNITS[name]
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(\w*)(?:/s)?", value)
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(\w*)(?:/s)?", value, re.ASCII)
     rule = f"must have its {name} as a number and one of {', '.join(units)}"
     if found is None or found[2] not in units:
         raise SettingError("network", spec, rule, "as in bandwidth=10Gbit,latency=50us")

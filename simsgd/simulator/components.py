@@ -30,6 +30,7 @@ from .nonfinite import NonfiniteGuard
 from .optimizer import RegimeOptimizer
 from .regime import Form, Regime
 from .regularizers import Regularized
+from .room import check_room
 from .segment_state import SegmentState
 from .step_settings import regime_of
 from .worker_parameters import Parameters, parameters_of
@@ -95,6 +96,8 @@ def components_of(
     like = next(iter(params.values()))
     transport = transport or InProcess()
     hosted = transport.hosted(recipe.workers)
+    gradients = len(range(*hosted.indices(recipe.workers)))
+    check_room(params.values(), gradients, "workers", recipe.workers)
     key = RandomKey(recipe.seed, torch.arange(recipe.workers, device=like.device)[hosted])
     dtypes = {name: p.dtype for name, p in params.items()}
     layout = Layout.of(shapes(params), recipe.granularity, recipe.rule, like.element_size(), dtypes)

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..settings import SettingError, require, unknown
+from ..settings import SettingError, check_size, require, unknown
 from .regularizers import regularizers
 
 Settings = dict[str, Any]
@@ -126,7 +126,7 @@ def prune_warmup(prune: float, epochs: int) -> Regime:
     """
     rungs = [rung for rung in _LADDER if rung < prune] or [prune]
     climb: dict[float, Phase] = {
-        epoch: {"prune": rungs[epoch * len(rungs) // epochs]} for epoch in range(epochs)
+        -(-number * epochs // len(rungs)): {"prune": rung} for number, rung in enumerate(rungs)
     }
     return Regime({**climb, epochs: {"prune": prune}})
 
@@ -218,6 +218,7 @@ def _check_value(key: str, value: object) -> None:
     elif key in ("lr", "weight_decay", "momentum"):
         holds = isinstance(value, int | float | torch.Tensor) and bool(value >= 0)
         require(holds, key, value, "must be a number of at least 0")
+        check_size(key, value)
     elif key == "optimizer":
         optimizer_class(value)
     elif key == "regularizer":

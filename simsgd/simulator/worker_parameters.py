@@ -14,6 +14,7 @@ from ..communication.segments import Layout
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm
+from .room import check_room
 
 Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...], or the other way round
 _BLOCK = 1 << 20  # numbers in float64 at a time
@@ -103,9 +104,14 @@ class Parameters(ABC):
 def parameters_of(
     algorithm: Algorithm, params: dict[str, nn.Parameter], layout: Layout, key: RandomKey
 ) -> Parameters:
-    """Return the workers' parameters, as the algorithm wants them; all begin with `params`."""
+    """Return the workers' parameters, as the algorithm wants them; all begin with `params`.
+
+    Raises `SettingError` if memory cannot hold the past models that some read.
+    """
     delays = algorithm.delays(key.seed, key.workers)
     if delays is not None:
+        past = algorithm.longest_delay + 1
+        check_room(params.values(), past, "staleness", algorithm.longest_delay)
         return StaleParameters(params, delays, algorithm.longest_delay)
     if algorithm.parameters_per_worker:
         return WorkerParameters(params, layout, len(key.workers))

@@ -96,3 +96,16 @@ def test_every_optimizer_that_is_offered_can_be_stepped():
         weight.grad = torch.ones(2, 2)
         chosen([weight], lr=0.1).step()
         assert not torch.equal(weight, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 2, 3, 4, 5, 7, 8, 20])
+@pytest.mark.parametrize("prune", [0.5, 0.95, 0.999])
+def test_a_warm_up_climbs_as_its_formula_says(prune, epochs):
+    rungs = [rung for rung in (0.75, 0.9375, 0.984375, 0.996) if rung < prune] or [prune]
+    right = [rungs[epoch * len(rungs) // epochs] for epoch in range(epochs)] + [prune, prune]
+    regime = prune_warmup(prune, epochs)
+    assert [regime.at(epoch, 0)["prune"] for epoch in range(epochs + 2)] == right
+
+
+def test_a_warm_up_of_any_length_has_few_phases():
+    assert prune_warmup(0.999, 10**11).at(10**11 - 1, 0)["prune"] == 0.996

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...keyed_random import derived
 from ...results.tables import PartitionRow
-from ...settings import SettingError, require, unknown
+from ...settings import SettingError, is_plain_number, require, unknown
 
 Numbers = NDArray[np.int64]
 PARTITIONS = ("iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S")
@@ -115,10 +115,7 @@ def _read(spec: str) -> tuple[str, float]:
     if name not in wanted:
         require(text is None, "partition", spec, "takes no number", f"write {name}")
         return name, 0.0
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        value = 0.0
+    value = float(text) if is_plain_number(text or "") else 0.0
     good = 0 < value < float("inf") and (name == "dirichlet" or value.is_integer())
     if not good:
         raise SettingError("partition", spec, f"needs {wanted[name]}", f"as in {name}:2")
