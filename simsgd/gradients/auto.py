@@ -41,11 +41,11 @@ _ORDER = {  # engines by device and by what the model is made of, the fastest fi
     ("other", "recurrent layers"): ("loop",),
 }
 _ORDER_PER_WORKER = {  # the same, where each worker has parameters of its own
-    ("cpu", "matrices"): ("vmap", "loop"),
-    ("cpu", "convolutions"): ("loop",),
+    ("cpu", "matrices"): ("onepass", "vmap", "loop"),
+    ("cpu", "convolutions"): ("onepass", "loop"),
     ("cpu", "recurrent layers"): ("loop",),
-    ("other", "matrices"): ("vmap", "loop"),
-    ("other", "convolutions"): ("vmap", "loop"),
+    ("other", "matrices"): ("onepass", "vmap", "loop"),
+    ("other", "convolutions"): ("onepass", "vmap", "loop"),
     ("other", "recurrent layers"): ("loop",),
 }
 _HEAVY = 2**26  # multiplications of a worker's convolutions, from which on threads come first

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .flat_rows import FlatRows
+from .plan import Plan, plan_of
 from .trees import Tree, leaves, mapped
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> mean loss, a scalar
@@ -61,6 +62,7 @@ class EngineConfig:
 
     chunk: int | str = "auto"  # workers that go through the model at a time, at least 1, or "auto"
     per_worker: bool = False  # parameters have a row for each worker
+    plan: str = "auto"  # of a device, see `plan_of`
     amp: torch.dtype | None = None  # that `torch.autocast` computes in; gradients keep their own
     agree: Callable[[str], str] = _own  # what rank 0 was given, where processes share the workers
 
@@ -103,6 +105,10 @@ class GradientEngine(ABC):
     def per_worker(self) -> bool:
         """Whether parameters have a row for each worker."""
         return self.config.per_worker
+
+    def plan(self, device: torch.device) -> Plan:
+        """Return the ways to compute on a device."""
+        return plan_of(self.config.plan, device)
 
     @property
     def amp(self) -> torch.dtype | None:
@@ -188,5 +194,5 @@ class GradientEngine(ABC):
         """
         like = {name: p[0] for name, p in params.items()} if self.per_worker else params
         if self._space is None or not self._space.fits(like, workers):
-            self._space = FlatRows.of(like, workers)
+            self._space = FlatRows.empty(like, workers)
         return self._space

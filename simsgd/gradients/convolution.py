@@ -4,16 +4,49 @@ Letters: L workers of the pass, b samples each, c channels in, o channels out.
 """
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .fold import Fold
 from .grad_accumulator import Rows
+from .plan import Plan
 
 Numbers = tuple[int, ...]  # one for each spatial dimension
-Geometry = tuple[Numbers, Numbers, Numbers, int]  # stride, padding, dilation, groups
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The settings of a convolution, numbers for each spatial dimension."""
+
+    stride: Numbers
+    padding: Numbers
+    dilation: Numbers
+    groups: int = 1
+    transposed: bool = False
+    output_padding: Numbers = ()  # of a transposed one; () for zeros
+
+    def widened(self, workers: int) -> "Geometry":
+        """Return that of the convolution in which every worker is a group."""
+        return replace(self, groups=self.groups * workers)
+
+    def convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the convolution of `x` [b, c, ...]."""
+        return torch.convolution(
+            x,
+            weight,
+            bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.transposed,
+            self.output_padding or (0,) * (x.dim() - 2),
+            self.groups,
+        )
+
 
 _SMALL = 1 << 23  # multiplications of one worker, below which its part is small
 _OUTNUMBERED = 32  # weights for each activation of a worker
@@ -29,19 +62,18 @@ class Convolution(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         rows: Rows,
-        workers: int,
+        fold: Fold,
         geometry: Geometry,
+        plan: Plan,
     ) -> Tensor:
         """Return [L * b, o, ...] of `x` [L * b, c, ...] and `weight` [o, c / groups, ...].
 
-        `geometry` is stride, padding, dilation and groups.
+        That of a transposed one is [c, o / groups, ...].
         """
         node.save_for_backward(x, weight)
         node.names = rows.name(weight), rows.name(bias)
-        node.rows, node.workers, node.geometry = rows, workers, geometry
-        stride, padding, dilation, groups = geometry
-        zeros = (0,) * (x.dim() - 2)
-        return torch.convolution(x, weight, bias, stride, padding, dilation, False, zeros, groups)
+        node.rows, node.fold, node.geometry, node.plan = rows, fold, geometry, plan
+        return geometry.convolved(x, weight, bias)
 
     @staticmethod
     def backward(node: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
@@ -49,65 +81,68 @@ class Convolution(torch.autograd.Function):
         x, weight = node.saved_tensors
         name, bias = node.names
         slope = slope.contiguous()
-        own = slope.unflatten(0, (node.workers, -1))  # [L, b, o, ...]
         if name is not None:
-            inputs = x.unflatten(0, (node.workers, -1))  # [L, b, c, ...]
-            way = WAYS[chosen_way(inputs, own, weight, node.geometry)]
-            way(node.rows, name, inputs, own, weight, node.geometry)
+            way = WAYS[chosen_way(x, slope, weight, node.geometry, node.fold.workers, node.plan)]
+            way(node.rows, name, x, slope, weight, node.geometry, node.fold)
         if bias is not None:
-            node.rows.add_sum(bias, own.flatten(3).sum(3))
+            own = node.fold.rows(slope.flatten(2) if slope.dim() > 2 else slope.unsqueeze(2))
+            node.rows.add_sum(bias, own.sum(3))
         back = None
         if node.needs_input_grad[0]:
             back = _backward(slope, x, weight, node.geometry, x_wanted=True)
-        return back, None, None, None, None, None
+        return back, None, None, None, None, None, None
 
 
-def chosen_way(x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry) -> str:
-    """Return which of `WAYS` is the fastest for `x` [L, b, c, ...] and `slope` [L, b, o, ...].
+def chosen_way(
+    x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry, workers: int, plan: Plan
+) -> str:
+    """Return which of `WAYS` is the fastest for `x` [L * b, c, ...] and `slope` [L * b, o, ...].
 
-    A function of shapes and device alone, as measured on two CPU cores: mostly worker by worker;
+    A function of shapes and plan alone, as measured on two CPU cores: mostly worker by worker;
     as groups of one convolution where a worker's part is too small to be worth a call and its
     channels fill vectors; as a product of matrices where weights by far outnumber activations.
     """
-    if len(x) == 1:
+    if workers == 1:
         return "each"
-    if x.device.type != "cpu":
+    if plan.one_call:
         return "groups"
-    channels, kernel, groups = weight.shape[1], math.prod(weight.shape[2:]), geometry[3]
-    if groups == 1 and weight.numel() > _OUTNUMBERED * max(x[0].numel(), slope[0].numel()):
+    channels, kernel, groups = weight.shape[1], math.prod(weight.shape[2:]), geometry.groups
+    largest = max(x.numel(), slope.numel()) // workers  # of one worker
+    if groups == 1 and not geometry.transposed and weight.numel() > _OUTNUMBERED * largest:
         return "product"
-    small = weight.numel() * slope[0, :, 0].numel() < _SMALL
+    places = (x if geometry.transposed else slope)[:, 0].numel() // workers
+    small = weight.numel() * places < _SMALL
     fits = channels % 8 == 0 or (channels == 1 and groups > 1)
     return "groups" if small and fits and kernel > 1 else "each"
 
 
 def each(
-    rows: Rows, name: str, x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry
+    rows: Rows, name: str, x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry, fold: Fold
 ) -> None:
     """Add the weight gradients, one call for each worker."""
-    pairs = zip(slope, x, strict=True)
+    pairs = zip(fold.rows(slope), fold.rows(x), strict=True)
     rows.add_each(name, (_backward(own, one, weight, geometry) for own, one in pairs))
 
 
 def grouped(
-    rows: Rows, name: str, x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry
+    rows: Rows, name: str, x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry, fold: Fold
 ) -> None:
     """Add the weight gradients of one convolution in which every worker is a group."""
-    stride, padding, dilation, groups = geometry
-    wide, wide_slope = (t.transpose(0, 1).flatten(1, 2) for t in (x, slope))  # [b, L * c, ...]
-    repeated = weight.expand(len(x), *weight.shape).flatten(0, 1)  # [L * o, c / groups, ...]
-    whole = _backward(wide_slope, wide, repeated, (stride, padding, dilation, groups * len(x)))
-    rows.add(name, whole.unflatten(0, (len(x), -1)))
+    workers = fold.workers
+    like = weight.new_empty(workers * len(weight), *weight.shape[1:])  # whose numbers do not count
+    whole = _backward(fold.wide(slope), fold.wide(x), like, geometry.widened(workers))
+    rows.add(name, whole.unflatten(0, (workers, -1)))
 
 
 def product(
-    rows: Rows, name: str, x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry
+    rows: Rows, name: str, x: Tensor, slope: Tensor, weight: Tensor, geometry: Geometry, fold: Fold
 ) -> None:
     """Add the weight gradients as products of matrices; for convolutions without groups."""
-    stride, padding, dilation, _ = geometry
-    windows = pad(x, [p for n in reversed(padding) for p in (n, n)])
+    x, slope = fold.rows(x), fold.rows(slope)  # [L, b, c, ...] and [L, b, o, ...]
+    windows = pad(x, [p for n in reversed(geometry.padding) for p in (n, n)])
     kernel = weight.shape[2:]
-    for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True), 3):
+    steps = zip(kernel, geometry.stride, geometry.dilation, strict=True)
+    for axis, (k, s, d) in enumerate(steps, 3):
         windows = windows.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
         windows = windows.narrow(axis, 0, slope.shape[axis])
     space = len(kernel)  # windows: [L, b, c, *places, *kernel]
@@ -123,10 +158,19 @@ WAYS = {"each": each, "groups": grouped, "product": product}
 def _backward(
     slope: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, x_wanted: bool = False
 ) -> Tensor:
-    *space, groups = geometry
     zeros, wanted = [0] * (x.dim() - 2), [x_wanted, not x_wanted, False]
     parts = torch.ops.aten.convolution_backward.default(
-        slope, x, weight, None, *space, False, zeros, groups, wanted
+        slope,
+        x,
+        weight,
+        None,
+        geometry.stride,
+        geometry.padding,
+        geometry.dilation,
+        geometry.transposed,
+        geometry.output_padding or zeros,
+        geometry.groups,
+        wanted,
     )
     one: Tensor = parts[0 if x_wanted else 1]
     return one

@@ -20,6 +20,11 @@ Function = Callable[..., Tensor]  # of torch, such as F.dropout
 _ALPHA = -1.7580993408473766  # the negative saturation of SELU, see F.alpha_dropout
 
 
+def drops(func: Callable[..., object]) -> bool:
+    """Return whether a function of torch is a dropout."""
+    return func in _KINDS
+
+
 class KeyedDropout(TorchFunctionMode):
     """Within it, the i-th dropout of a forward pass draws from the i-th stream of a worker's key.
 

@@ -18,7 +18,7 @@ class FlatRows:
     values: dict[str, Tensor]  # {parameter: [L, *shape]}, views of these
 
     @classmethod
-    def of(cls, like: Mapping[str, Tensor], workers: int) -> "FlatRows":
+    def empty(cls, like: Mapping[str, Tensor], workers: int) -> "FlatRows":
         """Return memory, not filled, for a row a worker of tensors like these, [*shape] each."""
         sizes: dict[Kind, int] = {}
         for p in like.values():
@@ -42,11 +42,15 @@ class FlatRows:
         return cls(tuple(flat), values)
 
     def fits(self, like: Mapping[str, Tensor], workers: int) -> bool:
-        """Return whether this is as `of` would make it."""
+        """Return whether this is as `empty` would make it."""
         return self.values.keys() == like.keys() and all(
             own.shape == (workers, *p.shape) and _kind(own) == _kind(p)
             for own, p in zip(self.values.values(), like.values(), strict=True)
         )
+
+    def of(self, some: slice) -> "FlatRows":
+        """Return the part of some workers, in the same memory."""
+        return self.mapped(lambda own: own[some])
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> "FlatRows":
         """Return the same of `function` of each [L, P]."""

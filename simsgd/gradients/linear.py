@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .fold import Fold
 from .grad_accumulator import Rows
 
 
@@ -25,12 +26,12 @@ class Linear(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         rows: Rows,
-        workers: int,
+        fold: Fold,
     ) -> Tensor:
         """Return [L * b, ..., o] of `x` [L * b, ..., i] and `weight` [o, i]."""
         node.save_for_backward(x, weight)
         node.names = rows.name(weight), rows.name(bias)
-        node.rows, node.workers = rows, workers
+        node.rows, node.fold = rows, fold
         rows.use(node.names[0])
         return F.linear(x, weight, bias)
 
@@ -39,10 +40,9 @@ class Linear(torch.autograd.Function):
         """Return the gradient of `x`, given that of the result."""
         x, weight = node.saved_tensors
         name, bias = node.names
-        own = slope.reshape(node.workers, -1, slope.shape[-1])  # [L, m, o]
+        own = _vectors(node.fold, slope)  # [L, m, o]
         if name is not None:
-            inputs = x.reshape(node.workers, -1, x.shape[-1])  # [L, m, i]
-            node.rows.add_product(name, own.transpose(1, 2), inputs)
+            node.rows.add_product(name, own.transpose(1, 2), _vectors(node.fold, x))
         if bias is not None:
             node.rows.add_sum(bias, own)
         back = slope.matmul(weight) if node.needs_input_grad[0] else None
@@ -58,13 +58,13 @@ class Embedding(torch.autograd.Function):
         index: Tensor,
         weight: Tensor,
         rows: Rows,
-        workers: int,
+        fold: Fold,
         padding: int | None,
     ) -> Tensor:
         """Return [L * b, ..., o] of `index` [L * b, ...]; that of `padding` gets no gradient."""
         node.save_for_backward(index)
         node.name, node.entries = rows.name(weight), len(weight)
-        node.rows, node.workers = rows, workers
+        node.rows, node.fold = rows, fold
         node.padding = padding
         return F.embedding(index, weight)
 
@@ -75,14 +75,22 @@ class Embedding(torch.autograd.Function):
         if node.padding is not None:
             padded = index == node.padding % node.entries
             slope = slope.masked_fill(padded.unsqueeze(-1), 0)
-        first = torch.arange(node.workers, device=index.device).mul_(node.entries)  # [L]
-        place = index.reshape(node.workers, -1) + first.unsqueeze(1)  # [L, m]
+        workers = node.fold.workers
+        first = torch.arange(workers, device=index.device).mul_(node.entries)  # [L]
+        place = node.fold.apart(index.flatten(1) if index.dim() > 1 else index.unsqueeze(1))
+        place = place + first.view(-1, 1, 1)  # [outer, L, inner, ...]
         total = torch.ops.aten.embedding_dense_backward(
             slope.reshape(-1, slope.shape[-1]),
             place.flatten(),
-            node.workers * node.entries,
+            workers * node.entries,
             -1,
             False,
         )
-        node.rows.add(node.name, total.unflatten(0, (node.workers, node.entries)))
+        node.rows.add(node.name, total.unflatten(0, (workers, node.entries)))
         return None, None, None, None, None
+
+
+def _vectors(fold: Fold, t: Tensor) -> Tensor:
+    """Return the vectors of each worker, [L, m, n], of `t` [L * b, ..., n]."""
+    own: Tensor = fold.rows(t).reshape(fold.workers, -1, t.shape[-1])
+    return own

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .fold import Fold
 from .grad_accumulator import Rows
+from .plan import Plan
 
 _SMALL = 1 << 12  # elements of one worker, below which one call for all is faster on a CPU
 
@@ -23,16 +25,18 @@ class Affine(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         rows: Rows,
-        shape: tuple[int, int, int],
+        fold: Fold,
+        shape: tuple[int, int],
     ) -> Tensor:
-        """Return `x` scaled and shifted; it is [L, m, n, r] as `shape` (L, n, r) reads it.
+        """Return `x` scaled and shifted; taken apart, it is [outer, L, m, n, r] for `shape` (n, r).
 
         `weight` and `bias` have n elements.
         """
-        workers, n, rest = shape
+        n, rest = shape
         node.save_for_backward(x, weight)
         node.names = rows.name(weight), rows.name(bias)
-        node.rows, node.shape = rows, (workers, -1, n, rest)
+        outer = fold.each if fold.by_turns else 1
+        node.rows, node.shape = rows, (outer, fold.workers, -1, n, rest)
         out = x.reshape(node.shape)
         out = out.clone() if weight is None else out * weight.reshape(n, 1)
         return (out if bias is None else out.add_(bias.reshape(n, 1))).view(x.shape)
@@ -50,7 +54,7 @@ class Affine(torch.autograd.Function):
         back = slope
         if weight is not None:
             back = (own * weight.reshape(-1, 1)).view(slope.shape)
-        return back, None, None, None, None
+        return back, None, None, None, None, None
 
 
 def batch_norm(
@@ -59,8 +63,9 @@ def batch_norm(
     bias: Tensor | None,
     statistics: tuple[Tensor | None, Tensor | None],
     rows: Rows,
-    workers: int,
+    fold: Fold,
     settings: tuple[float, float],
+    plan: Plan,
 ) -> Tensor:
     """Return `x` [L * b, c, ...] normalized in training, each worker's part by itself.
 
@@ -68,21 +73,19 @@ def batch_norm(
     momentum and epsilon. One call for each worker finds its part in the processor's cache; where
     that does not count, workers become channels of one call.
     """
-    own = x.unflatten(0, (workers, -1))  # [L, b, c, ...]
-    if own[0].numel() == x.shape[1]:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got {own[0].shape}"
-        )
+    of_one = x.numel() // fold.workers
+    if of_one == x.shape[1]:
+        shape = torch.Size([fold.each, *x.shape[1:]])
+        raise ValueError(f"Expected more than 1 value per channel when training, got {shape}")
     out: Tensor
-    together = x.device.type != "cpu" or own[0].numel() <= _SMALL
-    if not together:
-        out = BatchNorm.apply(own, weight, bias, rows, statistics, settings)
-        return out.flatten(0, 1)
-    wide = own.transpose(0, 1).flatten(1, 2).unsqueeze(0)  # [1, b, L * c, ...]
-    flat = [None if s is None else s.view(1, -1) for s in statistics]
-    out = BatchNorm.apply(wide, weight, bias, rows, flat, settings)
-    out = out.squeeze(0).unflatten(1, (workers, -1))  # [b, L, c, ...]
-    return out.transpose(0, 1).flatten(0, 1)
+    if plan.one_call or of_one <= _SMALL:
+        flat = [None if s is None else s.view(1, -1) for s in statistics]
+        wide = fold.wide(x).unsqueeze(0)  # [1, b, L * c, ...]
+        out = BatchNorm.apply(wide, weight, bias, rows, flat, settings)
+        return fold.narrow(out.squeeze(0))
+    own = fold.unfolded(x)  # [L, b, c, ...]
+    out = BatchNorm.apply(own, weight, bias, rows, statistics, settings)
+    return fold.folded(out)
 
 
 class BatchNorm(torch.autograd.Function):
@@ -118,6 +121,8 @@ class BatchNorm(torch.autograd.Function):
     def backward(node: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of `x`, given that of the result."""
         x, scale, mean, inverse = node.saved_tensors
+        if len(x) == 1:
+            return _of_one_group(node, slope)
         back = torch.empty_like(x, memory_format=torch.contiguous_format)
         slopes = [torch.empty_like(mean), torch.empty_like(mean)]  # of weight and bias, [g, n]
         wanted = [True, *(name is not None for name in node.names)]
@@ -130,12 +135,24 @@ class BatchNorm(torch.autograd.Function):
                     whole[g] = part
         for name, whole in zip(node.names, slopes, strict=True):
             if name is not None:
-                row = node.rows.values[name]
-                node.rows.add(name, whole.view(row.shape))
+                node.rows.add(name, whole)
         return back, None, None, None, None, None
 
 
+def _of_one_group(node: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    """Return what the backward of one group does, without copies."""
+    x, scale, mean, inverse = node.saved_tensors
+    wanted = [True, *(name is not None for name in node.names)]
+    back, *slopes = torch.ops.aten.native_batch_norm_backward.default(
+        slope[0], x[0], scale, None, None, mean[0], inverse[0], True, node.epsilon, wanted
+    )
+    for name, whole in zip(node.names, slopes, strict=True):
+        if name is not None:
+            node.rows.add(name, whole)
+    return back.unsqueeze(0), None, None, None, None, None
+
+
 def _add(rows: Rows, name: str, terms: Tensor) -> None:
-    """Add the sums of `terms` [L, m, n, r] over m and r."""
-    total = terms.sum(3) if terms.shape[3] > 1 else terms.squeeze(3)  # [L, m, n]
-    rows.add(name, total.sum(1).view(rows.values[name].shape))
+    """Add the sums of `terms` [outer, L, m, n, r] over all but L and n."""
+    total = terms.sum(4) if terms.shape[4] > 1 else terms.squeeze(4)  # [outer, L, m, n]
+    rows.add(name, total.sum((0, 2)))

@@ -1,7 +1,8 @@
 """Per-worker gradients by one forward and one backward over all workers' samples together.
 
-Workers share their weights, so a large batch costs what W small ones do, with fewer calls. Only
+Where workers share their weights, a large batch costs what W small ones do, with fewer calls: only
 the contraction that makes a weight's gradient is done worker by worker, into rows of the result.
+Where each has its own, products are batched and convolutions grouped.
 
 Letters: L workers hosted here, b samples each, B = L * b of one pass.
 """
@@ -11,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..registry import register
@@ -24,13 +24,12 @@ from .contract import (
     Gradients,
     Tensors,
     UnsupportedModel,
-    carried,
     unused_by,
 )
-from .folded_ops import Folded
-from .generators import untouched
-from .grad_accumulator import Rows
+from .flat_rows import FlatRows
+from .folded_pass import FoldedPass, Passed
 from .model_cost import kind_of, multiplications
+from .plan import Plan
 from .self_check import Batch, compare, nan_to_zero, reference
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
@@ -39,7 +38,6 @@ _CACHE = 1 << 20  # elements of a layer's result that go through a processor's c
 _CACHE_OF_THREAD = 1 << 21  # where every thread has a part of its own
 _RECURRENT = 4  # times as many in a recurrent model, whose many small calls are dear
 _HEAVY = 2**26  # multiplications of all workers' convolutions, from which on threads share them
-_Passed = tuple[Tensor, Tensor, int, list[str]]  # what `_pass` returns
 
 
 @dataclass(frozen=True)
@@ -48,28 +46,27 @@ class _Seen:
 
     largest: int  # elements of a layer's largest result
     work: int  # multiplications that threads may share; 0 if they may not
+    counted: frozenset[int]  # see `Folding`
 
 
 @register("engine", "onepass")
 class OnePass(GradientEngine):
     """All workers in one batch, their gradients kept apart: the fastest, where it knows the layers.
 
-    It knows linear, convolution, embedding, batch, layer, group and RMS normalization, each with
-    parameters of its own. A model in which anything else uses a parameter, or mixes the samples of
-    a batch, is declined, never computed wrongly: autograd finds the former at every call, and the
-    latter shows when the first call is compared with a loop over two workers, for which the model
-    runs a few more times.
+    It knows linear, convolution, embedding, attention, batch, layer, group and RMS normalization,
+    parameters that are added or multiplied, and what is computed from parameters alone. A model in
+    which anything else uses a parameter, or mixes the samples of a batch, is declined, never
+    computed wrongly: autograd finds the former at every call, and the latter shows when the first
+    call is compared with a loop over two workers, for which the model runs a few more times.
     """
 
     def __init__(
         self, model: torch.nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
         super().__init__(model, criterion, config)
-        if config.per_worker:
-            rule = "needs parameters that all workers share, and here each has its own"
-            raise SettingError("engine", "onepass", rule, "use engine auto, vmap or loop")
         self._seen: dict[object, _Seen] = {}  # by the shape of one worker's batch
         self._replicas: ThreadReplicas[OnePass] | None = None
+        self._plan: Plan | None = None
 
     def __call__(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -88,37 +85,36 @@ class OnePass(GradientEngine):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:
         """Return what a call does; raise `UnsupportedModel` for a model that it declines."""
-        self.try_out(params, buffers, x, y, keys)
+        seen = self.try_out(params, buffers, x, y, keys)
         size = len(keys) if is_single_threaded() else self._size(len(keys))
-        after = _copied(buffers)
-        space = self.space(params, len(keys))
-        values = space.values
+        space, after = self.space(params, len(keys)), _copied(buffers)
+        batch = Batch(params, after, x, y, keys, self.per_worker)
 
-        def part(engine: OnePass, some: slice) -> _Passed:
-            return engine._pass(
-                params,
-                {name: buffer[some] for name, buffer in after.items()},
-                {name: value[some] for name, value in values.items()},
-                x[some],
-                y[some],
-                keys[some],
-            )
+        def part(engine: OnePass, some: slice) -> Passed:
+            return engine.passed(batch.of(some), space.of(some), seen.counted)
 
         parts = [slice(w, w + size) for w in range(0, len(keys), size)]
         if self._replicas is not None and len(parts) > 1 and self.num_threads(len(keys)) > 1:
             done = self._replicas.map(part, parts)
         else:
             done = [part(self, some) for some in parts]
-        losses, outputs, _, missing = zip(*done, strict=True)
-        unused = unused_by([own for own, part in zip(missing, losses, strict=True) for _ in part])
         return Gradients(
-            values, _joined(losses), _joined(outputs), after, unused=unused, flat=space.flat
+            space.values,
+            _joined([own.losses for own in done]),
+            _joined([own.output for own in done]),
+            after,
+            unused=unused_by([own.unused for own in done for _ in own.losses]),
+            flat=space.flat,
         )
+
+    def passed(self, batch: Batch, space: FlatRows, counted: frozenset[int] | None) -> Passed:
+        """Return what one pass of some workers gives; `space` gets their gradients."""
+        return FoldedPass(self, self.plan(batch.x.device), counted)(batch, space)
 
     def try_out(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
-    ) -> None:
-        """Compare the first batch of each shape with a loop.
+    ) -> _Seen:
+        """Compare the first batch of each shape with a loop, and return what it tells.
 
         Raises `UnsupportedModel` for a model that this engine declines.
         """
@@ -128,9 +124,11 @@ class OnePass(GradientEngine):
             )
         if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
             raise UnsupportedModel("its batches are not one tensor")
+        self._plan = self.plan(x.device)
         like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
         if like not in self._seen:
             self._seen[like] = self._tried(params, buffers, x, y, keys)
+        return self._seen[like]
 
     def chunk_size(self, workers: int) -> int:
         """Return what the first batch led to."""
@@ -147,46 +145,14 @@ class OnePass(GradientEngine):
         """Return how many go together; left to itself it takes parts of about equal size."""
         if not isinstance(self.chunk, str):
             return min(self.chunk, workers)
+        if self._plan is not None and not self._plan.in_parts:
+            return workers
         largest = max((seen.largest for seen in self._seen.values()), default=0)
         threads = self.num_threads(workers)
         fitting = _CACHE if threads == 1 else _CACHE_OF_THREAD
         size = max(1, fitting // max(1, largest))
         rounds = math.ceil(workers / size / threads)
         return math.ceil(workers / (rounds * threads))
-
-    def _pass(
-        self, params: Tensors, buffers: Tensors, values: Tensors, x: Tensor, y: Tensor, keys: Tensor
-    ) -> _Passed:
-        """Return losses [L], outputs [L, b, ...] and the size of the largest result of a layer.
-
-        In a recurrent model it counts for less. The last are the parameters without gradient.
-        """
-        rows = Rows(params, values)
-        samples = x.flatten(0, 1)  # [L * b, ...]
-        folded = Folded(rows, buffers, keys, len(samples), carried(self.model))
-        with untouched(keys.device):
-            with folded:
-                output = self.output(params, folded.shared, samples)
-            if not isinstance(output, Tensor):
-                raise UnsupportedModel("its output is not one tensor")
-            output = output.unflatten(0, (len(keys), -1))
-            losses = self._losses(output, y)
-            trained = {name: p for name, p in params.items() if p.requires_grad}
-            found = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
-        _refuse(dict(zip(trained, found, strict=True)), folded.foreign)
-        folded.check_buffers()
-        rows.finish()
-        largest = folded.largest // (_RECURRENT if rows.recurrent else 1)
-        return losses.detach(), output.detach(), largest, rows.unused
-
-    def _losses(self, output: Tensor, y: Tensor) -> Tensor:
-        """Return each worker's mean loss [L] of `output` [L, b, ...]."""
-        if self.criterion is F.cross_entropy and not y.is_floating_point():
-            each = F.cross_entropy(output.flatten(0, 1), y.flatten(0, 1), reduction="none")
-            counted = (y != -100).flatten(1).sum(1)  # targets of -100 do not count
-            losses: Tensor = each.view(len(y), -1).sum(1) / counted
-            return losses
-        return torch.stack([self.criterion(o, t) for o, t in zip(output, y, strict=True)])
 
     def _tried(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
@@ -195,9 +161,11 @@ class OnePass(GradientEngine):
 
         Raises `UnsupportedModel` if this engine cannot take the model, or workers together.
         """
-        own = Batch(params, buffers, nan_to_zero(x), y, keys)
+        own = Batch(params, buffers, nan_to_zero(x), y, keys, self.per_worker)
         if (
-            measured()
+            self.plan(x.device).threads
+            and measured()
+            and not self.per_worker
             and self.chunk == "auto"
             and x.device.type == "cpu"
             and kind_of(self.model) == "convolutions"
@@ -205,34 +173,53 @@ class OnePass(GradientEngine):
             work = multiplications(self, params, buffers, x, y, keys)
             try:
                 self._replicas = self._replicas or ThreadReplicas(self.model, self._replica)
-                return _Seen(self._compared(own, self._replicas), work)
+                return self._compared(own, self._replicas, work)
             except (UnsupportedModel, SettingError):  # which may be for other threads only
                 self._replicas = None
-        return _Seen(self._compared(own, None), 0)
+        return self._compared(own, None, 0)
 
     def _replica(self, model: torch.nn.Module) -> "OnePass":
-        return OnePass(model, self.criterion)
+        return OnePass(model, self.criterion, self.config)
 
-    def _compared(self, own: Batch, replicas: "ThreadReplicas[OnePass] | None") -> int:
-        """Compare a pass with a loop; return the elements of a layer's largest result."""
-        batch, wanted = reference(self.model, self.criterion, own.of_first(_TRIED))
-        values = {name: torch.empty_like(value) for name, value in wanted.values.items()}
-        after = _copied(batch.buffers)
-        asked = batch.params, after, values, batch.x, batch.y, batch.keys
+    def _compared(self, own: Batch, replicas: "ThreadReplicas[OnePass] | None", work: int) -> _Seen:
+        """Compare a pass with a loop, and return what it tells.
+
+        A length that is the batch's by chance is taken for a number of samples at first.
+        """
+        batch, wanted = reference(self.model, self.criterion, own.of(slice(_TRIED)))
+        try:
+            return self._compared_as(batch, wanted, replicas, work, None)
+        except UnsupportedModel as declined:
+            try:
+                return self._compared_as(batch, wanted, replicas, work, frozenset())
+            except UnsupportedModel:
+                raise declined from None
+
+    def _compared_as(
+        self,
+        batch: Batch,
+        wanted: Gradients,
+        replicas: "ThreadReplicas[OnePass] | None",
+        work: int,
+        counted: frozenset[int] | None,
+    ) -> _Seen:
+        batch = batch.with_buffers(_copied(batch.buffers))
+        like = {name: value[0] for name, value in wanted.values.items()}
+        space = FlatRows.empty(like, len(batch.keys))
         try:
             if replicas is None:
-                loss, output, largest, _ = self._pass(*asked)
+                done = self.passed(batch, space, counted)
             else:
-                [(loss, output, largest, _)] = replicas.map(
-                    OnePass._pass, *([one] for one in asked)
-                )
+                asked = [batch], [space], [counted]
+                [done] = replicas.map(OnePass.passed, *asked)
         except UnsupportedModel:
             raise
         except Exception as wrong:  # a loop takes the model: what fails is taking workers together
             first = str(wrong).strip().partition("\n")[0]
             raise UnsupportedModel(f"it cannot take the workers together: {first}") from wrong
-        compare(Gradients(values, loss, output, after), wanted)
-        return math.ceil(largest / len(batch.keys))
+        compare(Gradients(space.values, done.losses, done.output, batch.buffers), wanted)
+        largest = done.largest // (_RECURRENT if done.recurrent else 1)
+        return _Seen(math.ceil(largest / len(batch.keys)), work, done.counted)
 
 
 def _copied(buffers: Tensors) -> Tensors:
@@ -243,10 +230,3 @@ def _copied(buffers: Tensors) -> Tensors:
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat([*parts])
-
-
-def _refuse(found: dict[str, Tensor | None], foreign: dict[str, str]) -> None:
-    for name, gradient in found.items():
-        if gradient is not None:
-            by = f" ({foreign[name]})" if name in foreign else ""
-            raise UnsupportedModel(f"{name} is used by something onepass does not know{by}")

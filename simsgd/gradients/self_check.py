@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from .contract import Criterion, Gradients, Tensors, UnsupportedModel
+from .contract import Criterion, EngineConfig, Gradients, Tensors, UnsupportedModel
 from .loop import Loop
 from .trees import Tree, leaves, mapped, row
 
@@ -25,12 +25,20 @@ class Batch:
     x: Tensor
     y: Tensor
     keys: Tensor
+    per_worker: bool = False  # parameters have a row for each worker
 
-    def of_first(self, workers: int) -> "Batch":
-        """Return the part of the first few workers."""
-        buffers = {name: buffer[:workers] for name, buffer in self.buffers.items()}
-        x, y, keys = (row(t, slice(workers)) for t in (self.x, self.y, self.keys))
-        return Batch(self.params, buffers, x, y, keys)
+    def with_buffers(self, buffers: Tensors) -> "Batch":
+        """Return the same with other buffers."""
+        return replace(self, buffers=buffers)
+
+    def of(self, some: slice) -> "Batch":
+        """Return the part of some workers."""
+        buffers = {name: buffer[some] for name, buffer in self.buffers.items()}
+        x, y, keys = (row(t, some) for t in (self.x, self.y, self.keys))
+        params = self.params
+        if self.per_worker:
+            params = {name: p[some] for name, p in params.items()}
+        return Batch(params, buffers, x, y, keys, self.per_worker)
 
     def in_float64(self) -> "Batch":
         """Return the same in float64, targets apart."""
@@ -76,7 +84,7 @@ def compare(got: Gradients, wanted: Gradients) -> None:
 
 
 def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
-    loop = Loop(model, criterion)
+    loop = Loop(model, criterion, EngineConfig(per_worker=batch.per_worker))
     return batch, loop(batch.params, batch.buffers, batch.x, batch.y, batch.keys)
 
 

@@ -60,7 +60,7 @@ class Tune(Auto):
         return self.chosen
 
     def _candidates(self, device: str) -> list[str]:
-        names = ["vmap"] if self.per_worker else ["onepass", "vmap"]
+        names = ["onepass", "vmap"]
         if self.chunk == "auto":
             names.append("loop")
             if device == "cpu" and torch.get_num_threads() > 1:

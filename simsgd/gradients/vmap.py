@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
+from .batching import quiet_batching
 from .contract import (
     DEFAULT,
     Criterion,
@@ -75,7 +76,8 @@ class Vmap(GradientEngine):
     ) -> Gradients:
         """Return what a call does, with torch's own errors."""
         shared = {name: parameter.detach() for name, parameter in params.items()}
-        values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
+        with quiet_batching():
+            values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
         space = self.space(params, len(keys))
         for name, value in values.items():
             space.values[name].copy_(value)
@@ -147,7 +149,8 @@ class Vmap(GradientEngine):
             for name, module in self.model.named_modules()
         ]
         try:
-            self._mapped(*arguments)
+            with quiet_batching():
+                self._mapped(*arguments)
         except RuntimeError:
             pass
         finally:

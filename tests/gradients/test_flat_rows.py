@@ -33,7 +33,7 @@ def test_all_gradients_lie_end_to_end(engine):
 
 def test_each_dtype_has_rows_of_its_own():
     like = {"a": torch.zeros(2), "b": torch.zeros((), dtype=torch.float64), "c": torch.zeros(1, 3)}
-    rows = FlatRows.of(like, workers=2)
+    rows = FlatRows.empty(like, workers=2)
     assert [(f.dtype, f.shape) for f in rows.flat] == [
         (torch.float32, (2, 5)),
         (torch.float64, (2, 1)),

@@ -5,9 +5,11 @@ from torch import nn
 
 from simsgd.catalog import build_model
 from simsgd.gradients.contract import UnsupportedModel
-from simsgd.gradients.convolution import WAYS, chosen_way
+from simsgd.gradients.convolution import WAYS, Geometry, chosen_way
+from simsgd.gradients.fold import Fold
 from simsgd.gradients.grad_accumulator import Rows
 from simsgd.gradients.onepass import OnePass
+from simsgd.gradients.plan import CPU
 from simsgd.keyed_random import RandomKey
 from simsgd.settings import SettingError
 
@@ -264,11 +266,12 @@ SHAPES = [(1, 8, 1, 5, 12), (8, 16, 1, 3, 6), (8, 8, 8, 3, 6), (6, 4, 2, 3, 6), 
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("by_turns", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation"), [(1, 1, 1), (2, 2, 1), (1, 0, 1), (1, 3, 2)]
 )
-def test_all_ways_to_a_convolutions_gradient_agree(way, shape, stride, padding, dilation):
+def test_all_ways_to_a_convolutions_gradient_agree(way, by_turns, shape, stride, padding, dilation):
     entering, leaving, groups, kernel, size = shape
     if way == "product" and groups > 1:
         pytest.skip("products are for convolutions without groups")
@@ -280,9 +283,10 @@ def test_all_ways_to_a_convolutions_gradient_agree(way, shape, stride, padding, 
     slope = torch.randn(W, *outs[0].shape, generator=generator, dtype=DOUBLE)
     wanted = [torch.autograd.grad(o, weight, s)[0] for o, s in zip(outs, slope, strict=True)]
     rows = Rows({"weight": weight}, {"weight": torch.empty(W, *weight.shape, dtype=DOUBLE)})
-    geometry = (stride,) * 2, (padding,) * 2, (dilation,) * 2, groups
+    geometry = Geometry((stride,) * 2, (padding,) * 2, (dilation,) * 2, groups)
+    fold = Fold(W, B, by_turns)
     with torch.no_grad():
-        WAYS[way](rows, "weight", x, slope, weight, geometry)
+        WAYS[way](rows, "weight", fold.folded(x), fold.folded(slope), weight, geometry, fold)
     assert torch.allclose(rows.values["weight"], torch.stack(wanted), rtol=1e-10, atol=1e-12)
 
 
@@ -298,9 +302,9 @@ def test_all_ways_to_a_convolutions_gradient_agree(way, shape, stride, padding, 
 def test_the_way_to_a_convolutions_gradient_follows_its_shape(
     workers, entering, leaving, size, way
 ):
-    x, slope = (torch.zeros(1).expand(workers, 4, c, size, size) for c in (entering, leaving))
+    x, slope = (torch.zeros(1).expand(workers * 4, c, size, size) for c in (entering, leaving))
     weight = torch.zeros(leaving, entering, 3, 3)
-    assert chosen_way(x, slope, weight, ((1, 1), (1, 1), (1, 1), 1)) == way
+    assert chosen_way(x, slope, weight, Geometry((1, 1), (1, 1), (1, 1)), workers, CPU) == way
 
 
 class Using(nn.Module):
@@ -316,14 +320,14 @@ class Using(nn.Module):
         return self.use(self.layer(x))
 
 
-class RawProduct(Using):
+class Distances(Using):
     def use(self, x):
-        return x @ self.own
+        return torch.cdist(x, self.own)
 
 
-class Transposed(Using):
+class DistancesOfSlices(Using):
     def use(self, x):
-        return F.linear(x, self.own.t())
+        return torch.cdist(x, self.own.t()[1:])
 
 
 class Hidden(torch.autograd.Function):
@@ -381,15 +385,31 @@ class Elsewhere(Using):
         return x @ self.hidden[0]
 
 
+class RawProduct(Using):
+    def use(self, x):
+        return x @ self.own
+
+
+class Transposed(Using):
+    def use(self, x):
+        return F.linear(x, self.own.t())
+
+
+@pytest.mark.parametrize("kind", [RawProduct, Transposed, Shared])
+def test_parameters_that_no_layer_has_get_their_gradient(kind):
+    torch.manual_seed(0)
+    model, (x, y) = kind().double(), vectors()
+    assert_same(gradients("onepass", model, x, y), gradients("loop", model, x, y))
+
+
 DECLINED = {
-    RawProduct: "own is used by something onepass does not know (matmul)",
-    Transposed: "own is used by something onepass does not know (t)",
+    Distances: "own is used by something onepass does not know (cdist)",
+    DistancesOfSlices: "own is used by something onepass does not know (cdist)",
     OwnFunction: "own is used by something onepass does not know",
     Centerd: "is not what a loop over workers gives",
     Noisy: "draws random numbers of its own",
     Remembering: "the buffer seen is changed",
     Counting: "is not what a loop over workers gives",
-    Shared: "linear acts on (6,), which is not one part for each sample",
 }
 
 
@@ -426,7 +446,7 @@ class Late(Using):
     late = False
 
     def use(self, x):
-        return x @ self.own if self.late else F.linear(x, self.own)
+        return torch.cdist(x, self.own) if self.late else F.linear(x, self.own)
 
 
 def test_a_use_that_begins_later_is_declined_when_it_begins():
@@ -436,7 +456,7 @@ def test_a_use_that_begins_later_is_declined_when_it_begins():
     engine = OnePass(model, F.cross_entropy)
     engine(params, buffers, x, y, keys)
     model.late = True
-    with pytest.raises(UnsupportedModel, match="matmul"):
+    with pytest.raises(UnsupportedModel, match="cdist"):
         engine.attempt(params, buffers, x, y, keys)
 
 

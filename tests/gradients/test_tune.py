@@ -30,7 +30,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         x = self.layer(x)
-        return x * self.scale if self.raw else x
+        return torch.logaddexp2(x, self.scale) if self.raw else x
 
 
 def batch(dtype=torch.float64):

@@ -129,7 +129,7 @@ def test_auto_takes_threads_where_convolutions_compute_much():
     assert chosen(workers=3)[0] == "onepass"  # the fourth place of two rounds would be empty
     assert chosen(workers=5)[0] == "threads"
     assert chosen(samples=HEAVY // 2)[0] == "onepass"
-    assert chosen(samples=HEAVY // 2, per_worker=True)[0] == "loop"
+    assert chosen(samples=HEAVY // 2, per_worker=True)[0] == "onepass"
     assert chosen(chunk=2)[0] == "onepass"
 
 
