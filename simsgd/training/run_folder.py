@@ -40,6 +40,7 @@ from ..results.tables import (
 )
 from .checkpoint import FORMAT
 from .folder_files import FolderFiles
+from .folder_lock import FolderLock
 from .run_names import make_folder
 
 _BY_STEP = {  # tables beside steps.csv
@@ -52,11 +53,20 @@ _BY_STEP = {  # tables beside steps.csv
 class RunFolder:
     """Writes a run folder. Made by `create` for a new run, by `resume` for one that continues.
 
-    With `writes` False another rank writes the folder, and this one nothing.
+    With `writes` False another rank writes the folder, and this one nothing. Until `close` no other
+    process can open it to write.
     """
 
-    def __init__(self, folder: Path, *, fresh: bool = False, writes: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fresh: bool = False,
+        writes: bool = True,
+        lock: FolderLock | None = None,
+    ) -> None:
         self.folder = folder
+        self._lock = lock
         self.fresh = fresh  # made here, and nothing learned yet
         self._files = FolderFiles(folder, writes)
         self._steps: list[StepRow] = []
@@ -67,9 +77,11 @@ class RunFolder:
     ) -> "RunFolder":
         """Make RUNS_DIR/NAME and write its config.json.
 
-        Raises `SettingError` for a name that exists (unless `overwrite`) or is not a plain name.
+        Raises `SettingError` for a name that exists (unless `overwrite`), is not a plain name, or
+        is that of a run which another process is writing.
         """
-        run = cls(make_folder(runs_dir, name, overwrite), fresh=True)
+        lock = make_folder(runs_dir, name, overwrite)
+        run = cls(lock.folder, fresh=True, lock=lock)
         try:
             run.write_config(config)
             run._files.append_rows("epochs.csv", [], EPOCH_COLUMNS)
@@ -78,15 +90,18 @@ class RunFolder:
             sync(run.folder)
             sync(run.folder.parent)
         except NotWritten:
-            run.discard()
+            run.close()
             raise
         return run
 
     @classmethod
     def resume(cls, folder: Path) -> "RunFolder":
-        """Open the folder of a run that continues; call `truncate` before the first new row."""
+        """Open the folder of a run that continues; call `truncate` before the first new row.
+
+        Raises `SettingError` if it is none, or if another process is writing it.
+        """
         require_run(Path(folder), "resume")
-        return cls(Path(folder))
+        return cls(Path(folder), lock=FolderLock.of(Path(folder), "resume", str(folder)))
 
     @property
     def name(self) -> str:
@@ -97,6 +112,12 @@ class RunFolder:
         """Remove the folder if it was made here and no step, epoch or checkpoint came into it."""
         if self.fresh:
             self._files.remove()
+
+    def close(self) -> None:
+        """Let other processes write the folder; a fresh one is discarded."""
+        self.discard()
+        if self._lock is not None:
+            self._lock.release()
 
     def write_config(self, config: Mapping[str, object]) -> None:
         """Replace config.json."""

@@ -2,12 +2,12 @@
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..settings import SettingError
+from .folder_lock import FolderLock, empty
 
 
 def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> str:
@@ -34,17 +34,23 @@ def _dataset_name(dataset: str) -> str:
     return dataset.removeprefix("object:").partition(":")[0]
 
 
-def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> Path:
-    """Make RUNS_DIR/NAME and return it.
+def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> FolderLock:
+    """Make RUNS_DIR/NAME, or empty it with `overwrite`, and return the lock on it.
 
-    Raises `SettingError` for a name that exists (unless `overwrite`) or is not a plain name.
+    Raises `SettingError` for a name that exists (unless `overwrite`), is not a plain name, or is
+    that of a run which another process is writing.
     """
     _require_plain(name)
     folder = Path(runs_dir) / name
-    if overwrite and os.path.lexists(folder):
-        _remove(folder, name)
-    _make(folder, name)
-    return folder
+    exists = overwrite and os.path.lexists(folder)
+    if exists:
+        _require_run(folder, name)
+    else:
+        _make(folder, name)
+    lock = FolderLock.of(folder, "name", name)
+    if exists:
+        empty(folder)
+    return lock
 
 
 def _untaken(runs_dir: Path, name: str) -> str:
@@ -78,11 +84,11 @@ def _make(folder: Path, name: str) -> None:
         raise SettingError("name", name, rule) from wrong
 
 
-def _remove(folder: Path, name: str) -> None:
+def _require_run(folder: Path, name: str) -> None:
+    """Raise `SettingError` for a folder that holds anything but a run."""
     names = {path.name for path in folder.glob("*")} if folder.is_dir() else {"a file"}
-    killed_at_once = names <= {".config.json.part"}
+    killed_at_once = names <= {".config.json.part", ".lock"}
     is_run = (folder / "config.json").is_file() or killed_at_once
     if folder.is_symlink() or not is_run:
         rule = f"cannot be overwritten, {folder} is not a run folder (no config.json in it)"
         raise SettingError("name", name, rule, "choose another name")
-    shutil.rmtree(folder)

@@ -85,7 +85,7 @@ def train(**settings: object) -> Run:
                 Trainer(experiment, folder, request).run()
                 folder.log(peak.sentence())
         finally:
-            folder.discard()
+            folder.close()
             malloc.trim()
         return Run(folder.folder)
 

@@ -62,7 +62,7 @@ def verify(
         folder.flush_steps()
         verdict.write()
     finally:
-        folder.discard()
+        folder.close()
     return verdict
 
 

@@ -302,6 +302,7 @@ def test_truncate_mends_a_half_written_row_so_that_the_next_stands_alone(tmp_pat
     run = written(tmp_path)
     with (run.folder / "steps.csv").open("a") as file:
         file.write("7,2,0.")
+    run.close()
     going_on = RunFolder.resume(run.folder)
     going_on.truncate(step=6, epoch=2)
     going_on.add_step(step_row(7, 2))
@@ -326,8 +327,9 @@ def test_a_table_that_a_kill_left_without_a_header_gets_one(tmp_path):
 
 
 def test_the_log_grows_by_lines_with_the_time(tmp_path):
-    run = RunFolder.create(tmp_path, "a", CONFIG)
+    run = written(tmp_path, epochs=1)
     run.log("began")
+    run.close()
     RunFolder.resume(run.folder).log("went on\nand on")
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  "
     assert re.fullmatch(f"{stamp}began\n{stamp}went on\n{stamp}and on\n", Run(run.folder).log)
@@ -399,7 +401,7 @@ def test_a_save_that_failed_can_be_tried_again(tmp_path, monkeypatch):
     (run.folder / ".last.pt.part").write_text("left by a kill")
     run.save({"step": 2}, best=True)
     assert names_in(run.folder) == sorted(
-        ["best.pt", "config.json", "epochs.csv", "last.pt", "log.txt", "steps.csv"]
+        [".lock", "best.pt", "config.json", "epochs.csv", "last.pt", "log.txt", "steps.csv"]
     )
 
 
@@ -545,6 +547,7 @@ def test_a_rank_that_does_not_write_leaves_the_folder_as_it_is(tmp_path):
     given = {
         "add_step": step_row(7), "add_epoch": epoch_row(9, 7), "log": "text", "save": {"step": 7},
         "write_config": {}, "truncate": (0, 0), "put_back": (), "flush_steps": (), "discard": (),
+        "close": (),
     }  # fmt: skip
     methods = [
         name
