@@ -52,12 +52,16 @@ def _code(work: Callable[[], object], with_traceback: bool) -> int:
         return _print_error(" ".join(error.format_message().split()), 2)
     except click.exceptions.Abort:
         return _print_error("stopped at once", 130)
+    except SystemExit as error:
+        if not own_file(error):
+            raise
+        return _code_of(error, with_traceback)
     except Exception as error:
         return _code_of(error, with_traceback)
     return result if isinstance(result, int) else 0
 
 
-def _code_of(error: Exception, with_traceback: bool) -> int:
+def _code_of(error: BaseException, with_traceback: bool) -> int:
     """Print an error that says how to leave, or one of a user's own file; raise any other."""
     exit_code = getattr(error, "exit_code", None)
     if exit_code is not None:
