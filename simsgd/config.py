@@ -230,7 +230,7 @@ class Config(Recipe):
     def files_of_code(self) -> list[str]:
         """The .py files that settings name, each once, by their whole paths."""
         methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
-        specs = (self.model, self.dataset, self.regime, *methods, self.outer_optimizer)
+        specs = self.model, self.dataset, self.regime, *methods, self.outer_optimizer, self.method
         words = re.split(r"[+:]", "+".join(spec for spec in specs if spec))
         named = [name for name in words if name.endswith(".py")]
         return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in named))

@@ -10,6 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from .registry import with_preset
 from .settings import (
     AMPS,
     CLIPS,
@@ -29,6 +30,7 @@ from .settings import (
 )
 
 _Settings = TypeVar("_Settings", bound="Recipe")
+_NO_OWN = ("algorithm", "method")  # no setting of an algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +137,13 @@ class Recipe:
         "What --clip limits: the norm of a worker's gradient, of each tensor, or each value.",
         choices=CLIPS,
     )
+    method: str | None = setting(
+        None,
+        "algorithm",
+        "A published method: its algorithm, compressor, memory and more, each of which its own "
+        "option replaces; `simsgd list methods` has all.",
+        unit="NAME",
+    )
     algorithm: str = setting(
         "allreduce",
         "algorithm",
@@ -145,8 +154,8 @@ class Recipe:
     aggregate: str = setting(
         "mean",
         "algorithm",
-        "With allreduce, what is made of the workers' messages: the mean, the sign that most vote "
-        "for, or another of `simsgd list aggregations`.",
+        "With allreduce and diloco, what is made of the workers' messages: the mean, a vote on the "
+        "sign, or another of `simsgd list aggregations`.",
         unit="SPEC",
     )
     downlink: str | None = setting(
@@ -269,13 +278,13 @@ class Recipe:
     def algorithm_settings(self) -> dict[str, object]:
         """Return the settings of the algorithm's own that were given, by name."""
         own = [f for f in dataclasses.fields(Recipe) if f.metadata["group"] == "algorithm"]
-        values = {f.name: getattr(self, f.name) for f in own if f.name != "algorithm"}
+        values = {f.name: getattr(self, f.name) for f in own if f.name not in _NO_OWN}
         usual = {f.name: f.default for f in own}
         return {name: value for name, value in values.items() if value != usual[name]}
 
     @classmethod
     def of(cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
-        """Return the settings with the `given` ones in place of defaults.
+        """Return the settings with the `given` ones in place of a method's, and of defaults.
 
         Raises `SettingError` for an unknown name, the nearest ones first.
         """
@@ -283,7 +292,7 @@ class Recipe:
         for name in given:
             if name not in known:
                 raise unknown("setting", name, known)
-        return cls(**given)
+        return cls(**with_preset(given))
 
     def _check_kinds(self) -> None:
         hints = get_type_hints(type(self))

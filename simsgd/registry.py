@@ -6,7 +6,7 @@ A file in a folder of `simsgd/methods`, as `compressors` and `algorithms` are, i
 Positional values fill the fields of the method's dataclass in order: `topk:0.01`.
 A method of a user's own is a file and a class, `./mine.py:Mine`, or an entry point of an installed
 package in the group `simsgd.compressors`, `simsgd.memories`, `simsgd.algorithms`,
-`simsgd.aggregations` or `simsgd.outer_optimizers`.
+`simsgd.aggregations`, `simsgd.outer_optimizers` or `simsgd.presets`.
 """
 
 import ast
@@ -19,7 +19,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -167,6 +167,32 @@ def literal(text: str) -> object:
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of deep nesting
         return text
     return text if isinstance(value, (int, float)) and not is_plain_number(text) else value
+
+
+def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings with those of the published method that they name, where they lack them.
+
+    Another algorithm than the method's has none of the settings that it does not know, and with
+    `prune` the method's compressor and memory are left out. Raises `SettingError` for an unknown
+    method.
+    """
+    if given.get("method") is None:
+        return given
+    try:
+        [preset] = build("preset", str(given["method"]))
+    except (SettingError, ValueError) as wrong:
+        if not isinstance(wrong, SettingError):
+            raise SettingError("method", given["method"], "must be one method") from wrong
+        raise SettingError("method", wrong.value, wrong.rule, wrong.fix) from wrong
+    usual: dict[str, Any] = dict(preset.settings)
+    if given.get("prune") is not None:
+        usual.pop("compressor", None)
+        usual.pop("memory", None)
+    if given.get("algorithm", usual.get("algorithm")) != usual.get("algorithm"):
+        known = {f.name for f in settings_of(type(build("algorithm", given["algorithm"])[0]))}
+        own = {f.name for f in settings_of(type(build("algorithm", usual["algorithm"])[0]))}
+        usual = {name: value for name, value in usual.items() if name not in own - known}
+    return {**usual, **given}
 
 
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":

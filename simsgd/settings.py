@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII
 _LISTS = {  # what shows all names of a kind
     **{
         name: f"simsgd list {name}s"
-        for name in ("algorithm", "compressor", "dataset", "engine", "model", "regime")
+        for name in ("algorithm", "compressor", "dataset", "engine", "method", "model", "regime")
     },
     "memory": "simsgd list memories",
     "topology": "simsgd list topologies",

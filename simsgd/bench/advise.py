@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..methods.compressors import composed
+from ..recipe import Recipe
 from ..registry import names
 from ..results.network import Network, way_of
 from ..results.network_prices import milliseconds
@@ -29,6 +30,8 @@ USUAL = {  # settings for those that have no defaults, as their papers use them
     "randomk": ("randomk:0.01", "randomk:0.01,shared=true"),
     "block": ("block:0.01",),
     "threshold": ("threshold:3",),
+    "tiled_topk": ("tiled_topk:64", "tiled_topk:64+bins:2"),
+    "bins": ("bins:2", "bins:8"),
     "qsgd": ("qsgd:15,bucket=512", "qsgd:255"),
     "powersgd": ("powersgd:2", "powersgd:4"),
 }
@@ -110,6 +113,7 @@ def advise(
     offers: dict[str, list[Offer]] = {link.name: [] for link in links}
     for spec in dict.fromkeys(specs or usual_specs()):
         recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None)
+        _check_exchange(recipe)
         counted = sizes(shapes, config.dtype, **vars(recipe))
         seconds = (pricing.compress_ms or 0.0) / 1000
         if measure and pricing.compress_ms is None:
@@ -119,6 +123,13 @@ def advise(
     title = f"{config.model or 'lenet'}, {config.workers} workers"
     ranked = {name: sorted(rows, key=lambda row: row.total) for name, rows in offers.items()}
     return Advice(ranked, tuple(links), pricing, title)
+
+
+def _check_exchange(recipe: Recipe) -> None:
+    if recipe.algorithm != "allreduce":
+        rule = "is not priced: advice is on compressors of gradients that an all-reduce exchanges"
+        fix = "train with it, and price the run by simsgd network"
+        raise SettingError("algorithm", recipe.algorithm, rule, fix)
 
 
 def _networks(specs: Sequence[Network | str]) -> list[Network]:

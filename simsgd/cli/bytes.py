@@ -25,9 +25,13 @@ from .options import StagedCommand, chosen, given, shape_options
     "prune_1d",
     "value_dtype",
     "index_dtype",
-    "aggregate",
+    "method",
     "algorithm",
+    "aggregate",
     "downlink",
+    "topology",
+    "local_steps",
+    "participation",
     "seed",
 )
 @shape_options
@@ -38,8 +42,9 @@ from .options import StagedCommand, chosen, given, shape_options
 def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: object) -> None:
     """Count the bytes of a step without training, from the shapes of a model alone.
 
-    The bytes of gossip, local and asynchronous methods and of a downlink do not follow from the
-    shapes, and are refused.
+    Where workers exchange once in a round of several steps, they are those of the round, of the
+    step that sends most, and on average. The bytes of a downlink, of butterfly and of a server that
+    waits for nobody do not follow from the shapes, and are refused.
     """
     from ..simulator.step_bytes import bytes_of
 

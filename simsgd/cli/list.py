@@ -12,7 +12,8 @@ from .numbers import WHOLE
 def list_command(kind: str, workers: int | None) -> None:
     """List what can be chosen by name.
 
-    KIND is models, regimes, datasets, compressors, memories, algorithms, topologies or engines.
+    KIND is models, regimes, datasets, compressors, memories, algorithms, methods,
+    aggregations, outer-optimizers, topologies or engines.
     """
     from ..training.choices import list_names
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..communication.messages import Cast as Cast
+    from ..communication.messages import Codebook as Codebook
     from ..communication.messages import Dense as Dense
     from ..communication.messages import Foreign as Foreign
     from ..communication.messages import Levels as Levels
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..communication.messages import Sparse as Sparse
     from ..communication.messages import State as State
     from ..communication.messages import Ternary as Ternary
+    from ..communication.messages import TiledSparse as TiledSparse
     from ..communication.segments import Segment as Segment
     from ..communication.topology import Mixing as Mixing
     from ..communication.topology import topology as topology
@@ -43,11 +45,12 @@ if TYPE_CHECKING:
     from .compressors import composed as composed
     from .memories import Memory as Memory
     from .outer_optimizers import OuterOptimizer as OuterOptimizer
+    from .presets import Preset as Preset
 
 _NAMES = {  # what is public, and where it is defined
     "..communication.messages": (
-        "Cast", "Dense", "Foreign", "Levels", "LowRank", "Message", "Powers", "SharedSparse",
-        "Signs", "Sparse", "State", "Ternary",
+        "Cast", "Codebook", "Dense", "Foreign", "Levels", "LowRank", "Message", "Powers",
+        "SharedSparse", "Signs", "Sparse", "State", "Ternary", "TiledSparse",
     ),
     "..communication.segments": ("Segment",),
     "..communication.topology": ("Mixing", "topology"),
@@ -62,6 +65,7 @@ _NAMES = {  # what is public, and where it is defined
     ".compressors": ("Compressor", "MultiRound", "Quantizer", "StepInfo", "composed"),
     ".memories": ("Memory",),
     ".outer_optimizers": ("OuterOptimizer",),
+    ".presets": ("Preset",),
 }  # fmt: skip
 _PLACES = {name: place for place, names in _NAMES.items() for name in names}
 __all__ = sorted(_PLACES)

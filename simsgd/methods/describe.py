@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..registry import settings_of
 from .compressors import Compressor, MultiRound
+from .presets import Preset
 
 
 def details(method: type) -> str:
@@ -33,6 +34,23 @@ def details(method: type) -> str:
     return "\n".join([*lines, "; ".join(filter(None, nature)), *papers])
 
 
+def recipe_text(preset: type[Preset]) -> str:
+    """Return lines that say what a published method does, what it is made of, and its paper."""
+    first, *rest = (inspect.getdoc(preset) or "").split("\n\n")
+    made_of = " ".join(_as_option(name, value) for name, value in preset.settings.items())
+    papers = [f"paper: {paper}" for paper in _papers(" ".join(" ".join(rest).split()))]
+    differs = [" ".join(part.split()) for part in rest if part.startswith("Differs")]
+    return "\n".join([first, made_of, *papers, *differs])
+
+
+def _as_option(name: str, value: object) -> str:
+    """Return a setting as the command line takes it; a default that is named says nothing."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {value}"
+
+
 class _Echo:
     """An object of the kind that `grace` takes."""
 
@@ -43,7 +61,7 @@ class _Echo:
         return tensors[0]
 
 
-_EXAMPLES: dict[object, object] = {float: 0.5, int: 1, Any: _Echo}  # of settings without a default
+_EXAMPLES: dict[object, object] = {float: 0.5, int: 2, Any: _Echo}  # of settings without a default
 
 
 def settings_text(method: type) -> str:

@@ -1,7 +1,7 @@
 """Counts what a step would put on the network, from nothing but the shapes of the parameters.
 
-The real exchange runs once for each segment, on one worker's gradient drawn from the normal
-distribution, and its ledger is read: what is counted are the buffers of real messages.
+The real exchange runs for each segment, see `probe_exchange`, on gradients drawn from the normal
+distribution: what is counted are the buffers of real messages.
 
 Letters: W workers, b samples each, n elements of one segment.
 """
@@ -10,38 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
-from ..communication.ledger import Ledger, Transfer
-from ..communication.messages import Message
-from ..communication.messages.contract import term
 from ..communication.segments import Layout, Segment
-from ..communication.transport import Channel, InProcess
-from ..communication.wire import Wire
 from ..config import Config, worker_batches
-from ..keyed_random import RandomKey, derived
-from ..methods.algorithms import AllReduce, ExchangeContext
-from ..methods.compressors import Compressor, StepInfo, composed
-from ..methods.compressors.none import NoCompression
+from ..methods.algorithms import Algorithm, AllReduce
+from ..methods.compressors import Compressor
 from ..recipe import Recipe
 from ..results.tables import ratio
 from ..settings import SettingError, kept, require
+from .method_choice import algorithm_of, compressor_for
 from .model_shapes import shapes_of
+from .probe_exchange import Exchange, Sent
 from .step_settings import check_use
 
-_BEGUN = 1_000_000  # an even step, so late that a method which begins late has begun
 _PROBE = torch.Size([256, 512])  # of a segment on which it is tried whether sizes vary
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What one collective carries of one segment."""
-
-    collective: str  # all-reduce, all-gather, gather or broadcast
-    direction: str  # up: from the workers; down: to them
-    payload_bytes: int  # of one worker's buffer
-    network_bytes: int  # of all workers together
-    words: str  # the arithmetic of the payload
 
 
 @dataclass(frozen=True)
@@ -68,7 +50,11 @@ class SegmentSize:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The bytes of a step, by segment; and of an epoch, where its steps are known."""
+    """The bytes of a step, by segment; and of an epoch, where its steps are known.
+
+    Where workers exchange once in a round of several steps, or part of the model in each, the bytes
+    are those of the round, and `step_payloads` says when a worker sends them.
+    """
 
     compressor: str
     workers: int
@@ -77,6 +63,13 @@ class Sizes:
     segments: tuple[SegmentSize, ...]
     steps: int | None = None  # in an epoch
     model: str = "model"
+    step_payloads: tuple[int, ...] = (0,)  # bytes that a worker sends in each step of a round
+    algorithm: str = "allreduce"
+
+    @property
+    def period(self) -> int:
+        """Steps of a round."""
+        return len(self.step_payloads)
 
     @property
     def elements(self) -> int:
@@ -85,18 +78,18 @@ class Sizes:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes that one worker sends in a step."""
+        """Bytes that one worker sends in a round: where workers differ, the most."""
         return sum(segment.payload_bytes for segment in self.segments)
 
     @property
     def downlink_bytes(self) -> int:
-        """Bytes that one worker receives from a server."""
+        """Bytes that one worker receives from a server in a round."""
         return sum(segment.downlink_bytes for segment in self.segments)
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes of one worker's uncompressed gradient."""
-        return sum(segment.dense_bytes for segment in self.segments)
+        """Bytes of one worker's uncompressed gradients in a round."""
+        return self.period * sum(segment.dense_bytes for segment in self.segments)
 
     @property
     def ratio(self) -> float:
@@ -105,7 +98,7 @@ class Sizes:
 
     @property
     def network_bytes(self) -> dict[str, int]:
-        """Bytes that all workers together put on the network in a step, by collective."""
+        """Bytes that all workers together put on the network in a round, by collective."""
         carried: dict[str, int] = {}
         for sent in (sent for segment in self.segments for sent in segment.sent):
             carried[sent.collective] = carried.get(sent.collective, 0) + sent.network_bytes
@@ -130,6 +123,8 @@ class Sizes:
             "parameters": self.elements,
             "tensors": self.tensors,
             "varies": self.varies,
+            "algorithm": self.algorithm,
+            "round": {"steps": self.period, "payload_bytes": list(self.step_payloads)},
             "ratio": self.ratio,
             "step": {**totals, "network_bytes": self.network_bytes},
             "epoch": None if self.steps is None else self._of_epoch(totals, self.steps),
@@ -137,8 +132,8 @@ class Sizes:
         }
 
     def _of_epoch(self, totals: dict[str, int], steps: int) -> dict[str, object]:
-        carried = {name: number * steps for name, number in self.network_bytes.items()}
-        whole = {name: number * steps for name, number in totals.items()}
+        carried = {n: number * steps // self.period for n, number in self.network_bytes.items()}
+        whole = {name: number * steps // self.period for name, number in totals.items()}
         return {"steps": steps, **whole, "network_bytes": carried}
 
 
@@ -151,34 +146,40 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     >>> sizes({"weight": (10, 20), "bias": (10,)}, compressor="topk:0.1").payload_bytes
     200
 
-    Raises `SettingError` for settings that do not go together, and for another exchange than
-    all-reduce without a downlink: who exchanges with whom, and when, is not in the shapes.
+    Where workers exchange models, they are of a round of steps; where these send different numbers
+    of bytes, of the one who sends most. Raises `SettingError` for settings that do not go together,
+    and for a downlink and a server that waits for nobody: what these send is not in the shapes.
     """
     recipe, own = Recipe.of(settings), getattr(torch, dtype)
-    _check_exchange(recipe)
+    algorithm = _algorithm(recipe)
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
-    compressor = composed(spec)
-    AllReduce(recipe.aggregate).check_compressor(compressor)
+    compressor = compressor_for(algorithm, spec)
     check_use(recipe, compressor.compresses)
     torch_shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
     layout = Layout.of(torch_shapes, recipe.granularity, recipe.rule, own.itemsize)
+    exchange = Exchange(algorithm.for_layout(layout), recipe)
+    segments = tuple(_size(segment, compressor, exchange, own) for segment in layout.segments)
     return Sizes(
         compressor=spec,
         workers=recipe.workers,
         tensors=len(shapes),
-        varies=_varies(compressor, recipe),
-        segments=tuple(_size(segment, compressor, recipe, own) for segment in layout.segments),
+        varies=_varies(compressor, exchange),
+        segments=segments,
+        step_payloads=exchange.step_payloads(segments),
+        algorithm=recipe.algorithm,
     )
 
 
-def _check_exchange(recipe: Recipe) -> None:
+def _algorithm(recipe: Recipe) -> Algorithm:
+    algorithm = algorithm_of(recipe)
     fix = "train a step and read payload_bytes in its steps.csv"
-    if recipe.algorithm != "allreduce":
-        rule = "cannot be counted from shapes alone: they do not show who exchanges with whom"
+    if not algorithm.sized_by_shapes:
+        rule = "cannot be counted from shapes alone: they do not show what a worker sends when"
         raise SettingError("algorithm", recipe.algorithm, rule, fix)
     if recipe.downlink is not None:
         rule = "cannot be counted from shapes alone: its size depends on what all workers send"
         raise SettingError("downlink", recipe.downlink, rule, fix)
+    return algorithm
 
 
 def bytes_of(
@@ -206,66 +207,28 @@ def bytes_of(
 
 
 def _size(
-    segment: Segment, compressor: Compressor, recipe: Recipe, dtype: torch.dtype
+    segment: Segment, compressor: Compressor, exchange: Exchange, dtype: torch.dtype
 ) -> SegmentSize:
-    generator = torch.Generator().manual_seed(derived(recipe.seed, "sizing", segment.name))
-    gradient = torch.randn(1, segment.n, generator=generator, dtype=dtype)
+    gradient = exchange.drawn(segment.n, dtype, segment.name)
     return SegmentSize(
         name=segment.name,
         shape=segment.shape,
         elements=segment.n,
         compressed=not segment.dense and compressor.compresses,
         dense_bytes=segment.n * dtype.itemsize,
-        sent=_sent(segment, compressor, recipe, gradient),
+        sent=exchange.sent(segment, compressor, gradient),
     )
 
 
-def _sent(
-    segment: Segment, compressor: Compressor, recipe: Recipe, gradient: Tensor, step: int = _BEGUN
-) -> tuple[Sent, ...]:
-    """Return what is sent of one worker's `gradient` [1, n]."""
-    wire = Wire(recipe.value_dtype, recipe.index_dtype)
-    words: list[str] = []
-
-    def explain(transfer: Transfer, message: Message | None) -> None:
-        if message is None:  # the outcome of a vote
-            words.append(term(segment.n, "vote", "votes", 1, "bit"))
-        else:
-            words.append(message.explained(0))
-
-    channel = Channel(InProcess(), Ledger(recipe.workers), wire, [explain])
-    own = NoCompression() if segment.dense else compressor.for_shape(segment.shape)
-    state = own.init(gradient)
-    own.skip_to(step, state)
-    key = RandomKey(recipe.seed, torch.zeros(1, dtype=torch.int64)).fold_in(step, segment.name)
-    squares = torch.ones_like(gradient) if own.needs_squares else None
-    info = StepInfo(key, step, segment=segment.name, gradient=gradient, squares=squares)
-    context = ExchangeContext(own, state, info, segment, channel)
-    AllReduce(recipe.aggregate).gradients(gradient, context)
-    explained = zip(channel.ledger.transfers, words, strict=True)
-    return tuple(_priced(transfer, recipe.workers, text) for transfer, text in explained)
-
-
-def _priced(transfer: Transfer, workers: int, words: str) -> Sent:
-    whole = replace(transfer, payload=transfer.payload.expand(workers))
-    return Sent(
-        collective=transfer.collective,
-        direction=transfer.direction,
-        payload_bytes=int(transfer.payload),
-        network_bytes=int(whole.on_network(workers)),
-        words=words,
-    )
-
-
-def _varies(compressor: Compressor, recipe: Recipe) -> str:
+def _varies(compressor: Compressor, exchange: Exchange) -> str:
     """Return what changes the sizes of a segment: gradient, step or nothing."""
     segment = Segment("probe", ("probe",), (_PROBE,), dense=False)
-    generator = torch.Generator().manual_seed(derived(recipe.seed, "sizing"))
-    gradient = torch.randn(1, segment.n, generator=generator)
-    sent = _sent(segment, compressor, recipe, gradient)
+    probe = replace(exchange, algorithm=AllReduce("mean" if not exchange.votes else "vote"))
+    gradient = probe.drawn(segment.n, torch.float32)
+    sent = probe.sent(segment, compressor, gradient)
     others = {
-        "gradient": _sent(segment, compressor, recipe, torch.zeros_like(gradient)),
-        "step": _sent(segment, compressor, recipe, gradient, _BEGUN + 1),
+        "gradient": probe.sent(segment, compressor, torch.zeros_like(gradient)),
+        "step": probe.sent(segment, compressor, gradient, later=1),
     }
     return next((why for why, other in others.items() if _bytes(other) != _bytes(sent)), "")
 

@@ -31,18 +31,29 @@ def _head(sizes: "Sizes") -> str:
     return (
         f"{sizes.model}: {sizes.elements:,} parameters in {sizes.tensors} tensors, "
         f"{sizes.workers} workers\n"
-        f"{sizes.compressor}: {compressed} segments compressed, {whole} sent whole"
+        f"{_means(sizes)}: {compressed} segments compressed, {whole} sent whole"
     )
+
+
+def _means(sizes: "Sizes") -> str:
+    spec = sizes.algorithm
+    return sizes.compressor if spec == "allreduce" else f"{spec}, compressor {sizes.compressor}"
 
 
 def _worker(sizes: "Sizes") -> str:
     received = sizes.downlink_bytes
     answer = ["answer", ""] if received else []
     rows = [["one worker", "sends", "", *answer, "uncompressed", "", "ratio"]]
-    for span, times in _spans(sizes):
-        answer = _both(received * times) if received else []
-        sent, dense = _both(sizes.payload_bytes * times), _both(sizes.dense_bytes * times)
+    for span, steps in _spans(sizes):
+        answer = _both(received * steps // sizes.period) if received else []
+        sent = _both(sizes.payload_bytes * steps // sizes.period)
+        dense = _both(sizes.dense_bytes * steps // sizes.period)
         rows.append([span, *sent, *answer, *dense, f"{sizes.ratio:.1f}"])
+    if sizes.period > 1:
+        most, whole = max(sizes.step_payloads), sizes.dense_bytes // sizes.period
+        blank = ["", ""] if received else []
+        share = f"{whole / most:.1f}" if most else "inf"
+        rows.insert(2, ["a step, at most", *_both(most), *blank, *_both(whole), share])
     return columns(rows)
 
 
@@ -54,12 +65,16 @@ def _network(sizes: "Sizes") -> str:
     if len(carried) > 1:
         carried = {**carried, "total": sum(carried.values())}
     for collective, number in carried.items():
-        rows.append([collective, *(cell for _, times in spans for cell in _both(number * times))])
+        whole = (_both(number * steps // sizes.period) for _, steps in spans)
+        rows.append([collective, *(cell for cells in whole for cell in cells)])
     return columns(rows)
 
 
 def _spans(sizes: "Sizes") -> list[tuple[str, int]]:
+    """Return spans of time, and how many steps they are."""
     spans = [("a step", 1)]
+    if sizes.period > 1:
+        spans = [("a step, on average", 1), (f"a round of {sizes.period} steps", sizes.period)]
     if sizes.steps is not None:
         spans.append((f"an epoch of {sizes.steps:,} steps", sizes.steps))
     return spans

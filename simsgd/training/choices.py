@@ -13,7 +13,7 @@ from ..communication.topology import topology
 from ..gradients import GradientEngine
 from ..methods.algorithms import Algorithm
 from ..methods.compressors import Compressor
-from ..methods.describe import details, settings_text
+from ..methods.describe import details, recipe_text, settings_text
 from ..methods.memories import Memory
 from ..registry import find, names
 from ..settings import SettingError, require, unknown
@@ -31,6 +31,7 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "topologies": lambda: list(topologies().items()),
     "algorithms": lambda: _methods("algorithm"),
     "aggregations": lambda: _methods("aggregation"),
+    "methods": lambda: [(name, recipe_text(find("preset", name))) for name in names("preset")],
     "outer-optimizers": lambda: _methods("outer_optimizer"),
     "engines": lambda: [(name, _first_line(find("engine", name))) for name in names("engine")],
 }
@@ -39,8 +40,8 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
 def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     """Return the names of a kind, and what each is, in one line or more.
 
-    `kind` is models, regimes, datasets, compressors, memories, algorithms, aggregations,
-    outer-optimizers, topologies or engines.
+    `kind` is models, regimes, datasets, compressors, memories, algorithms, methods,
+    aggregations, outer-optimizers, topologies or engines.
     Topologies are measured for a number of `workers`. Raises `SettingError` for an unknown kind.
     """
     if kind not in _KINDS:

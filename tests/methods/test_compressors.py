@@ -30,6 +30,11 @@ SPECS = [  # the contract table: every compressor
     "variance",
     "sign",
     "sign:none",
+    "sign:rms",
+    "tiled_topk:3,tile=8",
+    "tiled_topk:3,tile=8,basis=dct",
+    "bins:2",
+    "e3m0",
     "sign:zero=keep",
     "sign:none,zero=keep",
     "onebit",
@@ -47,6 +52,9 @@ SPECS = [  # the contract table: every compressor
     "randomk:0.1,shared=true+fp16",
     "threshold:0.5+qsgd:4,bucket=8",
     "adacomp:7+sign",
+    "tiled_topk:3,tile=8+bins:2",
+    "tiled_topk:3,tile=8,basis=dct+bins:8",
+    "threshold:0.5+bins:3",
 ]
 INPUTS = {
     "normal": lambda n: torch.randn(3, n, generator=torch.Generator().manual_seed(n)),
@@ -209,11 +217,12 @@ def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
 
 SPARSIFIERS = [
     "topk:0.1", "randomk:0.3", "randomk:0.3,shared=true", "block:0.2", "threshold:0.8",
-    "adaptive_threshold", "sampled_topk:0.2", "adacomp:5",
+    "adaptive_threshold", "sampled_topk:0.2", "adacomp:5", "tiled_topk:2,tile=5",
 ]  # fmt: skip
 QUANTIZERS = [
     "sign", "sign:none", "onebit", "terngrad", "terngrad:pack=base3", "qsgd:3", "qsgd:3,code=elias",
     "qsgd:3,bucket=4", "natural", "fp16", "bf16", "int8",
+    "bins:2", "e3m0",
 ]  # fmt: skip
 PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTIZERS]
 

@@ -269,7 +269,8 @@ def test_an_unknown_setting_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("algorithm", "dpsgd"), ("algorithm", "local"), ("downlink", "topk:0.1")]
+    ("setting", "value"),
+    [("algorithm", "async"), ("algorithm", "butterfly"), ("downlink", "topk:0.1")],
 )
 def test_what_shapes_do_not_determine_is_refused_rather_than_counted_as_all_reduce(setting, value):
     error = f"{setting} cannot be counted from shapes alone"

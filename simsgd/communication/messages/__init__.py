@@ -1,6 +1,7 @@
 """Messages, the buffers that workers put on the network: one class a form."""
 
 from .cast import Cast
+from .codebook import Codebook
 from .contract import Header, Message, State
 from .dense import Dense
 from .foreign import Foreign
@@ -11,9 +12,11 @@ from .shared_sparse import SharedSparse
 from .signs import Signs
 from .sparse import Sparse
 from .ternary import Ternary
+from .tiled_sparse import TiledSparse
 
 __all__ = [
     "Cast",
+    "Codebook",
     "Dense",
     "Foreign",
     "Header",
@@ -26,4 +29,5 @@ __all__ = [
     "Sparse",
     "State",
     "Ternary",
+    "TiledSparse",
 ]

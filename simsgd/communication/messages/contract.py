@@ -40,6 +40,10 @@ class Message(ABC):
     def sum(self) -> Tensor:
         """Return the sum over workers, [n], added in the order of workers."""
 
+    def mean_of_senders(self) -> Tensor:
+        """Return the mean of each element over the workers that sent it, [n]; 0 if nobody did."""
+        return self.sum().div_(len(self.payload_bytes()))
+
     @abstractmethod
     def payload_bytes(self) -> Tensor:
         """Return the bytes of each worker's payload, [L] int64: the length of what `pack` makes."""

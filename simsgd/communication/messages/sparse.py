@@ -114,6 +114,11 @@ class Sparse(Message):
         total = values.new_zeros(self._width)
         return total.index_add_(0, self.index.flatten(), values.flatten())[: self.n]
 
+    def mean_of_senders(self) -> Tensor:
+        """Return the mean of each element over the workers that sent it, [n]; 0 if nobody did."""
+        senders = self.index.flatten().bincount(minlength=self._width)[: self.n]
+        return Sparse.sum(self).div_(senders.clamp(min=1))
+
     def payload_bytes(self) -> Tensor:
         """Return the bytes of values, indices and, where rows differ, a count, [L] int64."""
         if self._may_need_fillers:

@@ -52,6 +52,14 @@ class Channel:
         sent = self._send(message, segment, collective)
         return sent, self.transport.all_reduce_mean(sent)
 
+    def mean_of_senders(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages; return them, and the mean of each element over those who sent it, [n].
+
+        What sums rides an all-reduce, all else an all-gather.
+        """
+        sent = self._send(message, segment, "all-reduce" if message.summable else "all-gather")
+        return sent, self.transport.mean_of_senders(sent)
+
     def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""
         message = Dense.of(numbers)

@@ -26,6 +26,10 @@ class Transport(ABC):
         """Return the mean over all workers of what the messages stand for, [n]."""
 
     @abstractmethod
+    def mean_of_senders(self, message: Message) -> Tensor:
+        """Return the mean of each element over the workers whose messages have it, [n]."""
+
+    @abstractmethod
     def vote(self, message: Message) -> Tensor:
         """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n]."""
 

@@ -61,6 +61,17 @@ class Distributed(Transport):
         assert gathered is not None
         return gathered.sum().div_(self.workers).to(message.to_dense().device)
 
+    def mean_of_senders(self, message: Message) -> Tensor:
+        """Return the mean over the workers that sent an element, [n], the same on every rank.
+
+        What all workers send alike is the mean over all of them.
+        """
+        if message.summable:
+            return self.all_reduce_mean(message)
+        gathered = self._gathered(message)
+        assert gathered is not None
+        return gathered.mean_of_senders().to(message.to_dense().device)
+
     def vote(self, message: Message) -> Tensor:
         """Return the sign of the sum of all workers' signs, [n], which rank 0 counts."""
         values = message.to_dense()

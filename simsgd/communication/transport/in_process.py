@@ -21,6 +21,10 @@ class InProcess(Transport):
         """Return the mean over rows, [n]."""
         return message.sum().div_(len(message.payload_bytes()))
 
+    def mean_of_senders(self, message: Message) -> Tensor:
+        """Return the mean over the rows that have an element, [n]."""
+        return message.mean_of_senders()
+
     def vote(self, message: Message) -> Tensor:
         """Return the sign of the sum of the rows' signs, [n]."""
         return outcome(message.to_dense().sign().sum(0))

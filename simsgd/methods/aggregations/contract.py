@@ -11,7 +11,7 @@ from torch import Tensor
 from ...communication.messages import Message
 from ...communication.segments import Segment
 from ...communication.transport import Channel
-from ...registry import contract
+from ...registry import build, contract
 from ...settings import SettingError
 from ..compressors import Compressor, MultiRound
 
@@ -38,3 +38,15 @@ class Aggregation(ABC):
         `channel.gather` brings those of all workers together, [W, n]. `at_server`: only a server
         has to know the result.
         """
+
+
+def aggregation_of(spec: str) -> Aggregation:
+    """Return the rule of a spec. Raises `SettingError` for several, or an unknown one."""
+    try:
+        parts = build("aggregation", spec)
+    except SettingError as wrong:
+        raise SettingError("aggregate", wrong.value, wrong.rule, wrong.fix) from wrong
+    if len(parts) != 1:
+        raise SettingError("aggregate", spec, "must be one rule")
+    rule: Aggregation = parts[0]
+    return rule

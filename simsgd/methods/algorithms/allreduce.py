@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ...communication.messages import Dense, Message, State
 from ...communication.segments import Segment
-from ...registry import build, register
+from ...registry import register
 from ...settings import SettingError
-from ..aggregations import Aggregation
+from ..aggregations import Aggregation, aggregation_of
 from ..aggregations.mean import Mean
 from ..compressors import Compressor, MultiRound, composed
 from ..compressors.contract import Aggregated, run_rounds
@@ -38,6 +38,7 @@ class AllReduce(GradientAlgorithm):
     aggregate: str = "mean"  # the rule's spec, of `simsgd list aggregations`
     downlink: str = ""  # the server's compressor; nothing: no server
     parameters_per_worker = False
+    workers_send_alike = True
 
     def __post_init__(self) -> None:
         is_mean = self._rule.is_mean  # refuses an unknown rule too
@@ -50,14 +51,7 @@ class AllReduce(GradientAlgorithm):
 
     @functools.cached_property
     def _rule(self) -> Aggregation:
-        try:
-            parts = build("aggregation", self.aggregate)
-        except SettingError as wrong:
-            raise SettingError("aggregate", wrong.value, wrong.rule, wrong.fix) from wrong
-        if len(parts) != 1:
-            raise SettingError("aggregate", self.aggregate, "must be one rule")
-        rule: Aggregation = parts[0]
-        return rule
+        return aggregation_of(self.aggregate)
 
     @functools.cached_property
     def _downlink_compressor(self) -> Compressor:

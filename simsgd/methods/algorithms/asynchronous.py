@@ -31,6 +31,7 @@ class Asynchronous(GradientAlgorithm):
     staleness: int | str = 1  # steps: a number for all, or uniform:N, each worker's own in 0 .. N
     parameters_per_worker = False
     computes_mean = False
+    sized_by_shapes = False
 
     def __post_init__(self) -> None:
         self.longest_delay  # noqa: B018 - reads the setting, and refuses a wrong one

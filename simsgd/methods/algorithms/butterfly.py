@@ -31,6 +31,7 @@ class Butterfly(GradientAlgorithm):
 
     parameters_per_worker = True
     computes_mean = False
+    sized_by_shapes = False
     between_processes = False  # what is passed on is kept once for all workers
 
     def check(self, recipe: Recipe) -> None:

@@ -6,12 +6,12 @@ Letters: W workers, L hosted here, n elements of one segment.
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from torch import Tensor
 
 from ...communication.messages import Message, State
-from ...communication.segments import Segment
+from ...communication.segments import Layout, Segment
 from ...communication.transport import Channel
 from ...keyed_random import RandomKey
 from ...recipe import Recipe
@@ -99,6 +99,8 @@ class Algorithm(ABC):
     between_processes: ClassVar[bool] = True  # workers may live in several processes
     resets_optimizer: ClassVar[bool] = False  # optimizers start again after each exchange
     client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
+    sized_by_shapes: ClassVar[bool] = True  # what is sent in each step follows from the settings
+    workers_send_alike: ClassVar[bool] = False  # each as many bytes, all to all
     only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
     def check(self, recipe: Recipe) -> None:  # noqa: B027 - most take any
@@ -107,6 +109,10 @@ class Algorithm(ABC):
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor that does not go with the algorithm."""
         _check_alone(compressor)
+
+    def for_layout(self, layout: Layout) -> Self:
+        """Return the algorithm for a model that is cut into segments so."""
+        return self
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""

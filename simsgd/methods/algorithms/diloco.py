@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...communication.messages import State
+from ...communication.messages import Message, State
 from ...communication.segments import Segment
 from ...registry import build, register
 from ...settings import require
+from ..aggregations import Aggregation, aggregation_of
+from ..aggregations.mean import Mean
+from ..compressors import Compressor
 from ..outer_optimizers import OuterOptimizer
+from .contract import ExchangeContext
 from .local import LocalSGD
 
 
@@ -23,7 +27,8 @@ class DiLoCo(LocalSGD):
     """Local SGD whose mean difference is the gradient of an outer optimizer.
 
     The outer gradient is g = -mean_i (x_i - a), and the outer optimizer SGD with Nesterov momentum.
-    The workers' own optimizers continue.
+    The workers' own optimizers continue. `aggregate` is the rule that makes one difference of the
+    workers' messages, for what is compressed; all else is averaged.
     Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023,
     https://arxiv.org/abs/2311.08105.
     """
@@ -31,13 +36,14 @@ class DiLoCo(LocalSGD):
     outer_optimizer: str = "nesterov"  # its spec, of `simsgd list outer-optimizers`
     outer_lr: float = 0.7  # lr, greater than 0
     outer_momentum: float = 0.9  # m in [0, 1)
+    aggregate: str = "mean"  # the rule's spec, of `simsgd list aggregations`
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 < self.outer_lr < math.inf, "outer_lr", self.outer_lr, "must be greater than 0")
         holds = 0 <= self.outer_momentum < 1
         require(holds, "outer_momentum", self.outer_momentum, "must lie in [0, 1)")
-        self._outer  # noqa: B018 - reads the spec, and refuses a wrong one
+        self._outer, self._rule  # noqa: B018 - reads the specs, and refuses wrong ones
 
     @functools.cached_property
     def _outer(self) -> OuterOptimizer:
@@ -46,6 +52,20 @@ class DiLoCo(LocalSGD):
         require(len(parts) == 1, "outer_optimizer", spec, "must be one outer optimizer")
         outer: OuterOptimizer = parts[0]
         return outer.filled(self.outer_lr, self.outer_momentum)
+
+    @functools.cached_property
+    def _rule(self) -> Aggregation:
+        return aggregation_of(self.aggregate)
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a compressor whose messages the rule cannot take."""
+        super().check_compressor(compressor)
+        self._rule.check_compressor(compressor)
+
+    def aggregated(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
+        """Return the messages as they arrive, and what the rule makes of them, [n]."""
+        rule = Mean() if context.segment.dense else self._rule
+        return rule.aggregate(message, context.segment, context.channel, at_server=False)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the common model and the outer optimizer's state, [1, n]."""

@@ -33,6 +33,7 @@ class FedAvg(LocalSGD):
     participation: float = 0.5  # fraction of workers in a round, in (0, 1]
     client_buffers: str = "local"  # local, average or server
     resets_optimizer = True
+    workers_send_alike = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +74,7 @@ class FedAvg(LocalSGD):
         weights = held.to(torch.float64) * participants
         return weights / weights.sum()
 
-    def aggregate(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
+    def aggregated(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages of those drawn as they arrive, and their weighted mean, [n]."""
         step = context.step
         weights = self.weights(

@@ -31,6 +31,7 @@ class LocalSGD(ParameterAlgorithm):
     local_steps: int = 8  # H, at least 1
     post_local_from: int = 0  # epoch from which on H holds; before it workers agree at every step
     final_exchange: bool = False  # workers agree after the last step of a run too
+    workers_send_alike = True
 
     def __post_init__(self) -> None:
         require(self.local_steps >= 1, "local_steps", self.local_steps, "must be at least 1")
@@ -56,7 +57,7 @@ class LocalSGD(ParameterAlgorithm):
             return None
         memory, kept = context.memory, context.memory_state
         compensated = memory.compensate(x - state["anchor"], kept)
-        sent, mean = self.aggregate(context.compress(compensated), context)
+        sent, mean = self.aggregated(context.compress(compensated), context)
         exchanged = Exchanged.of(compensated, sent, kept)
         memory.update(compensated, sent, kept)
         self.move(state, memory.on_aggregate(mean, kept))
@@ -67,7 +68,7 @@ class LocalSGD(ParameterAlgorithm):
         """Return the steps from one exchange to the next in an epoch."""
         return self.local_steps if epoch >= self.post_local_from else 1
 
-    def aggregate(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
+    def aggregated(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and their mean, [n]."""
         return context.channel.all_reduce_mean(message, context.segment)
 

@@ -12,7 +12,7 @@ from ...communication.messages import Message, Signs, State, Ternary
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Quantizer, StepInfo
-from .row_reductions import as_float32, entries_of, mean_by_sign, mean_magnitude
+from .row_reductions import as_float32, entries_of, mean_by_sign, mean_magnitude, row_norm
 
 
 @register("compressor", "sign")
@@ -27,17 +27,20 @@ class Sign(Quantizer):
     entry, and a float32 for the scale.
     Karimireddy et al., "Error Feedback Fixes SignSGD", ICML 2019, https://arxiv.org/abs/1901.09847
     (scale=mean); Bernstein et al., "signSGD", ICML 2018, https://arxiv.org/abs/1802.04434
-    (scale=none).
+    (scale=none); Tang et al., "1-bit Adam", ICML 2021, https://arxiv.org/abs/2102.02888 (scale=rms,
+    which keeps the norm).
     """
 
-    scale: str | None = "mean"  # mean: times the mean magnitude; none: plain signs
+    scale: str | None = "mean"  # mean or rms: times the mean magnitude, or its root mean square
     zero: str = "plus"  # plus: sign(0) = +1; keep: 0
     biased = True
 
     def __post_init__(self) -> None:
         if self.zero not in ("plus", "keep"):
             raise SettingError("zero", self.zero, "must be plus or keep")
-        require(self.scale in ("mean", None), "scale", self.scale, "must be mean or none")
+        require(
+            self.scale in ("mean", "rms", None), "scale", self.scale, "must be mean, rms or none"
+        )
 
     @property
     def moves_zeros(self) -> bool:  # type: ignore[override]
@@ -51,7 +54,11 @@ class Sign(Quantizer):
         if self.scale is None:
             scales = torch.empty(len(values), 0, device=values.device)
         else:
-            scales = as_float32(mean_magnitude(values, entries_of(values, counts)))  # [L, 1]
+            entries = entries_of(values, counts)
+            size = mean_magnitude(values, entries)
+            if self.scale == "rms":
+                size = row_norm(values) / entries.clamp(min=1).sqrt()
+            scales = as_float32(size)  # [L, 1]
         if self.zero == "plus":
             return Signs(values < 0, scales, values.dtype, counts, num_scales=scales.shape[1])
         one = None if self.scale else torch.ones(1, 1, device=values.device)

@@ -1,0 +1,234 @@
+"""Published methods as compositions: what they come to, and what must hold of every one."""
+
+import functools
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import simsgd
+from simsgd import Config, Recipe, SettingError, Simulator
+from simsgd.cli import main
+from simsgd.registry import find, names
+from simsgd.simulator.step_bytes import sizes
+
+from .. import toy
+from ..process_group import verified
+
+W, B = 4, 16
+PRESETS = sorted(names("preset"))
+ROUND = {"local_steps": 4}  # shorter than the papers'
+
+
+def model(seed=0):
+    """Return a model of two matrices and two biases, from 6 features to 3 classes."""
+    return toy.mlp(seed)
+
+
+batches = functools.partial(toy.batches, size=B)
+
+
+def settings_of(method, **more):
+    own = find("preset", method).settings
+    shorter = {name: value for name, value in ROUND.items() if name in own}
+    return {"method": method, "workers": W, **shorter, **more}
+
+
+def stepped(steps=8, seed=0, **settings):
+    simulator = Simulator(model(seed), **{"lr": 0.05, **settings})
+    return simulator, [simulator.step(x, y, 0) for x, y in batches(steps)]
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], value) for name, value in other.items())
+
+
+@pytest.mark.parametrize("method", PRESETS)
+def test_a_method_is_its_settings_and_each_of_them_may_be_replaced(method):
+    settings = find("preset", method).settings
+    recipe = Recipe.of({"method": method})
+    assert {name: getattr(recipe, name) for name in settings} == dict(settings)
+    other = Recipe.of({"method": method, "compressor": "sign", "lr": 0.3})
+    assert (other.compressor, other.lr) == ("sign", 0.3)
+
+
+@pytest.mark.parametrize("method", PRESETS)
+def test_a_method_steps_finitely_and_is_resumed_to_the_last_bit(method, tmp_path):
+    settings = settings_of(method)
+    whole, _ = stepped(**settings)
+    first, _ = stepped(5, **settings)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    again = Simulator(model(1), **{"lr": 0.05, **settings})
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for x, y in list(batches(8))[5:]:
+        again.step(x, y, 0)
+    same(again.parameters(), whole.parameters())
+    assert all(value.isfinite().all() for value in whole.parameters().values())
+    begun = dict(model().named_parameters())
+    assert all(not torch.equal(p[0], begun[n]) for n, p in again.parameters().items())
+
+
+@pytest.mark.parametrize("method", PRESETS)
+def test_the_bytes_of_a_method_follow_from_shapes(method):
+    settings = settings_of(method)
+    simulator, records = stepped(12, **settings)
+    shapes = {name: p.shape for name, p in simulator.model.named_parameters()}
+    counted = sizes(shapes, "float64", **settings)
+    rounds = 12 // counted.period * counted.period
+    sent = [max(record.payload_bytes) for record in records][:rounds]
+    assert sent == list(counted.step_payloads) * (rounds // counted.period)
+    network = sum(record.network_bytes for record in records[:rounds])
+    assert network == sum(counted.network_bytes.values()) * (rounds // counted.period)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("method", PRESETS)
+def test_a_simulated_worker_is_a_real_rank(two_ranks, tmp_path, method):
+    recipe = settings_of(
+        method, model="mlp", model_config="hidden=8", dataset="digits", batch_size=10, lr=0.02,
+        dtype="float64", runs_dir=tmp_path, quiet=True,
+    )  # fmt: skip
+    rows, _ = two_ranks(verified, 9, {**recipe, "workers": 2})
+    assert max(row["parameter_difference"] for row in rows) < 1e-10
+    assert all(row["bytes_agree"] for row in rows)
+
+
+@pytest.mark.parametrize("method", PRESETS)
+def test_a_method_is_listed_with_what_it_is_made_of(method):
+    done = CliRunner().invoke(main, ["list", "methods"])
+    assert done.exit_code == 0
+    told = simsgd.list_names("methods")[method]
+    first, made_of, *rest = told.splitlines()
+    assert first.endswith(".")
+    assert made_of.startswith("--algorithm ")
+    assert any(line.startswith("paper: ") for line in rest)
+    assert rest[-1].startswith("Differs from the paper: ")
+
+
+def test_the_options_that_are_listed_are_the_method(tmp_path):
+    """What `list methods` prints, given as options, is the run that --method gives."""
+    small = ["train", "--model", "mlp", "--model-config", "hidden=4", "--dataset", "digits",
+             "--workers", "2", "--epochs", "1", "--batch-size", "100", "--quiet", "--lr", "0.01",
+             "--runs-dir", str(tmp_path)]  # fmt: skip
+    made_of = simsgd.list_names("methods")["demo"].splitlines()[1].split()
+    runs = []
+    for name, words in (("named", ["--method", "demo"]), ("spelled", made_of)):
+        done = CliRunner().invoke(main, [*small, *words, "--name", name])
+        assert done.exit_code == 0, done.output
+        runs.append(torch.load(tmp_path / name / "last.pt", weights_only=True)["model"])
+    same(*runs)
+
+
+def test_another_algorithm_or_prune_takes_the_place_of_the_methods():
+    recipe = Recipe.of({"method": "sparseloco", "algorithm": "local"})
+    assert (recipe.local_steps, recipe.outer_lr, recipe.memory) == (15, None, "residual:beta=0.95")
+    pruned = Recipe.of({"method": "sparseloco", "prune": 0.9})
+    assert (pruned.compressor, pruned.memory, pruned.prune) == (None, None, 0.9)
+
+
+def test_a_method_of_ones_own_is_one_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom simsgd.methods import Preset\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(Preset):\n"
+        '    settings = {"algorithm": "local", "local_steps": 3}\n'
+    )
+    config = Config.of({"method": f"{tmp_path}/mine.py:Mine", "workers": 2})
+    assert (config.algorithm, config.local_steps) == ("local", 3)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(SettingError, match="method is not known, got dmo; did you mean demo"):
+        Recipe.of({"method": "dmo"})
+
+
+# SparseLoCo
+
+
+def test_sparseloco_that_sends_all_is_diloco():
+    plain = {"workers": W, "algorithm": "diloco", "local_steps": 4, "outer_lr": 0.8,
+             "outer_momentum": 0.0}  # fmt: skip
+    own = {"method": "sparseloco", "compressor": "tiled_topk:4096", "memory": "residual:beta=0"}
+    one, _ = stepped(**{**plain, **own})
+    other, _ = stepped(**plain)
+    for name, value in other.parameters().items():
+        torch.testing.assert_close(one.parameters()[name], value, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "senders"])
+def test_sparseloco_is_its_formulas(aggregate):
+    """Two workers of one matrix: residual, selection and outer step, in a plain loop."""
+    beta, lr, outer, steps, k = 0.9, 0.1, 0.7, 2, 5
+    torch.manual_seed(0)
+    layer = nn.Linear(6, 3, bias=False).double()
+    simulator = Simulator(
+        layer, workers=2, method="sparseloco", local_steps=steps, outer_lr=outer, lr=lr,
+        compressor=f"tiled_topk:{k}", memory=f"residual:beta={beta}", aggregate=aggregate,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    common = nn.Linear(6, 3, bias=False).double().weight.detach().clone()
+    own, residual = [common.clone(), common.clone()], [torch.zeros_like(common)] * 2
+    for number, (x, y) in enumerate(batches(6)):
+        simulator.step(x, y, 0)
+        for w, (a, b) in enumerate(zip(x.chunk(2), y.chunk(2), strict=True)):
+            weight = own[w].clone().requires_grad_()
+            nn.functional.cross_entropy(a @ weight.T, b).backward()
+            own[w] = own[w] - lr * weight.grad
+        if (number + 1) % steps:
+            continue
+        sent = []
+        for w in range(2):
+            residual[w] = beta * residual[w] + common - own[w]
+            bar = residual[w].abs().flatten().sort(descending=True).values[k - 1]
+            sent.append(residual[w] * (residual[w].abs() >= bar))
+            residual[w] = residual[w] - sent[w]
+        by = 2 if aggregate == "mean" else sum((s != 0).double() for s in sent).clamp(min=1)
+        common = common - outer * (sent[0] + sent[1]) / by
+        own = [common.clone(), common.clone()]
+    torch.testing.assert_close(simulator.parameters()["weight"][0], common, rtol=0, atol=1e-10)
+
+
+# DeMo
+
+
+def test_demo_of_all_coefficients_and_one_worker_is_sign_descent():
+    settings = {"workers": 1, "method": "demo", "compressor": "tiled_topk:4096,basis=dct"}
+    simulator, _ = stepped(**settings, weight_decay=0.1)
+    plain = model()
+    for x, y in batches(8):
+        loss = nn.functional.cross_entropy(plain(x), y)
+        parameters = list(plain.parameters())
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data.mul_(1 - 0.05 * 0.1).sub_(g.sign(), alpha=0.05)
+    for name, p in plain.named_parameters():
+        torch.testing.assert_close(simulator.parameters()[name], p.detach(), rtol=0, atol=1e-12)
+
+
+def test_demo_keeps_a_momentum_that_lacks_what_was_sent():
+    """With one coefficient of a bias: sign descent of the mean of what two workers sent."""
+    layer = nn.Linear(1, 4).double()
+    simulator = Simulator(
+        layer, workers=2, method="demo", compressor="tiled_topk:1,basis=dct", lr=0.1
+    )
+    n, half = torch.arange(4, dtype=torch.float64), 0.5
+    dct = torch.cos(torch.pi * (2 * n + 1) * n.unsqueeze(1) / 8) * half**0.5
+    dct[0] /= 2**0.5
+    momentum = torch.zeros(2, 4, dtype=torch.float64)
+    for x, y in batches(5):
+        x, bias = x[:, :1], layer.bias.detach().clone()
+        weight = layer.weight.detach().clone()
+        for w, (a, b) in enumerate(zip(x.chunk(2), y.chunk(2), strict=True)):
+            own = bias.clone().requires_grad_()
+            nn.functional.cross_entropy(a @ weight.T + own, b).backward()
+            momentum[w] = 0.999 * momentum[w] + own.grad
+        cosines = momentum @ dct.T
+        best = cosines.abs().argmax(1)
+        total, senders = torch.zeros(4, dtype=torch.float64), torch.zeros(4)
+        for w in range(2):
+            total[best[w]] += cosines[w, best[w]]
+            senders[best[w]] += 1
+            momentum[w] -= cosines[w, best[w]] * dct[best[w]]
+        step = (total / senders.clamp(min=1)) @ dct
+        simulator.step(x, y, 0)
+        torch.testing.assert_close(layer.bias.detach(), bias - 0.1 * step.sign(), rtol=0, atol=1e-9)
