@@ -36,6 +36,8 @@ SPECS = (
     "randomk:0.001",
     "randomk:0.001,shared=true",
     "block:0.001",
+    "tiled_topk:64",
+    "tiled_topk:64,basis=dct",
     "threshold:3",
     "adaptive_threshold",
     "adacomp",
@@ -47,6 +49,8 @@ SPECS = (
     "qsgd:4,bucket=512",
     "qsgd:4,code=elias",
     "natural",
+    "bins:2",
+    "e3m0",
     "powersgd:2",
     "topk:0.001+sign",
 )
