@@ -23,7 +23,7 @@ MIXING = {  # weights [W, W] of the workers' models
 
 
 class PlainLoop:
-    """W deep copies of a model, each with a torch optimizer of its own.
+    """W deep copies of a model, each with torch optimizers of its own.
 
     `algorithm` is allreduce (each steps along the mean of all gradients), dpsgd (each along its
     own, then models are mixed), local (along its own; every `local_steps` all take the mean) or
@@ -47,6 +47,7 @@ class PlainLoop:
         local_steps=1,
         participation=1.0,
         samples=None,
+        optimizers_of=None,
         **settings,
     ):
         self.models = [copy.deepcopy(model).train() for _ in range(workers)]
@@ -55,13 +56,16 @@ class PlainLoop:
         self.topology, self.local_steps, self.samples = topology, local_steps, samples
         self.participation = participation
         self.chosen = getattr(torch.optim, optimizer), settings
+        self.optimizers_of = optimizers_of  # makes a list of a model's, in place of `chosen`
         self.steps = 0
         self.begun = [p.requires_grad for p in self._every()[0]]  # what models exchange
         self.forget()
 
     def forget(self):
         kind, settings = self.chosen
-        self.optimizers = [kind(own, **settings) for own in self._every()]
+        self.optimizers = [[kind(own, **settings)] for own in self._every()]
+        if self.optimizers_of is not None:
+            self.optimizers = [self.optimizers_of(model) for model in self.models]
 
     def step(self, x, y):
         """Train on `x` [B, ...] and `y` [B, ...]; return the losses [W], nan of who does not."""
@@ -74,7 +78,8 @@ class PlainLoop:
         trains = self.drawn()
         xs, ys = _parts(x, self.workers), _parts(y, self.workers)
         for w in range(self.workers):
-            self.optimizers[w].zero_grad(set_to_none=True)
+            for optimizer in self.optimizers[w]:
+                optimizer.zero_grad(set_to_none=True)
             if trains[w]:
                 with seeded(int(keys[w])), ReplayedDropout(keys[w]):
                     loss = self.criteria[w](self.models[w](xs[w]), ys[w])
@@ -83,8 +88,8 @@ class PlainLoop:
                 losses[w] = loss.detach()
         if self.algorithm == "allreduce":
             self.average_gradients()
-        for optimizer, own in zip(self.optimizers, trains, strict=True):
-            if own:
+        for w in (w for w in range(self.workers) if trains[w]):
+            for optimizer in self.optimizers[w]:
                 optimizer.step()
         self.agree(trains)
         self.steps += 1

@@ -129,7 +129,7 @@ def components_of(
             transport.all_gather_rows,
             hosted,
         ),
-        optimizer=RegimeOptimizer(parameters.trained),
+        optimizer=RegimeOptimizer(parameters.trained, params if parameters.has_models else None),
         regularized=Regularized(model, parameters.trained),
         clip=_clip(recipe, algorithm),
         segment_states=[

@@ -42,10 +42,11 @@ def transform_gradients(
     segments = layout.split(gradients)
     if clip is not None:
         clip_(segments, clip.threshold, clip.averaged, clip.by)
-    if settings.penalize_locally and (settings.local_decay or settings.regularizers):
+    decays = bool(settings.local_decay or settings.decay_groups)
+    if settings.penalize_locally and (decays or settings.regularizers):
         penalties = regularized.rows(
             settings.regularizers,
-            settings.local_decay,
+            regularized.decays(settings.local_decay, settings.decay_groups),
             parameters.read(),
             parameters.per_worker,
         )

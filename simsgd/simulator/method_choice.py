@@ -14,12 +14,9 @@ from ..recipe import Recipe
 from ..registry import build, find, names, settings_of
 from ..settings import SettingError, kept
 from ..units import alternatives
-from .regime import Regime, Settings
+from .parameter_groups import Settings
+from .regime import Regime
 
-_ELEMENTWISE = (
-    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop",
-    "ASGD",
-)  # fmt: skip
 _AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -66,13 +63,6 @@ def compressor_spec(settings: Settings) -> str:
     """Return the spec of the compressor that the settings of a regime ask for."""
     prune = settings.get("prune")
     return f"topk:{kept(prune)}" if prune else settings.get("compressor", "none")
-
-
-def check_optimizer(algorithm: Algorithm, name: str) -> None:
-    """Raise `SettingError` if models of several workers cannot be stepped as one stack."""
-    if algorithm.parameters_per_worker and name not in _ELEMENTWISE:
-        rule = "is not an element-wise optimizer, which models per worker need"
-        raise SettingError("optimizer", name, rule, f"use one of {', '.join(_ELEMENTWISE)}")
 
 
 def memory_name(recipe: Recipe, regime: Regime) -> str:

@@ -1,65 +1,88 @@
-"""The optimizer that a regime names, and where weight decay acts.
+"""The optimizers that a regime names, of one model or of a model per worker.
 
-Letters: P all parameters.
+Letters: W workers, L hosted here, P all parameters.
 """
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from ..settings import SettingError, require
+from ..settings import require
 from .checkpoint_check import StateDict
-from .regime import Settings, optimizer_arguments, optimizer_class
+from .optimizer_rows import (
+    one_of_all,
+    one_of_row,
+    rows_agree,
+    rows_of_all,
+    rows_of_each,
+    template_of,
+    was_begun,
+)
+from .parameter_groups import GroupPlan, Settings, members_of, plans
+from .torch_optimizers import TorchOptimizers
 
 Rows = Callable[[Tensor], Tensor]
-_Inner = dict[int, StateDict]  # what torch's optimizer keeps of each parameter, by its number
-_AMSGRAD = {"amsgrad": "max_exp_avg_sq"}
-_KEPT_IF = {  # what torch makes at the first step only, and only where a setting asks for it
-    "RMSprop": {"momentum": "momentum_buffer", "centered": "grad_avg"},
-    "Adam": _AMSGRAD,
-    "AdamW": _AMSGRAD,
-}
+_ELEMENTWISE = (
+    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop",
+    "ASGD",
+)  # fmt: skip
 
 
 class RegimeOptimizer:
-    """A torch.optim optimizer whose class and settings follow a regime.
+    """Optimizers of torch.optim whose classes, groups and settings follow a regime.
 
-    It is rebuilt only when the class changes: a new lr keeps the momentum. Settings that both
-    classes take carry over.
+    They are rebuilt only where a class or a group changes: a new lr keeps the momentum. Settings
+    that both classes take carry over.
+
+    With `like`, the model's own parameters {name: [*shape]}, `params` are [L, *shape], a model for
+    each worker, and worker w has what a torch optimizer of its own would have. Element-wise
+    optimizers step all rows at once as long as that is the same; the others, and those of which
+    some worker skips a step, step one worker after the other.
     """
 
-    def __init__(self, params: dict[str, nn.Parameter]) -> None:
+    def __init__(
+        self, params: dict[str, nn.Parameter], like: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.params = params
-        self.name = ""
-        self.inner: torch.optim.Optimizer | None = None
         self.decayed: dict[str, Tensor] = {}  # momentum of the penalties alone, see `add_penalties`
+        self._like = params if like is None else like
+        self._has_rows = like is not None
+        self._sets = [TorchOptimizers(params)]  # one, or one for each worker hosted here
+        self._plans: list[GroupPlan] = []
+        self._members: tuple[object, list[tuple[str, ...]]] = (None, [])
+        self._idle: dict[str, Tensor] = {}
+
+    @property
+    def inner(self) -> torch.optim.Optimizer | None:
+        """The first of torch's optimizers; None before a regime was followed."""
+        return next(iter(self._sets[0].inners.values()), None)
+
+    @property
+    def inners(self) -> list[torch.optim.Optimizer]:
+        """All of torch's optimizers."""
+        return [inner for own in self._sets for inner in own.inners.values()]
 
     def follow(self, settings: Settings) -> None:
         """Take over the settings now in force.
 
         Raises `SettingError` for a missing lr or values that the optimizer refuses.
         """
-        name = settings.get("optimizer", "SGD")
-        takes = optimizer_arguments(name)
-        values = {key: value for key, value in settings.items() if key in takes}
-        require("lr" in values, "regime", None, "sets no lr", "set it there or give lr")
-        if name != self.name:
-            self._build(name, values)
-        assert self.inner is not None
-        for group in self.inner.param_groups:
-            group.update(values)
-        self._complete(name, values)
+        require("lr" in settings, "regime", None, "sets no lr", "set it there or give lr")
+        self._plans = self.plans(settings)
+        if self._has_rows and any(plan.optimizer not in _ELEMENTWISE for plan in self._plans):
+            self._set_apart()
+        for own in self._sets:
+            own.follow(self._plans)
 
-    def _complete(self, name: str, values: Settings) -> None:
-        """Begin with zeros what a setting asks for that was not in force in the steps before."""
-        assert self.inner is not None
-        for setting, key in _KEPT_IF.get(name, {}).items():
-            for parameter, own in self.inner.state.items() if values.get(setting) else ():
-                if own and key not in own:
-                    own[key] = torch.zeros_like(parameter)
+    def plans(self, settings: Settings) -> list[GroupPlan]:
+        """Return what each group of parameters is stepped with."""
+        groups = settings.get("param_groups", ())
+        chosen = [group.params for group in groups]
+        if self._members[0] != chosen:
+            self._members = chosen, members_of(groups, self._like)
+        return plans(settings, self._members[1])
 
     def add_penalties(
         self,
@@ -84,67 +107,85 @@ class RegimeOptimizer:
 
     def reset(self) -> None:
         """Start again: momenta and counts are dropped."""
-        assert self.inner is not None
-        self.inner.state.clear()
+        for own in self._sets:
+            own.reset()
         self.decayed.clear()
 
     def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
         """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""
-        assert self.inner is not None
         if not gradients:
             return
         workers = len(next(iter(gradients.values())))
-        rates = [group["lr"] for group in self.inner.param_groups]
-        for group, lr in zip(self.inner.param_groups, rates, strict=True):
+        groups = [group for inner in self.inners for group in inner.param_groups]
+        rates = [group["lr"] for group in groups]
+        for group, lr in zip(groups, rates, strict=True):
             group["lr"] = lr / workers
         for row in range(workers):
             self.step({name: value[row] for name, value in gradients.items()})
-        for group, lr in zip(self.inner.param_groups, rates, strict=True):
+        for group, lr in zip(groups, rates, strict=True):
             group["lr"] = lr
 
     @contextmanager
     def rows_kept(self, idle: dict[str, Tensor]) -> Iterator[None]:
-        """Put back the rows {name: [L] bool} of parameters and momenta after what is done."""
+        """Let the rows {name: [L] bool} of parameters and momenta stay as they are meanwhile."""
+        if idle and not self._rows_suffice():
+            self._set_apart()
+            for own in self._sets:
+                own.follow(self._plans)
+        if not idle or self._apart:
+            self._idle = {name: rows.cpu() for name, rows in idle.items()}
+            yield
+            self._idle = {}
+            return
         kept = {}
         for name, chosen in idle.items():
             p = self.params[name]
             rows = chosen.nonzero().flatten().to(p.device)
-            kept[name] = rows, p.detach()[rows], {k: v[rows] for k, v in self._rows_of(p).items()}
+            kept[name] = rows, p.detach()[rows], {k: v[rows] for k, v in self._rows_of(name)}
         yield
-        for name, (rows, own, momenta) in kept.items():
+        for name, (rows, before, momenta) in kept.items():
             p = self.params[name]
-            p.detach().index_copy_(0, rows, own)
-            for key, value in self._rows_of(p).items():
+            p.detach().index_copy_(0, rows, before)
+            for key, value in self._rows_of(name):
                 value.index_copy_(0, rows, momenta.get(key, torch.zeros_like(value[rows])))
-
-    def _rows_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Return what the optimizer keeps in the form of a parameter."""
-        assert self.inner is not None
-        own = self.inner.state.get(parameter, {})
-        return {
-            key: value
-            for key, value in own.items()
-            if isinstance(value, Tensor) and value.shape == parameter.shape
-        }
 
     def step(self, gradients: dict[str, Tensor]) -> None:
         """Move the parameters along {name: [*shape]}; those that are missing stay as they are."""
-        assert self.inner is not None
-        for name, parameter in self.params.items():
-            parameter.grad = gradients.get(name)
-        self.inner.step()
-        self.inner.zero_grad(set_to_none=True)
+        if not self._apart:
+            self._sets[0].step(gradients)
+            return
+        for row, own in enumerate(self._sets):
+            own.step(
+                {
+                    name: value[row]
+                    for name, value in gradients.items()
+                    if name not in self._idle or not self._idle[name][row]
+                }
+            )
 
     def state_dict(self, rows: Rows = lambda own: own) -> StateDict:
         """Return all that a resumed run needs.
 
         Where workers have parameters of their own, `rows` returns [W, ...] for [L, ...].
         """
-        inner = None if self.inner is None else self.inner.state_dict()
-        if inner is not None:
-            inner["state"] = self._mapped(inner["state"], rows)
+        first = self._sets[0]
+        numbers = {name: number for number, name in enumerate(self.params)}
+        kept = first.kept() if self._rows_suffice() else self._kept_rows()
+        state = {
+            numbers[name]: {
+                key: rows(value) if isinstance(value, Tensor) and value.dim() else value
+                for key, value in kept[name].items()
+            }
+            for name in sorted(kept, key=numbers.__getitem__)
+        }
+        groups = first.groups()
+        kinds = {group["optimizer"] for group in groups}
+        if len(kinds) == 1:  # as torch has it
+            groups = [{k: v for k, v in group.items() if k != "optimizer"} for group in groups]
         decayed = {name: rows(buffer) for name, buffer in self.decayed.items()}
-        return {"name": self.name, "inner": inner, "decayed": decayed}
+        name = str(next(iter(first.inners), ""))
+        inner = {"state": state, "param_groups": groups} if first.inners else None
+        return {"name": name, "inner": inner, "decayed": decayed}
 
     def load_state_dict(self, state: StateDict, rows: Rows = lambda own: own) -> None:
         """Take over what `state_dict` returned; `rows` returns [L, ...] for [W, ...]."""
@@ -152,40 +193,77 @@ class RegimeOptimizer:
             name: rows(buffer).to(self.params[name], copy=True)
             for name, buffer in state["decayed"].items()
         }
-        if state["inner"] is not None:
-            self._build(state["name"], {"lr": 0.0})
-            assert self.inner is not None
-            inner = copy.deepcopy(state["inner"])
-            inner["state"] = self._mapped(inner["state"], rows)
-            self.inner.load_state_dict(inner)
-            self._restore_scalars(inner["state"])
-
-    def _restore_scalars(self, state: _Inner) -> None:
-        """Put numbers without dimensions back in their own dtype; torch gives them its parameter's.
-
-        NAdam keeps its product of momenta in float32 beside parameters of float64.
-        """
-        assert self.inner is not None
-        for number, parameter in enumerate(self.params.values()):
-            own = self.inner.state[parameter] if number in state else {}
-            for name, value in own.items():
-                if isinstance(value, Tensor) and not value.dim():
-                    own[name] = state[number][name].to(value.device)
-
-    def _mapped(self, state: _Inner, rows: Rows) -> _Inner:
-        """Return an optimizer's state with `rows` of all that has the form of a parameter."""
-        return {
-            number: {
-                name: rows(value) if isinstance(value, Tensor) and value.dim() else value
-                for name, value in own.items()
+        if state["inner"] is None:
+            return
+        names, groups = list(self.params), state["inner"]["param_groups"]
+        known = {str(kind): kind for own in self._sets for kind in own.inners}
+        given = [group.get("optimizer", state["name"]) for group in groups]
+        kinds = [known.get(kind, kind) for kind in given]
+        kept = {
+            names[number]: {
+                key: rows(value) if isinstance(value, Tensor) and value.dim() else value
+                for key, value in own.items()
             }
-            for number, own in state.items()
+            for number, own in state["inner"]["state"].items()
         }
+        together = all(kind in _ELEMENTWISE for kind in kinds) and all(
+            map(rows_agree, kept.values())
+        )
+        if self._has_rows and not together:
+            self._set_apart()
+        for row, own in enumerate(self._sets):
+            own.set_groups(groups, kinds)
+            begun = {n: s for n, s in kept.items() if was_begun(s, row if self._apart else None)}
+            own.keep(
+                {
+                    name: one_of_row(saved, row) if self._apart else one_of_all(saved)
+                    for name, saved in begun.items()
+                }
+            )
 
-    def _build(self, name: str, values: Settings) -> None:
-        chosen = optimizer_class(name)
-        try:
-            self.inner = chosen(list(self.params.values()), **values)
-        except (TypeError, ValueError) as wrong:
-            raise SettingError("optimizer", name, f"refuses its settings: {wrong}") from wrong
-        self.name = name
+    @property
+    def _apart(self) -> bool:
+        return self._sets[0].params is not self.params
+
+    def _rows_suffice(self) -> bool:
+        """Return whether all that is kept of a worker is its row: no count of all rows."""
+        return not self._has_rows or all(
+            plan.optimizer == "SGD" and not plan.options.get("dampening") for plan in self._plans
+        )
+
+    def _set_apart(self) -> None:
+        """Give each worker optimizers of its own, which go on from what is kept."""
+        if self._apart:
+            return
+        whole = self._sets[0]
+        workers = len(next(iter(self.params.values())))
+        self._sets = [
+            TorchOptimizers({n: nn.Parameter(p.detach()[row]) for n, p in self.params.items()})
+            for row in range(workers)
+        ]
+        for row, own in enumerate(self._sets):
+            if whole.inners:
+                own.set_groups(whole.groups(), [g["optimizer"] for g in whole.groups()])
+            own.keep({name: one_of_row(kept, row) for name, kept in whole.kept().items()})
+
+    def _rows_of(self, name: str) -> list[tuple[str, Tensor]]:
+        """Return what the optimizer keeps in the form of a parameter."""
+        shape = self.params[name].shape
+        own = self._sets[0].kept().get(name, {})
+        return [(k, v) for k, v in own.items() if isinstance(v, Tensor) and v.shape == shape]
+
+    def _kept_rows(self) -> dict[str, StateDict]:
+        """Return what is kept of each parameter with a row a worker, {name: {key: [L, ...]}}.
+
+        That is of all parameters, so that processes that host other workers return the same keys.
+        """
+        kept, rows = [own.kept() for own in self._sets], dict[str, StateDict]()
+        for name, p in self.params.items():
+            if not self._apart and name in kept[0]:
+                rows[name] = rows_of_all(kept[0][name], len(p), p.device)
+                continue
+            each = [own.get(name) for own in kept] if self._apart else [None] * len(p)
+            found = next((own for own in each if own), None)
+            template = template_of(self._plans, name, p.detach()[0]) if found is None else found
+            rows[name] = rows_of_each(each, template, p)
+        return {name: own for name, own in rows.items() if len(own) > 1}

@@ -33,8 +33,10 @@ def step_parameters(
     for name in unused:
         if not gradients[name].any():  # else a memory had something left
             del gradients[name]
-    regularizers = () if settings.penalize_locally else settings.regularizers
-    penalties = parts.regularized.penalty_gradients(regularizers, settings.own_decay)
+    local = settings.penalize_locally
+    decays = parts.regularized.decays(settings.own_decay, () if local else settings.decay_groups)
+    regularizers = () if local else settings.regularizers
+    penalties = parts.regularized.penalty_gradients(regularizers, decays)
     penalties = {name: own for name, own in penalties.items() if name in gradients}
     parts.optimizer.add_penalties(gradients, penalties, *settings.penalty_momentum)
     with parts.optimizer.rows_kept(_idle_rows(parts, unused_rows)):

@@ -5,7 +5,7 @@ Letters: n elements of one segment.
 
 from ..settings import SettingError
 from .components import Components
-from .method_choice import check_memory, check_optimizer, compressor_for
+from .method_choice import check_memory, compressor_for
 from .optimizer import RegimeOptimizer
 from .running_state import RunningState
 from .step_settings import StepSettings
@@ -19,8 +19,7 @@ def check_phases(parts: Components) -> None:
     checked = ""
     for epoch, step in parts.regime.starts:
         settings = StepSettings.at(parts.recipe, parts.regime, epoch, step, parts.memory)
-        check_optimizer(parts.algorithm, settings.optimizer.get("optimizer", "SGD"))
-        RegimeOptimizer(parts.parameters.trained).follow(settings.optimizer)
+        RegimeOptimizer(parts.params).follow(settings.optimizer)
         if settings.compressor != checked:
             checked = settings.compressor
             compressor = compressor_for(parts.algorithm, checked)
@@ -34,7 +33,6 @@ def follow_regime(parts: Components, state: RunningState) -> StepSettings:
     """Return the settings now in force, with the optimizer and the compressor set by them."""
     now = state.epoch or 0, state.steps
     settings = StepSettings.at(parts.recipe, parts.regime, *now, parts.memory, state.results)
-    check_optimizer(parts.algorithm, settings.optimizer.get("optimizer", "SGD"))
     parts.optimizer.follow(settings.optimizer)
     state.set_compressor(parts, settings.compressor)
     return settings

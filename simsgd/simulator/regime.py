@@ -9,13 +9,13 @@ The first phase holds from the start, and a setting until a later phase changes 
 value in it, may be such a function too; a phase may have `step_lambda` or `epoch_lambda`, functions
 of one number that return settings, and `lr_decay_rate` with `lr_decay_steps`: from the phase's step
 on, lr is multiplied by the rate at every multiple of these steps. Keys are `optimizer` (a class of
-torch.optim, or its name), the arguments of that optimizer, `regularizer`, and those of `OURS`.
+torch.optim, or its name), the arguments of that optimizer, `param_groups`, `regularizer`, and those
+of `OURS`.
 
 Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """
 
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -25,9 +25,10 @@ from typing import Any
 import torch
 
 from ..settings import SettingError, check_size, require, unknown
+from .optimizer_class import optimizer_arguments, optimizer_class, taken_by_any, torch_optimizers
+from .parameter_groups import ParameterGroup, Settings, check_group, parameter_groups
 from .regularizers import regularizers
 
-Settings = dict[str, Any]
 Phase = Mapping[str, Any] | Callable[..., object]
 Results = Sequence[Mapping[str, float]]
 Form = Mapping[float, Phase] | Sequence[Phase] | Callable[..., object] | None
@@ -81,9 +82,8 @@ class Regime:
                 if new.keys() & set(OURS):  # the later one takes the place of the other
                     settings = {k: v for k, v in settings.items() if k not in OURS}
                 settings.update(new)
-        for rate in self._rates if "lr" in settings else ():
-            settings["lr"] = settings["lr"] * rate(step)
-        return settings
+        factors = [rate(step) for rate in self._rates]
+        return _multiplied(settings, factors) if factors else settings
 
     def may_set(self, *names: str) -> bool:
         """Return whether any phase sets one of these, or is a function, which may."""
@@ -131,21 +131,6 @@ def prune_warmup(prune: float, epochs: int) -> Regime:
     return Regime({**climb, epochs: {"prune": prune}})
 
 
-def optimizer_class(name: object) -> type[torch.optim.Optimizer]:
-    """Return the class of torch.optim with this name; `SettingError` if there is none."""
-    known = _optimizers()
-    if not isinstance(name, str) or name not in known:
-        raise unknown("optimizer", str(name), known)
-    return known[name]
-
-
-@functools.cache
-def optimizer_arguments(name: str) -> frozenset[str]:
-    """Return the settings that an optimizer takes."""
-    signature = inspect.signature(optimizer_class(name))
-    return frozenset(signature.parameters) - {"params"}
-
-
 def _phases(form: Form) -> list[Phase]:
     if form is None:
         return []
@@ -157,7 +142,7 @@ def _phases(form: Form) -> list[Phase]:
         phases = [form]
     else:
         phases = list(form)
-    phases = [_by_name(phase) for phase in phases]
+    phases = [_grouped(_by_name(phase)) for phase in phases]
     for phase in phases:
         _check_phase(phase)
     for key in ("epoch", "step"):
@@ -172,9 +157,36 @@ def _by_name(settings: Any) -> Any:
     if not isinstance(given, type):
         return settings
     name = given.__name__
-    if _optimizers().get(name) is not given:
+    if torch_optimizers().get(name) is not given:
         raise SettingError("optimizer", name, "must be one of torch.optim")
     return {**settings, "optimizer": name}
+
+
+def _grouped(settings: Any) -> Any:
+    """Return settings with their parameter groups read, unless a function gives them."""
+    form = settings.get("param_groups") if isinstance(settings, Mapping) else None
+    if form is None or callable(form):
+        return settings
+    groups = parameter_groups(form)
+    for group in groups:
+        for key, value in group.options.items():
+            _check_value("lr" if key == "lr_mult" else key, value)
+        check_group(group)
+    return {**settings, "param_groups": groups}
+
+
+def _multiplied(settings: Settings, factors: Sequence[float]) -> Settings:
+    """Return settings with every lr multiplied by `factors`, one after the other."""
+    changed = dict(settings)
+    for factor in factors if "lr" in settings else ():
+        changed["lr"] = changed["lr"] * factor
+    groups = []
+    for group in settings.get("param_groups", ()):
+        options = dict(group.options)
+        for factor in factors if "lr" in options else ():
+            options["lr"] = options["lr"] * factor
+        groups.append(ParameterGroup(group.params, options))
+    return {**changed, "param_groups": tuple(groups)} if groups else changed
 
 
 def _starting(epoch: float, phase: Phase) -> Phase:
@@ -192,10 +204,10 @@ def _check_phase(phase: Phase) -> None:
 
 
 def _check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()) -> None:
-    known = {*OURS, "optimizer", "regularizer", *structure}
+    known = {*OURS, "optimizer", "regularizer", "param_groups", *structure}
     for key, value in settings.items():
-        if key not in known and key not in _anywhere():
-            raise unknown("regime", str(key), known | _anywhere())
+        if key not in known and key not in taken_by_any():
+            raise unknown("regime", str(key), known | taken_by_any())
         _check_value(key, value)
     both = settings.keys() >= set(OURS)
     require(not both, "regime", None, "sets prune and compressor at once", "set one")
@@ -273,7 +285,7 @@ def _called(function: Callable[..., object], epoch: float, step: int, results: R
 def _checked(given: object) -> Settings:
     if not isinstance(given, Mapping):
         raise SettingError("regime", given, "must give a dict of settings")
-    settings = dict(_by_name(given))
+    settings = dict(_grouped(_by_name(given)))
     _check_settings(settings)
     return settings
 
@@ -283,20 +295,3 @@ def _by_epoch(phase: Phase) -> bool:
         return True
     varies = any(callable(value) for key, value in phase.items() if key != "step_lambda")
     return varies or phase.get("epoch", 0) > 0
-
-
-@functools.cache
-def _anywhere() -> frozenset[str]:
-    """Return the settings that some optimizer takes."""
-    return frozenset().union(*map(optimizer_arguments, _optimizers()))
-
-
-@functools.cache
-def _optimizers() -> dict[str, type[torch.optim.Optimizer]]:
-    return {
-        name: found
-        for name, found in vars(torch.optim).items()
-        if isinstance(found, type)
-        and issubclass(found, torch.optim.Optimizer)
-        and name not in ("Optimizer", "LBFGS", "SparseAdam")  # need a closure, sparse gradients
-    }

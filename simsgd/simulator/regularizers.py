@@ -11,7 +11,7 @@ returning whether to take one; {} takes all.
 Letters: P all parameters.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..settings import SettingError, require, unknown
+from .parameter_groups import ParameterGroup, members_of
 
 _NORMALIZING = (
     nn.modules.batchnorm._BatchNorm,
@@ -146,25 +147,34 @@ class Regularized:
 
     def __init__(self, model: nn.Module, params: dict[str, nn.Parameter]) -> None:
         self.params = params
+        self._like = {name: p for name, p in model.named_parameters() if name in params}
         self._homes = {
             f"{prefix}.{name}".lstrip("."): module
             for prefix, module in model.named_modules()
             for name, _ in module.named_parameters(recurse=False)
         }
 
+    def decays(self, weight_decay: float, groups: Sequence[ParameterGroup]) -> dict[str, float]:
+        """Return each parameter's weight decay by name, unless 0: its group's, or the usual."""
+        own = [weight_decay, *(g.options.get("weight_decay", weight_decay) for g in groups)]
+        if not any(own):
+            return {}
+        members = members_of(groups, self._like)
+        found = {name: decay for decay, names in zip(own, members, strict=True) for name in names}
+        return {name: found[name] for name in self.params if found[name]}
+
     def penalty_gradients(
         self,
         chosen: tuple[Regularizer, ...],
-        weight_decay: float = 0.0,
+        decays: Mapping[str, float] | None = None,
         params: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """Return the sum of the penalties' gradients, {name: [*shape]} of the parameters taken.
 
-        `weight_decay` is that of all parameters; they are taken at `params`, or at the model's.
+        `decays` is the weight decay by name; parameters are taken at `params`, or at the model's.
         """
-        at, found = params or self.params, dict[str, Tensor]()
-        if weight_decay:
-            found = {name: p.detach() * weight_decay for name, p in at.items()}
+        at = params or self.params
+        found = {name: at[name].detach() * decay for name, decay in (decays or {}).items()}
         for regularizer in chosen:
             for name in self._taken(regularizer):
                 penalty = regularizer.gradient(at[name])
@@ -175,12 +185,12 @@ class Regularized:
     def rows(
         self,
         chosen: tuple[Regularizer, ...],
-        weight_decay: float,
+        decays: Mapping[str, float],
         params: Mapping[str, Tensor],
         per_worker: bool,
     ) -> dict[str, Tensor]:
         """Return `penalty_gradients` of all parameters, with a row a worker or one for all."""
-        found = self.penalty_gradients(chosen, weight_decay, params)
+        found = self.penalty_gradients(chosen, decays, params)
         every = {name: found.get(name, torch.zeros_like(p)) for name, p in params.items()}
         if per_worker:
             return every

@@ -10,13 +10,13 @@ from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..settings import SettingError, kept
 from .method_choice import algorithm_named, compressor_spec, memory_name, memory_of, needs_memory
+from .optimizer_class import optimizer_arguments
+from .parameter_groups import ParameterGroup, Settings
 from .regime import (
     OURS,
     Form,
     Regime,
     Results,
-    Settings,
-    optimizer_arguments,
     prune_warmup,
 )
 from .regularizers import Regularizer, regularizers
@@ -35,6 +35,7 @@ class StepSettings:
     lr: float  # the regime's; 0 if it sets none
     local_decay: float  # weight decay in each worker's gradient, before the memory
     own_decay: float  # weight decay on the averaged gradient, with the memory's momentum
+    decay_groups: tuple[ParameterGroup, ...]  # whose weight decay acts where that of the two does
     regularizers: tuple[Regularizer, ...]  # act where weight decay does
     penalize_locally: bool  # whether that is in each worker's gradient
     kept: float | None  # fraction of each compressed segment that is sent; None: see the messages
@@ -60,16 +61,25 @@ class StepSettings:
         local = recipe.weight_decay_at == "local"
         lr, decay = float(settings.get("lr", 0.0)), float(settings.get("weight_decay", 0.0))
         optimizer, own_decay = dict(settings), 0.0
+        groups: tuple[ParameterGroup, ...] = settings.get("param_groups", ())
         if memory.owns_momentum:
+            _check_groups(
+                groups, ("optimizer", "momentum", "nesterov"), memory_name(recipe, regime)
+            )
             memory = _with_momentum(memory, memory_name(recipe, regime), settings)
             optimizer.update(momentum=0.0, nesterov=False, weight_decay=0.0)
             own_decay = 0.0 if local else decay
         if memory.keeps_lr:
             _check_plain(settings)
+            _check_groups(groups, ("optimizer", "lr", "lr_mult"), "residual:lr=true")
             memory = memory.at_rate(lr)
             optimizer.update(lr=1.0, weight_decay=decay * lr)
         if local:
             optimizer.update(weight_decay=0.0)
+        ours = local or memory.owns_momentum
+        if groups:
+            times = 0.0 if ours else lr if memory.keeps_lr else 1.0
+            optimizer["param_groups"] = tuple(g.with_decay_times(times) for g in groups)
         return cls(
             compressor=compressor_spec(settings),
             flush=flush,
@@ -78,6 +88,7 @@ class StepSettings:
             lr=lr,
             local_decay=decay if local else 0.0,
             own_decay=own_decay,
+            decay_groups=groups if ours else (),
             regularizers=regularizers(settings.get("regularizer")),
             penalize_locally=local,
             kept=1.0 if flush else _nominally_kept(settings),
@@ -150,6 +161,15 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
     if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:
         return [f"note: {spec} is unbiased without a memory, and {memory} adds to its variance"]
     return []
+
+
+def _check_groups(groups: tuple[ParameterGroup, ...], keys: tuple[str, ...], spec: str) -> None:
+    """Raise `SettingError` for an option of a group that a memory has for all parameters."""
+    given = [(key, group.options[key]) for group in groups for key in keys if key in group.options]
+    for key, option in given:
+        value = None if option is True else option
+        rule = f"has no place in a parameter group beside memory {spec}"
+        raise SettingError(key, value, rule, "use memory residual, or leave it out")
 
 
 def _check_plain(settings: Settings) -> None:

@@ -13,13 +13,19 @@ import torch
 from ..config_values import OF_ONE_RUN
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.method_choice import compressor_spec
-from ..simulator.regime import Settings, optimizer_class
+from ..simulator.optimizer_class import optimizer_class
+from ..simulator.parameter_groups import ParameterGroup, Settings
 from .data import Text
 from .experiment import Experiment
 from .phases import Timeline, Values
 
 _OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay")
-_NOT_OPTIMIZER = ("prune", "compressor", "regularizer")  # what else a regime may set
+_NOT_OPTIMIZER = (
+    "prune",
+    "compressor",
+    "regularizer",
+    "param_groups",
+)  # what else a regime may set
 
 
 def used_settings(experiment: Experiment) -> dict[str, Used]:
@@ -40,7 +46,7 @@ def optimizer_line(used: Mapping[str, Used]) -> str:
     'optimizer SGD; lr 0.1, from epoch 30: 0.01; momentum 0.9'
     """
     parts = [f"optimizer {value_in_words(used['optimizer'])}"]
-    for name in _OF_OPTIMIZER:
+    for name in (*_OF_OPTIMIZER, "param_groups"):
         value = used.get(name)
         if value:  # else it is off
             parts.append(f"{name.replace('_', ' ')} {value_in_words(value)}")
@@ -97,4 +103,6 @@ def _in_force(settings: Settings) -> Values:
 def _plain(value: object) -> Plain:
     if isinstance(value, torch.Tensor):
         return float(value)
+    if isinstance(value, tuple) and all(isinstance(part, ParameterGroup) for part in value):
+        return "; ".join(map(str, value)) or None
     return value if is_plain(value) else str(value)

@@ -21,7 +21,7 @@ from ..gradients.dropout import ReplayedDropout
 from ..gradients.generators import seeded
 from ..keyed_random import RandomKey
 from ..simulator.checkpoint_check import StateDict
-from ..simulator.regime import optimizer_arguments, optimizer_class
+from ..simulator.optimizer_class import optimizer_arguments, optimizer_class
 from ..simulator.step_settings import StepSettings
 from ..training.experiment import Experiment
 from .gradient_kinks import RecordingEngine
@@ -128,7 +128,7 @@ class TorchWorker(Worker):
         self.own: Tensors = {}  # this worker's gradient, before any other's comes in
         for name, p in self.trained.items():
             p.register_hook(partial(self._keep, name))
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}  # by the name of the class
         self.steps = 0
         self.epoch = 0
 
@@ -137,8 +137,8 @@ class TorchWorker(Worker):
         rank, ranks = self.transport.rank, self.transport.ranks
         x, y = (part.unflatten(0, (ranks, -1))[rank] for part in (x, y))  # [b, ...]
         self._begin(epoch, len(x))
-        optimizer = self._optimizer(epoch)
-        optimizer.zero_grad()
+        self._follow(epoch)
+        self.parallel.zero_grad()
         self.own.clear()
         worker = torch.tensor([rank], device=x.device)
         place = RandomKey(self.experiment.config.seed, worker).fold_in(self.steps, "dropout", 0)
@@ -148,7 +148,8 @@ class TorchWorker(Worker):
             dropout.finished = True
             edge = torch.autograd.graph.get_gradient_edge(loss)  # keeps the backward within
             torch.autograd.backward(edge, torch.ones_like(loss))
-        optimizer.step()
+        for optimizer in self.optimizers.values():
+            optimizer.step()
         self.steps += 1
         sent = torch.tensor([sum(self.bytes)])
         self.bytes.clear()
@@ -168,16 +169,26 @@ class TorchWorker(Worker):
 
     def state(self) -> StateDict:
         """Return parameters, buffers of all workers, and what the optimizer keeps."""
-        assert self.optimizer is not None
         buffers = self.experiment.model.named_buffers()
-        name = type(self.optimizer).__name__
         return {
             "parameters": {name: p.detach() for name, p in self.trained.items()},
             "buffers": {
                 name: self.transport.all_gather_rows(b.unsqueeze(0)) for name, b in buffers
             },
-            "optimizer": {"name": name, "inner": self.optimizer.state_dict(), "decayed": {}},
+            "optimizer": self._kept(),
         }
+
+    def _kept(self) -> StateDict:
+        """Return what the optimizers keep, in the form of a simulator's, and their groups."""
+        numbers: dict[Tensor, int] = {p: number for number, p in enumerate(self.trained.values())}
+        state, groups = {}, []
+        for kind, optimizer in self.optimizers.items():
+            state.update({numbers[p]: own for p, own in optimizer.state.items()})
+            for group in optimizer.param_groups:
+                chosen = [numbers[p] for p in group["params"]]
+                groups.append({**group, "params": chosen, "optimizer": kind})
+        inner = {"state": state, "param_groups": groups}
+        return {"name": next(iter(self.optimizers)), "inner": inner, "decayed": {}}
 
     def _keep(self, name: str, gradient: Tensor) -> None:
         self.own[name] = gradient.detach().clone()
@@ -189,19 +200,25 @@ class TorchWorker(Worker):
             begin_texts(model, streams)
         self.epoch = epoch
 
-    def _optimizer(self, epoch: int) -> torch.optim.Optimizer:
-        """Return the optimizer with the settings that the regime has now."""
-        settings = self.experiment.simulator.components.regime.at(epoch, self.steps)
-        name = settings.get("optimizer", "SGD")
-        takes = optimizer_arguments(name)
-        values = {key: value for key, value in settings.items() if key in takes}
-        kind = optimizer_class(name)
-        if type(self.optimizer) is not kind:
-            self.optimizer = kind(self.trained.values(), **values)
-        assert self.optimizer is not None
-        for group in self.optimizer.param_groups:
-            group.update(values)
-        return self.optimizer
+    def _follow(self, epoch: int) -> None:
+        """Let the optimizers have the groups and settings that the regime has now."""
+        parts = self.experiment.simulator.components
+        every = parts.optimizer.plans(parts.regime.at(epoch, self.steps))
+        before, self.optimizers = self.optimizers, {}
+        for kind in dict.fromkeys(plan.optimizer for plan in every):
+            takes = optimizer_arguments(kind)
+            groups = [
+                {
+                    **{key: value for key, value in plan.options.items() if key in takes},
+                    "params": [self.trained[name] for name in plan.names],
+                }
+                for plan in every
+                if plan.optimizer == kind
+            ]
+            made: Callable[..., torch.optim.Optimizer] = optimizer_class(kind)
+            self.optimizers[kind] = made(groups, lr=groups[0]["lr"])
+            if kind in before:  # else it begins
+                self.optimizers[kind].state.update(before[kind].state)
 
 
 def with_own_buffers(model: nn.Module) -> nn.parallel.DistributedDataParallel:

@@ -4,7 +4,7 @@ from torch import nn
 
 from simsgd.settings import SettingError
 from simsgd.simulator.optimizer import RegimeOptimizer
-from simsgd.simulator.regime import optimizer_arguments
+from simsgd.simulator.optimizer_class import optimizer_arguments
 
 
 def one(value=1.0):

@@ -89,9 +89,9 @@ def test_a_regime_knows_whether_it_follows_epochs():
 
 
 def test_every_optimizer_that_is_offered_can_be_stepped():
-    from simsgd.simulator.regime import _optimizers
+    from simsgd.simulator.optimizer_class import torch_optimizers
 
-    for chosen in _optimizers().values():
+    for chosen in torch_optimizers().values():
         weight = torch.nn.Parameter(torch.ones(2, 2))
         weight.grad = torch.ones(2, 2)
         chosen([weight], lr=0.1).step()

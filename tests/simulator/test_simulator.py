@@ -305,7 +305,7 @@ def test_a_simulator_shows_what_it_does_and_how_far_it_is():
         (
             {"optimizer": "Muon"},
             {"algorithm": "dpsgd"},
-            "optimizer is not an element-wise",
+            "optimizer refuses its settings: Muon only supports 2D .*set param_groups",
         ),
         ({"compressor": "powersgd:1"}, {"granularity": "model"}, "powersgd needs granularity"),
         ({"compressor": "variance"}, {"memory": "residual"}, "memory must be none with variance"),

@@ -57,6 +57,19 @@ def model(num_classes):
     return nn.Sequential(nn.Flatten(), layer)
 """
 
+GROUPS = """
+regime = {
+    0: {
+        "optimizer": "Adafactor",
+        "lr": 0.01,
+        "param_groups": [
+            {"params": "dim=4", "optimizer": "SGD", "lr": 0.1, "momentum": 0.9},
+            {"params": "dim<2", "optimizer": "AdamW", "lr": 0.005},
+        ],
+    }
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
@@ -64,6 +77,7 @@ def files(tmp_path_factory):
     (folder / "small.py").write_text(SMALL)
     (folder / "whole.py").write_text(WHOLE)
     (folder / "unused.py").write_text(UNUSED)
+    (folder / "groups.py").write_text(GROUPS)
     return folder
 
 
@@ -196,6 +210,17 @@ def test_so_it_is_with_every_other_option(four_ranks, files, settings):
 def test_without_compression_it_is_distributed_data_parallel(four_ranks, files, settings):
     rows, plain = four_ranks(verified, 10, recipe(files, compressor="none", **settings))
     assert plain
+    assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize(
+    "settings", [{}, {"algorithm": "local", "local_steps": 2}], ids=["ddp", "local"]
+)
+def test_groups_of_parameters_are_the_same_on_both_sides(four_ranks, files, settings):
+    settings = {"regime": str(files / "groups.py"), "compressor": "none", **settings}
+    rows, plain = four_ranks(verified, 10, recipe(files, **settings))
+    assert plain == ("algorithm" not in settings)
     assert_real(rows)
 
 

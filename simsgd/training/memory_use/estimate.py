@@ -23,10 +23,11 @@ from ...methods.algorithms import ParameterAlgorithm
 from ...settings import require
 from ...simulator.components import Components
 from ...simulator.exchange_step import ExchangeStep, exchange_gradient, exchange_models
-from ...simulator.optimizer import RegimeOptimizer
+from ...simulator.parameter_groups import GroupPlan
 from ...simulator.segment_state import SegmentState
 from ...simulator.shard import shard
 from ...simulator.step_settings import StepSettings
+from ...simulator.torch_optimizers import TorchOptimizers
 from ...text_table import columns
 from ...units import in_units
 from ..devices import device_of
@@ -97,7 +98,7 @@ def footprint_of(
     parts, simulator = experiment.simulator.components, experiment.simulator
     workers = len(parts.workers)
     parameters, trained = _bytes(parts.params.values()), _bytes(parts.parameters.trained.values())
-    per_step = trained * (1 + _optimizer_tensors(parts)) + max(parameters, trained)
+    per_step = trained + _optimizer_bytes(parts) + max(parameters, trained)
     evaluated = parameters if parts.parameters.has_models else 0
     states = [state for own in parts.segment_states for state in own.state_dict().values()]
     held = _bytes(tensor for state in states for tensor in state.values())
@@ -206,16 +207,18 @@ def _evaluation(experiment: Experiment, taken: Taken) -> int:
         return taken(lambda: model(next(evaluation_batches(experiment, model, "val"))[0]))
 
 
-def _optimizer_tensors(parts: Components) -> int:
-    """Return how many tensors of its size the optimizer keeps for a parameter."""
+def _optimizer_bytes(parts: Components) -> int:
+    """Return what the optimizers keep, by what they keep of a small parameter of each group."""
     settings = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory)
-    one = torch.nn.Parameter(torch.zeros(2))
-    small = RegimeOptimizer({"one": one})
-    small.follow(settings.optimizer)
-    small.step({"one": torch.ones(2)})
-    assert small.inner is not None
-    kept = [t for t in small.inner.state[one].values() if isinstance(t, Tensor) and t.numel() == 2]
-    return len(kept) + (1 if settings.own_decay else 0)
+    size, total = (2, 3), 0
+    for plan in parts.optimizer.plans(settings.optimizer):
+        one = TorchOptimizers({"one": torch.nn.Parameter(torch.zeros(size))})
+        one.follow([GroupPlan(plan.optimizer, plan.options, ("one",))])
+        one.step({"one": torch.ones(size)})
+        kept = [t for t in one.kept().get("one", {}).values() if isinstance(t, Tensor)]
+        copies = sum(t.shape == size for t in kept) + (1 if settings.own_decay else 0)
+        total += copies * _bytes(parts.parameters.trained[name] for name in plan.names)
+    return total
 
 
 def _data(experiment: Experiment) -> list[Tensor]:

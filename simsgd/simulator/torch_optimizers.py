@@ -1,0 +1,154 @@
+"""The optimizers of torch that step one set of parameters, one for each class that is asked for.
+
+What they keep is found by the name of a parameter, so that it stays where groups change.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import SettingError
+from .checkpoint_check import StateDict
+from .optimizer_class import optimizer_arguments, optimizer_class
+from .parameter_groups import GroupPlan, Settings
+
+_AMSGRAD = {"amsgrad": "max_exp_avg_sq"}
+_KEPT_IF = {  # what torch makes at the first step only, and only where a setting asks for it
+    "RMSprop": {"momentum": "momentum_buffer", "centered": "grad_avg"},
+    "Adam": _AMSGRAD,
+    "AdamW": _AMSGRAD,
+}
+
+
+class TorchOptimizers:
+    """Optimizers of torch for `params`, rebuilt only where a class or a group changes."""
+
+    def __init__(self, params: dict[str, nn.Parameter]) -> None:
+        self.params = params
+        self.inners: dict[str, torch.optim.Optimizer] = {}  # by the name of the class
+        self._names: dict[Tensor, str] = {p: name for name, p in params.items()}
+
+    def follow(self, plans: Sequence[GroupPlan]) -> None:
+        """Take over what each group is stepped with from now on.
+
+        Raises `SettingError` for values that an optimizer refuses.
+        """
+        before, self.inners = self.inners, {}
+        for kind in dict.fromkeys(plan.optimizer for plan in plans):
+            own = [plan for plan in plans if plan.optimizer == kind]
+            takes = optimizer_arguments(kind)
+            values = [{k: v for k, v in plan.options.items() if k in takes} for plan in own]
+            names = [plan.names for plan in own]
+            inner = before.get(kind)
+            if inner is None or self._grouped(inner) != names:
+                again = self._built(kind, names, values)
+                self._carry(inner, again)
+                inner = again
+            self.inners[kind] = inner
+            for group, given in zip(inner.param_groups, values, strict=True):
+                group.update(given)
+                _complete(inner, kind, group)
+
+    def step(self, gradients: dict[str, Tensor]) -> None:
+        """Move the parameters along {name: [*shape]}; those that are missing stay as they are."""
+        for name, parameter in self.params.items():
+            parameter.grad = gradients.get(name)
+        for inner in self.inners.values():
+            inner.step()
+            inner.zero_grad(set_to_none=True)
+
+    def reset(self) -> None:
+        """Start again: momenta and counts are dropped."""
+        for inner in self.inners.values():
+            inner.state.clear()
+
+    def kept(self) -> dict[str, StateDict]:
+        """Return what is kept of each parameter, by name: those alone that were stepped."""
+        return {
+            self._names[parameter]: own
+            for inner in self.inners.values()
+            for parameter, own in inner.state.items()
+            if own
+        }
+
+    def keep(self, kept: Mapping[str, StateDict]) -> None:
+        """Put back what was kept of parameters; numbers without dimensions keep their dtype."""
+        homes = self._homes
+        for name, own in kept.items():
+            parameter = self.params[name]
+            homes[parameter].state[parameter] = {
+                key: value.to("cpu" if key == "step" else parameter.device, copy=True)
+                if isinstance(value, Tensor)
+                else value
+                for key, value in own.items()
+            }
+
+    def groups(self) -> list[StateDict]:
+        """Return the options of each group as torch's `state_dict` has them, with the optimizer."""
+        numbers = {parameter: number for number, parameter in enumerate(self.params.values())}
+        return [
+            {**group, "params": [numbers[p] for p in group["params"]], "optimizer": str(kind)}
+            for kind, inner in self.inners.items()
+            for group in inner.param_groups
+        ]
+
+    def set_groups(self, groups: Sequence[StateDict], kinds: Sequence[str]) -> None:
+        """Take over what `groups` returned, of optimizers by the names `kinds`, one a group."""
+        every = list(self.params)
+        self.inners = {}
+        for kind in dict.fromkeys(kinds):
+            own = [group for group, other in zip(groups, kinds, strict=True) if other == kind]
+            names = [tuple(every[number] for number in group["params"]) for group in own]
+            options = [
+                {k: v for k, v in group.items() if k not in ("params", "optimizer")}
+                for group in own
+            ]
+            self.inners[kind] = self._built(kind, names, [{"lr": 0.0}] * len(own))
+            for group, saved in zip(self.inners[kind].param_groups, options, strict=True):
+                group.update(saved)
+
+    @property
+    def _homes(self) -> dict[nn.Parameter, torch.optim.Optimizer]:
+        return {
+            p: inner
+            for inner in self.inners.values()
+            for group in inner.param_groups
+            for p in group["params"]
+        }
+
+    def _grouped(self, inner: torch.optim.Optimizer) -> list[tuple[str, ...]]:
+        return [tuple(self._names[p] for p in group["params"]) for group in inner.param_groups]
+
+    def _carry(self, before: torch.optim.Optimizer | None, now: torch.optim.Optimizer) -> None:
+        """Let the parameters that both step go on from what was kept of them."""
+        if before is None:
+            return
+        stays = {p for group in now.param_groups for p in group["params"]}
+        now.state.update({p: own for p, own in before.state.items() if p in stays})
+
+    def _built(
+        self, kind: str, names: Sequence[tuple[str, ...]], values: Sequence[Settings]
+    ) -> torch.optim.Optimizer:
+        groups = [
+            {"params": [self.params[name] for name in own], **given}
+            for own, given in zip(names, values, strict=True)
+        ]
+        try:
+            for given in values[1:]:  # torch checks the values of the first alone
+                optimizer_class(kind)([nn.Parameter(torch.zeros(1, 1))], **given)
+            return optimizer_class(kind)(groups, **values[0])
+        except (TypeError, ValueError) as wrong:
+            others = "2D" in str(wrong)  # as Muon puts it
+            fix = 'set param_groups, as [{"params": "dim!=2", "optimizer": "AdamW"}]'
+            rule = f"refuses its settings: {wrong}"
+            raise SettingError("optimizer", kind, rule, fix if others else "") from wrong
+
+
+def _complete(inner: torch.optim.Optimizer, kind: str, group: Settings) -> None:
+    """Begin with zeros what a setting asks for that was not in force in the steps before."""
+    for setting, key in _KEPT_IF.get(kind, {}).items():
+        for parameter in group["params"] if group.get(setting) else ():
+            own = inner.state.get(parameter)
+            if own and key not in own:
+                own[key] = torch.zeros_like(parameter)
