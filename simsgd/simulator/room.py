@@ -17,14 +17,14 @@ def check_room(params: Iterable[Tensor], copies: int, name: str, value: object) 
     """
     tensors = list(params)
     each = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    there = _memory(tensors[0].device)
+    there = memory_of(tensors[0].device)
     if there is None or copies * each <= there:
         return
     rule = f"needs at least {in_units(copies * each)} of memory, and there are {in_units(there)}"
     raise SettingError(name, value, rule, f"at most {there // each} fit")
 
 
-def _memory(device: torch.device) -> int | None:
+def memory_of(device: torch.device) -> int | None:
     """Return the bytes of a device's memory, used or not; None if the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])

@@ -9,7 +9,7 @@ from simsgd.simulator import room
 
 
 def test_more_workers_than_memory_holds_are_refused_with_how_many_fit(monkeypatch):
-    monkeypatch.setattr(room, "_memory", lambda device: 1000)
+    monkeypatch.setattr(room, "memory_of", lambda device: 1000)
     model = nn.Linear(4, 2, bias=False)  # 32 bytes
     wanted = (
         r"^workers needs at least 1 KiB of memory, and there are 1000 B, got 32; at most 31 fit$"
@@ -20,7 +20,7 @@ def test_more_workers_than_memory_holds_are_refused_with_how_many_fit(monkeypatc
 
 
 def test_the_machine_has_memory():
-    assert room._memory(torch.device("cpu")) > 2**20
+    assert room.memory_of(torch.device("cpu")) > 2**20
 
 
 def test_a_billion_workers_are_refused_at_once():

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from ...settings import SettingError, one_line
+from ...units import in_units
+from .cifar import read_cifar
 from .contract import Dataset, Split
 from .statistics import described
 
@@ -20,6 +22,7 @@ DOWNLOADED = {  # name of the class in torchvision.datasets
     "svhn": "SVHN",
     "stl10": "STL10",
 }
+_LARGEST = 1 << 30  # bytes of a file that is unpacked
 _CLASSES = {"cifar100": 100}  # of all others 10
 _BY_SPLIT = ("svhn", "stl10")  # whose class asks for a split by name
 
@@ -35,7 +38,10 @@ def from_files(name: str, data_dir: Path, download: bool) -> Dataset:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy 2.4.0 to 2.4.4 warn of CIFAR's old pickles
-            train, val = (_split(part) for part in _read(name, source, data_dir, download))
+            if name in ("cifar10", "cifar100"):
+                train, val = read_cifar(source, data_dir, download)
+            else:
+                train, val = (_split(part) for part in _read(name, source, data_dir, download))
         num_classes = _CLASSES.get(name, 10)
         for split in (train, val):
             assert len(split.images) == len(split.labels) > 0, "images and labels differ in number"
@@ -70,18 +76,30 @@ def _unpack(name: str, folder: Path, files: list[str]) -> None:
         packed = folder / f"{file}.gz"
         if packed.is_file() and not (folder / file).exists():
             try:
-                (folder / file).write_bytes(gzip.decompress(packed.read_bytes()))
+                _unpack_one(packed, folder / file)
             except (OSError, EOFError, zlib.error) as wrong:
                 rule = f"cannot be unpacked from {packed} ({one_line(wrong)})"
                 raise SettingError("dataset", name, rule, "replace it by a whole one") from wrong
 
 
+def _unpack_one(packed: Path, file: Path) -> None:
+    """Unpack a file beside itself, and give it its name when it is whole."""
+    partial = file.with_name(f"{file.name}.partial")
+    try:
+        with gzip.open(packed) as opened:
+            content = opened.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise OSError(f"it holds more than {in_units(_LARGEST)}")
+        partial.write_bytes(content)
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _split(part: Any) -> Split:
-    images = torch.as_tensor(part.data)  # [N, H, W], [N, H, W, C] or [N, C, H, W]
+    images = torch.as_tensor(part.data)  # [N, H, W] or [N, C, H, W]
     if images.ndim == 3:
         images = images[:, None]
-    elif hasattr(part, "targets"):
-        images = images.permute(0, 3, 1, 2)
     labels = part.targets if hasattr(part, "targets") else part.labels
     return Split(images.contiguous(), torch.as_tensor(labels, dtype=torch.int64))
 

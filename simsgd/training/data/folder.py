@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ...settings import require
+from ...simulator.room import memory_of
+from ...units import in_units
 from .contract import Dataset, Split
 from .image_files import class_folders, rgb_image
 from .statistics import described
@@ -22,8 +24,20 @@ def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
     layout = f"expected are images {root}/train/CLASS/* and {root}/val/CLASS/*"
     train, val = class_folders(name, root, layout)
     first = _image(name, train.samples[0][0])
+    _check_memory(name, first, len(train.samples) + len(val.samples))
     splits = [_read(name, part.samples, tuple(first.shape[1:])) for part in (train, val)]
     return described(name, splits[0], splits[1], len(train.classes))
+
+
+def _check_memory(name: str, image: Tensor, number: int) -> None:
+    """Raise `SettingError` if so many images of this one's size do not fit into memory."""
+    there, needed = memory_of(image.device), number * image.numel()
+    rule = (
+        f"takes {in_units(needed)} as {number:,} images of {image.shape[2]:,} x "
+        f"{image.shape[1]:,} pixels, the size of the first"
+    )
+    fits = there is None or needed <= there
+    require(fits, "dataset", name, rule, "make the first smaller: the others are resized to it")
 
 
 def _read(name: str, samples: list[tuple[str, int]], size: tuple[int, ...]) -> Split:

@@ -1,9 +1,10 @@
 """Checks folders of images in classes, and reads image files, or says which one is damaged."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...settings import SettingError, one_line
+from ...settings import SettingError, one_line, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 _SECOND = ("val", "valid", "test")  # folders of the part for validation
 _MOST_NAMED = 5  # classes in an error
+_MOST_PIXELS = 1 << 26  # of an image
 
 
 def class_folders(name: str, root: Path, layout: str) -> "tuple[ImageFolder, ImageFolder]":
@@ -29,8 +31,10 @@ def class_folders(name: str, root: Path, layout: str) -> "tuple[ImageFolder, Ima
             raise SettingError("dataset", name, f"has no folder {root / part}", layout)
     try:
         train, val = ImageFolder(root / "train"), ImageFolder(root / second)
-    except FileNotFoundError as wrong:  # no class, or a class without images
+    except OSError as wrong:  # no class, a class without images, or one that cannot be read
         raise SettingError("dataset", name, f"is incomplete: {one_line(wrong)}", layout) from wrong
+    for part in (train, val):
+        _check_files(name, [Path(path) for path, _ in part.samples])
     differ = sorted({*train.classes} ^ {*val.classes})
     if differ:
         named = ", ".join(differ[:_MOST_NAMED])
@@ -39,13 +43,40 @@ def class_folders(name: str, root: Path, layout: str) -> "tuple[ImageFolder, Ima
     return train, val
 
 
+def _check_files(name: str, paths: list[Path]) -> None:
+    """Raise `SettingError` for what is no file, such as a pipe, and for folders linked twice."""
+    for path in paths:
+        if not path.is_file():
+            raise SettingError("dataset", name, f"has {path}, which is no file", "remove it")
+    there: dict[Path, Path] = {}
+    for folder in dict.fromkeys(path.parent for path in paths):
+        first = there.setdefault(folder.resolve(), folder)
+        rule = f"has one folder by two names, {first} and {folder}"
+        require(first == folder, "dataset", name, rule, "remove the link")
+
+
 def rgb_image(name: str, path: str) -> "Image":
-    """Return an image file in color. Raises `SettingError` for the data set `name` if damaged."""
+    """Return an image file in color.
+
+    Raises `SettingError` for the data set `name` if it is damaged, or too large to be read.
+    """
     from PIL import Image
 
+    too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
-        with Image.open(path) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            opened = Image.open(path)
+        with opened as image:
+            width, height = image.size
+            if width * height > _MOST_PIXELS:
+                rule = f"has an image of {width:,} x {height:,} pixels, {path}"
+                fix = f"at most {_MOST_PIXELS:,} are read: make it smaller"
+                raise SettingError("dataset", name, rule, fix)
             return image.convert("RGB")
+    except too_large as wrong:
+        fix = f"at most {_MOST_PIXELS:,} pixels are read: make it smaller"
+        raise SettingError("dataset", name, f"has too large an image, {path}", fix) from wrong
     except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
         rule = f"has a damaged image, {path} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, "replace or remove it") from wrong

@@ -29,8 +29,8 @@ class _Matrix(Protocol):
     indices: NDArray[np.int32]
     data: NDArray[np.float32]
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> "_Matrix":
-        """Return some rows."""
+    def __getitem__(self, part: NDArray[np.bool_] | tuple[slice, slice]) -> "_Matrix":
+        """Return some rows, or some columns of all."""
 
     def sum_duplicates(self) -> None:
         """Add up what stands at the same place, in place."""
@@ -114,18 +114,26 @@ def _read(name: str, files: list[Path]) -> list[tuple[_Matrix, NDArray[np.float6
     from sklearn.datasets import load_svmlight_files
 
     try:
-        read = load_svmlight_files([str(file) for file in files], dtype=np.float32)
+        names = [str(file) for file in files]
+        read = load_svmlight_files(names, dtype=np.float32, zero_based=True)
     except (ValueError, OSError, EOFError, OverflowError, MemoryError) as wrong:
         rule = f"cannot be read from {' and '.join(map(str, files))} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, _LAYOUT) from wrong
     parts = list(zip(read[::2], read[1::2], strict=True))
-    for file, (features, _) in zip(files, parts, strict=True):
+    counted = [bool((features.indices == 0).any()) for features, _ in parts]
+    rule = f"counts features from 0 in one of {' and '.join(names)} and from 1 in the other"
+    require(len({*counted}) == 1, "dataset", name, rule, "count from 1 in both")
+    if not any(counted):
+        parts = [(features[:, 1:], labels) for features, labels in parts]
+    for file, (features, labels) in zip(files, parts, strict=True):
         filled = features.shape[0] > 0 and features.shape[1] > 0
         require(filled, "dataset", name, f"has no samples in {file}", _LAYOUT)
         rule = f"has {features.shape[1]:,} features in {file}, more than {_MOST:,}"
         require(features.shape[1] <= _MOST, "dataset", name, rule, "a batch of them is made dense")
         finite = bool(np.isfinite(features.data).all())
         require(finite, "dataset", name, f"has a feature that is not finite in {file}")
+        finite = bool(np.isfinite(labels).all())
+        require(finite, "dataset", name, f"has a label that is not finite in {file}")
     return parts
 
 

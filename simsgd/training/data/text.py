@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 
 from ...settings import SettingError, one_line, require
+from ...units import in_units
 from .help_topics import help_topics
 from .vocabulary import Vocabulary
 
+_LARGEST = 1 << 30  # bytes of a file
+_MOST_TOKENS = 500_000  # of a vocabulary; WikiText-103 has 267,735 words
 _RARE = 2  # times a word of raw text must occur to be known, unless set
 
 
@@ -106,6 +109,9 @@ def load_text(name: str, data_dir: Path, tokens: str, min_count: int | None = No
     for part, text in zip(("training", "validation", "test"), parts, strict=True):
         require(bool(text.strip()), "dataset", name, f"has no {part} text")
     vocabulary = Vocabulary.of(parts[0], tokens, min_count)
+    rule = f"has {len(vocabulary):,} different tokens"
+    fix = f"at most {_MOST_TOKENS:,} are taken: raise --min-count, or use --tokens char"
+    require(len(vocabulary) <= _MOST_TOKENS, "dataset", name, rule, fix)
     train, val, test = map(vocabulary.encode, parts)
     return Text(name, train, val, test, vocabulary, min_count)
 
@@ -146,6 +152,10 @@ def _own(name: str, path: str, data_dir: Path, tokens: str) -> tuple[str, str, s
 def _read(name: str, path: Path, tokens: str) -> str:
     """Return a file's characters; for bytes, one character for each."""
     try:
+        size = path.stat().st_size
+        rule = f"has a file of {in_units(size)}, {path}"
+        fix = f"at most {in_units(_LARGEST)} are read: take a part of it"
+        require(size <= _LARGEST, "dataset", name, rule, fix)
         return path.read_bytes().decode("latin-1" if tokens == "byte" else "utf-8-sig")
     except UnicodeDecodeError as wrong:
         rule = f"has a file that is not UTF-8, {path} ({one_line(wrong)})"
