@@ -189,8 +189,10 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
         usual.pop("compressor", None)
         usual.pop("memory", None)
     if given.get("algorithm", usual.get("algorithm")) != usual.get("algorithm"):
-        known = {f.name for f in settings_of(type(build("algorithm", given["algorithm"])[0]))}
-        own = {f.name for f in settings_of(type(build("algorithm", usual["algorithm"])[0]))}
+        known, own = (
+            {f.name for f in settings_of(type(build("algorithm", spec)[0]))}
+            for spec in (given["algorithm"], usual["algorithm"])
+        )
         usual = {name: value for name, value in usual.items() if name not in own - known}
     return {**usual, **given}
 

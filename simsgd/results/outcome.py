@@ -10,20 +10,22 @@ HEADINGS = {  # of each measure, from the last epoch unless noted
     "best_val_error1": "best",  # the least of all epochs
     "val_loss": "loss",
     "payload_bytes": "sent",  # by one worker
+    "peak_bytes": "in a step",  # the most; nan where all steps send about as much
     "network_bytes": "on the network",
     "ratio": "ratio",
     "seconds": "time (s)",  # of all epochs
 }
-MEASURES = tuple(HEADINGS)
+MEASURES = tuple(name for name in HEADINGS if name != "peak_bytes")  # that seeds have a mean of
 _DECIMALS = {"ratio": 1, "seconds": 1}  # of the others: 2
 
 
 def outcome(run: RunTables) -> dict[str, float]:
     """Return the measures of a run; nan for those that it does not have."""
     if run.epochs.empty:
-        return dict.fromkeys(MEASURES, math.nan)
-    values = {name: run.last.get(name, math.nan) for name in MEASURES}
+        return dict.fromkeys(HEADINGS, math.nan)
+    values = {name: run.last.get(name, math.nan) for name in HEADINGS}
     values["best_val_error1"] = run.best.get("val_error1", math.nan)
+    values["peak_bytes"] = run.peak_bytes
     values["seconds"] = float(run.epochs["seconds"].sum())
     return values
 

@@ -23,6 +23,7 @@ _MEASURES = {  # columns behind what varies, and the measures that they show
     "error": "val_error1",
     "best": "best_val_error1",
     "bytes": "payload_bytes",
+    "peak": "peak_bytes",
     "network": "network_bytes",
     "ratio": "ratio",
     "seconds": "seconds",
@@ -40,9 +41,9 @@ def results(
     """Return a table of runs, a row each: what varies among them, error, bytes, ratio, time.
 
     Its columns are `name`, the settings that vary, `done` of `epochs` epochs, `error` (the last
-    validation error@1, in percent) and `best` (the least), `bytes` sent by each worker, those put
-    on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are
-    shown as they are now.
+    validation error@1, in percent) and `best` (the least), `bytes` sent by each worker, the `peak`
+    of a step if a run has one that sends more than twice the mean, those put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs
+    are shown as they are now.
 
     runs: run folders, or folders that hold some at any depth.
     sort: a column; None: the order in which runs are found.
@@ -65,6 +66,8 @@ def result_rows(
     found = by_name(find_runs(runs))
     settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
     rows = [_row(name, run, settings) for name, run in found.items()]
+    if all(math.isnan(float(row["peak"] or math.nan)) for row in rows):
+        rows = [{key: value for key, value in row.items() if key != "peak"} for row in rows]
     if sort is not None:
         known = list(rows[0])
         if sort not in known:
@@ -76,7 +79,7 @@ def result_rows(
 def result_table(rows: Sequence[Row]) -> TextTable:
     """Return the rows in words."""
     settings = [key for key in rows[0] if key not in _NOT_SETTINGS]
-    measures = (HEADINGS[measure] for measure in _MEASURES.values())
+    measures = (HEADINGS[measure] for key, measure in _MEASURES.items() if key in rows[0])
     head = ["run", *settings, "epochs", *measures]
     return TextTable(head, [_cells(row, settings) for row in rows], names=1 + len(settings))
 
@@ -120,7 +123,7 @@ def _cells(row: Row, settings: Sequence[str]) -> list[str]:
         str(row["name"]),
         *(value_in_words(row[key]) for key in settings),
         f"{row['done']}/{row['epochs']}",
-        *(in_words(measure, float(row[key] or 0)) for key, measure in _MEASURES.items()),
+        *(in_words(m, float(row[key] or 0)) for key, m in _MEASURES.items() if key in row),
     ]
 
 

@@ -1,5 +1,6 @@
 """A run, read from its folder: its tables, its summary, its figures."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -62,6 +63,7 @@ class Run(RunTables):
         return [
             self._validation(),
             ("sent per worker", _both(last.payload_bytes)),
+            *self._uneven(),
             ("dense equivalent", _both(last.dense_bytes)),
             ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
             ("on the network per worker", _both(last.network_bytes)),
@@ -70,6 +72,14 @@ class Run(RunTables):
             *self._settings(),
             where,
         ]
+
+    def _uneven(self) -> list[tuple[str, str]]:
+        """Return what is sent in a step, on average and at most, where it is not always as much."""
+        most = self.peak_bytes
+        if math.isnan(most):
+            return []
+        mean = in_units(float(self.steps["payload_bytes"].mean()))
+        return [("sent in a step", f"{mean} on average, {in_units(most)} at most")]
 
     def _nonfinite(self) -> list[tuple[str, str]]:
         rows = self.nonfinite

@@ -98,6 +98,15 @@ class RunTables:
         return read_table(self.folder / "steps.csv", STEP_COLUMNS)
 
     @property
+    def peak_bytes(self) -> float:
+        """The most bytes that a worker sent in a step; nan if that is at most twice the mean."""
+        steps = self.steps
+        if steps.empty or "payload_bytes_max" not in steps:
+            return math.nan
+        most, mean = float(steps["payload_bytes_max"].max()), float(steps["payload_bytes"].mean())
+        return most if most > 2 * mean else math.nan
+
+    @property
     def layers(self) -> "pd.DataFrame":
         """One row a segment and step, if `log_layers` is set."""
         return read_table(self.folder / "layers.csv", LAYER_COLUMNS)

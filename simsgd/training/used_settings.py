@@ -4,13 +4,13 @@ That includes what the model, the regime or an algorithm's default decided. Wher
 a setting over time, its value is a list of phases.
 """
 
-import dataclasses
 import inspect
 from collections.abc import Mapping
 
 import torch
 
 from ..config_values import OF_ONE_RUN
+from ..registry import settings_of
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.method_choice import compressor_spec
 from ..simulator.optimizer_class import optimizer_class
@@ -73,7 +73,7 @@ def _of_data(experiment: Experiment) -> Values:
 
 def _of_algorithm(experiment: Experiment) -> Values:
     algorithm = experiment.simulator.components.algorithm
-    return {f.name: _plain(getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
+    return {f.name: _plain(getattr(algorithm, f.name)) for f in settings_of(type(algorithm))}
 
 
 def _over_time(experiment: Experiment) -> dict[str, Used]:

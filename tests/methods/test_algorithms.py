@@ -29,6 +29,7 @@ OWN = {  # every algorithm whose workers have models of their own, with settings
     "local": {"compressor": "topk:0.3", "local_steps": 3},
     "fedavg": {"local_steps": 3, "participation": 0.4},
     "diloco": {"local_steps": 3},
+    "streaming": {"algorithm": "streaming:fragments=2,delay=1,mixing=0.3,local_steps=4"},
     "butterfly": {"compressor": "topk:0.3"},
 }
 SHARED = {
@@ -181,7 +182,7 @@ def simulator_size():
 
 @pytest.mark.parametrize("algorithm", ALL)
 def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
-    settings = {"algorithm": algorithm, "momentum": 0.9, **ALL[algorithm]}
+    settings = {"algorithm": algorithm, "momentum": 0.9} | ALL[algorithm]
     whole, _ = trained(batch_norm_mlp(), 12, **settings)
     first, _ = trained(batch_norm_mlp(), 5, **settings)
     torch.save(first.state_dict(), tmp_path / "state.pt")
@@ -197,7 +198,7 @@ def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
 @pytest.mark.parametrize("algorithm", OWN)
 @pytest.mark.parametrize("engine", ["vmap", "loop", "auto"])
 def test_engines_agree_on_models_of_their_own(algorithm, engine):
-    settings = {"algorithm": algorithm, **OWN[algorithm]}
+    settings = {"algorithm": algorithm} | OWN[algorithm]
     simulator, records = trained(batch_norm_mlp(), 4, engine=engine, **settings)
     other, others = trained(batch_norm_mlp(), 4, engine="loop", **settings)
     for name, held in simulator.components.parameters.trained.items():
@@ -574,7 +575,6 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
         ({"algorithm": "dpsgd", "weight_decay_at": "local"}, "weight_decay_at has no effect"),
         ({"algorithm": "dpsgd", "optimizer": "Adafactor"}, "is not an element-wise optimizer"),
         ({"algorithm": "dpsgd", "aggregate": "vote"}, "aggregate has no effect"),
-        ({"algorithm": "dpsgd", "engine": "onepass"}, "engine needs parameters that all workers"),
         ({"aggregate": "vote", "downlink": "sign"}, "downlink has no effect with aggregate vote"),
         ({"downlink": "powersgd:2"}, "downlink needs several rounds"),
     ],
@@ -595,3 +595,77 @@ def test_a_state_of_another_algorithm_is_refused():
     for other in ("dpsgd", "allreduce"):
         with pytest.raises(SettingError, match="belongs to another"):
             Simulator(mlp(), workers=W, lr=0.1, algorithm=other).load_state_dict(state)
+
+
+STREAMING = "streaming:fragments={},delay={},mixing={},local_steps=4"
+
+
+def test_streaming_of_one_fragment_without_delay_is_diloco_to_the_last_bit():
+    settings = {"momentum": 0.9, "compressor": "topk:0.3", "outer_lr": 0.5}
+    one, _ = trained(mlp(), 10, algorithm=STREAMING.format(1, 0, 0), **settings)
+    other, _ = trained(mlp(), 10, algorithm="diloco:local_steps=4", **settings)
+    for name, value in other.parameters().items():
+        assert torch.equal(one.parameters()[name], value)
+
+
+@pytest.mark.parametrize("pattern", ["strided", "sequential"])
+def test_fragments_are_sent_one_after_the_other(pattern):
+    _, records = trained(mlp(), 9, algorithm=STREAMING.format(2, 1, 0.5) + f",pattern={pattern}")
+    first, second = (8 * (6 * 8 + 8), 8 * (8 * 3 + 3))  # the layers of the network
+    sent = [record.payload_bytes[0] for record in records]
+    assert sent == [0, first, 0, second, 0, first, 0, second, 0]
+
+
+def test_streaming_is_its_formulas():
+    """Each fragment is a plain loop: what changed, the mean tau steps later, the mixture."""
+    steps, tau, alpha, lr, outer, m = 4, 1, 0.3, 0.1, 0.6, 0.8
+    simulator, _ = trained(
+        mlp(), 11, algorithm=STREAMING.format(2, tau, alpha), outer_lr=outer, outer_momentum=m
+    )
+    models, common = [mlp() for _ in range(W)], dict(mlp().named_parameters())
+    common = {name: p.detach().clone() for name, p in common.items()}
+    velocity = {name: torch.zeros_like(p) for name, p in common.items()}
+    begin = {name: 2 if name.startswith("0") else 4 for name in common}
+    arriving = {}
+    for number, (x, y) in enumerate(batches(11), 1):
+        for own, a, b in zip(models, x.chunk(W), y.chunk(W), strict=True):
+            loss = F.cross_entropy(own(a), b)
+            parameters = list(own.parameters())
+            for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                p.data.sub_(g, alpha=lr)
+        for name in common:
+            own = [dict(model.named_parameters())[name] for model in models]
+            if (number - begin[name]) % steps == tau and name in arriving:
+                g = arriving.pop(name)
+                velocity[name] = m * velocity[name] + g
+                common[name] = common[name] - outer * (g + m * velocity[name])
+                for p in own:
+                    p.data.mul_(alpha).add_(common[name], alpha=1 - alpha)
+            if (number - begin[name]) % steps == 0:
+                arriving[name] = sum(common[name] - p.detach() for p in own) / W
+    for name, value in simulator.parameters().items():
+        wanted = torch.stack([dict(model.named_parameters())[name].detach() for model in models])
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
+
+
+def test_all_fragments_arrive_after_the_last_step_if_asked():
+    simulator = Simulator(
+        mlp(), workers=W, lr=0.1, algorithm=STREAMING.format(2, 1, 0), final_exchange=True
+    )
+    *first, last = batches(7)
+    for x, y in first:
+        simulator.step(x, y, 0)
+    assert simulator.consensus_distance() > 1e-9
+    simulator.step(*last, 0, last=True)
+    assert simulator.consensus_distance() < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [("fragments=3", "must divide the 4 local"), ("fragments=2,delay=2", r"must lie in \[0, 2\)"),
+     ("fragments=1,mixing=2", r"in \[0, 1\]"), ("fragments=1,pattern=odd", "strided or sequential"),
+     ("fragments=4", "must not exceed the model's 2 layers")],
+)  # fmt: skip
+def test_fragments_that_do_not_fit_are_refused(spec, rule):
+    with pytest.raises(SettingError, match=rule):
+        Simulator(mlp(), workers=2, lr=0.1, algorithm=f"streaming:local_steps=4,{spec}")

@@ -11,6 +11,7 @@ from simsgd.cli import main
 from simsgd.results.report import report_page
 from simsgd.results.results_table import as_json, result_rows
 from simsgd.settings import SettingError
+from simsgd.units import in_units
 
 TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "batch_size": 60}
 
@@ -178,3 +179,15 @@ def test_a_report_is_written_where_it_was_asked_for(runs, tmp_path):
     done = call("report", runs, "-o", tmp_path / "page.html")
     assert done.output.strip() == str(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_most_of_a_step_is_shown_where_steps_differ(runs, tmp_path):
+    small = {**TINY, "workers": 2, "epochs": 1, "quiet": True}
+    run = simsgd.train(**small, algorithm="local", local_steps=4, runs_dir=tmp_path, name="local")
+    size = int(run.last.dense_bytes) // len(run.steps)
+    rows = {row["name"]: row for row in result_rows([tmp_path, runs])}
+    assert rows["local"]["peak"] == size
+    assert str(rows["seed2"]["peak"]) == "nan"
+    assert "in a step" in call("results", tmp_path).output
+    mean = in_units(float(run.steps["payload_bytes"].mean()))
+    assert f"{mean} on average, {in_units(size)} at most" in run.summary()

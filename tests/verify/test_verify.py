@@ -133,6 +133,11 @@ ALGORITHMS = [
     {"algorithm": "local", "local_steps": 2, "compressor": "topk:0.1"},
     {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5, "compressor": "qsgd:63"},
     {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
+    {
+        "algorithm": "streaming:fragments=2,delay=1,mixing=0.5,local_steps=4",
+        "compressor": "e3m0",
+        "memory": "none",
+    },
     {"algorithm": "async", "staleness": "uniform:3"},
     {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
     {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},

@@ -15,7 +15,7 @@ from ...communication.segments import Layout, Segment
 from ...communication.transport import Channel
 from ...keyed_random import RandomKey
 from ...recipe import Recipe
-from ...registry import contract
+from ...registry import contract, settings_of
 from ...settings import SettingError
 from ..compression_error import row_norms
 from ..compressors import Compressor, StepInfo
@@ -156,7 +156,7 @@ class Algorithm(ABC):
 
     def describe(self, workers: int) -> str:
         """Return the settings in words, and what follows from them for W `workers`."""
-        fields = dataclasses.fields(self)
+        fields = settings_of(type(self))
         return ", ".join(f"{f.name.replace('_', ' ')} {getattr(self, f.name)}" for f in fields)
 
 
