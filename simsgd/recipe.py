@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 from .registry import with_preset
 from .settings import (
@@ -16,13 +16,12 @@ from .settings import (
     CLIPS,
     INDEX_CODINGS,
     ON_NONFINITE,
+    PLANS,
     STATE_DTYPES,
     VALUE_DTYPES,
     SettingError,
+    check_kinds,
     check_prune,
-    check_size,
-    fits,
-    kinds_in_words,
     names_file,
     require,
     setting,
@@ -51,6 +50,14 @@ class Recipe:
         "workers",
         "Workers computed at a time, with engine onepass or vmap.",
         unit="C|auto",
+        scope="machine",
+    )
+    plan: str = setting(
+        "auto",
+        "workers",
+        "Calls that a step is divided into: few and large (gpu), within a cache (cpu), or as the "
+        "device needs it (auto). The numbers are the same.",
+        choices=PLANS,
         scope="machine",
     )
     amp: str | None = setting(
@@ -247,7 +254,7 @@ class Recipe:
     seed: int = setting(0, "run", "Seed of initial weights, data order and all random numbers.")
 
     def __post_init__(self) -> None:
-        self._check_kinds()
+        check_kinds(self)
         require(self.workers >= 1, "workers", self.workers, "must be at least 1")
         check_prune(self.prune)
         self._check_chunk()
@@ -293,22 +300,6 @@ class Recipe:
             if name not in known:
                 raise unknown("setting", name, known)
         return cls(**with_preset(given))
-
-    def _check_kinds(self) -> None:
-        hints = get_type_hints(type(self))
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            kinds = get_args(hints[f.name]) or (hints[f.name],)
-            if int in kinds and type(value) is float and value.is_integer():
-                object.__setattr__(self, f.name, int(value))
-            elif Path in kinds and isinstance(value, str):
-                object.__setattr__(self, f.name, Path(value))
-            elif not fits(value, kinds):
-                raise SettingError(f.name, value, f"must be {kinds_in_words(kinds)}")
-            choices = f.metadata["choices"]
-            if choices and value is not None:
-                require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
-            check_size(f.name, getattr(self, f.name))
 
     def _check_chunk(self) -> None:
         chunk = self.worker_chunk

@@ -1,5 +1,6 @@
 """Declares settings, reports wrong values, and counts fractions exactly."""
 
+import dataclasses
 import difflib
 import math
 import re
@@ -7,10 +8,12 @@ from collections.abc import Iterable
 from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
+PLANS = ("auto", "cpu", "gpu")
 STATE_DTYPES = ("float32", "bfloat16", "float16")
 CLIPS = ("global-norm", "per-tensor", "value")
 ON_NONFINITE = ("stop", "skip", "zero")
@@ -179,6 +182,27 @@ def names_file(spec: str) -> bool:
     (True, True, False)
     """
     return "/" in spec or spec.endswith((".txt", ".csv", ".edges"))
+
+
+def check_kinds(settings: Any) -> None:
+    """Raise `SettingError` for a field of a dataclass of settings that has another kind of value.
+
+    A whole float becomes an integer, and text a path, where the field is one.
+    """
+    hints = get_type_hints(type(settings))
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        kinds = get_args(hints[f.name]) or (hints[f.name],)
+        if int in kinds and type(value) is float and value.is_integer():
+            object.__setattr__(settings, f.name, int(value))
+        elif Path in kinds and isinstance(value, str):
+            object.__setattr__(settings, f.name, Path(value))
+        elif not fits(value, kinds):
+            raise SettingError(f.name, value, f"must be {kinds_in_words(kinds)}")
+        choices = f.metadata["choices"]
+        if choices and value is not None:
+            require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
+        check_size(f.name, getattr(settings, f.name))
 
 
 def fits(value: object, kinds: Iterable[type]) -> bool:

@@ -45,7 +45,7 @@ BENCHES = {
     ),
     "kernels": Bench(
         "Count the kernels and the waits of a step of every method beside a plain step.",
-        ("quick", "model", "workers"),
+        ("quick", "model", "workers", "plan"),
     ),
     "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
 }

@@ -9,6 +9,7 @@ Letters: W workers, b samples each.
 from collections.abc import Sequence
 from typing import Any
 
+from ..settings import PLANS, unknown
 from ..text_table import columns
 from ..training.environment import environment
 from .cases import QUICK, RESNET, Case, selected, task_of
@@ -34,16 +35,20 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def measure(
-    quick: bool = False, model: Sequence[str] = (), workers: Sequence[int] = ()
+    quick: bool = False, model: Sequence[str] = (), workers: Sequence[int] = (), plan: str = "auto"
 ) -> dict[str, Any]:
     """Return {"machine": ..., "rows": [...]}, one row a model, W and method.
 
-    `model` and `workers` W leave out all others. `kernels` are a step's, `engine` those of its
-    gradients, which other engines have others of; `calls` are the kernels by name.
+    `model` and `workers` W leave out all others; `plan` is that of the step, "gpu" for what a GPU
+    would get. `kernels` are a step's, `engine` those of its gradients, which other engines have
+    others of, and `outside` all else; `calls` are the kernels by name. Raises `SettingError` for
+    an unknown plan.
     """
+    if plan not in PLANS:
+        raise unknown("plan", plan, PLANS)
     some = workers or ((2,) if quick else _WORKERS)
     cases, notes = selected(QUICK[1:] if quick else (RESNET,), some, model)
-    rows = [row for case in cases for row in _rows(case)]
+    rows = [row for case in cases for row in _rows(case, plan)]
     return {"machine": environment("cpu"), "rows": rows} | ({"notes": notes} if notes else {})
 
 
@@ -51,17 +56,17 @@ def tables(measured: dict[str, Any]) -> list[str]:
     """Return the rows as text, a table for each model and W."""
     cases: dict[str, list[dict[str, Any]]] = {}
     for row in measured["rows"]:
-        title = f"{row['model']}, W = {row['workers']}, b = {row['batch']}, kernels of a step"
+        title = f"{row['model']}, W = {row['workers']}, b = {row['batch']}, plan {row['plan']}"
         cases.setdefault(title, []).append(row)
     return [f"{title}\n{_table(rows)}" for title, rows in cases.items()]
 
 
-def _rows(case: Case) -> list[dict[str, Any]]:
-    known = {"model": case.name, "workers": case.workers, "batch": case.batch}
+def _rows(case: Case, plan: str) -> list[dict[str, Any]]:
+    known = {"model": case.name, "workers": case.workers, "batch": case.batch, "plan": plan}
     plain = count_kernels(floors(task_of(case, "cpu"), step=True)[PLAIN])
     rows = [known | _row("plain step", plain, plain.kernels)]
     for name, settings in METHODS.items():
-        counted, of_engine = counted_step(case, settings)
+        counted, of_engine = counted_step(case, {**settings, "plan": plan})
         rows.append(known | _row(name, counted, of_engine))
     return rows
 
@@ -81,13 +86,18 @@ def counted_step(case: Case, settings: dict[str, Any]) -> tuple[KernelCount, int
 
 def _row(name: str, counted: KernelCount, of_engine: int) -> dict[str, Any]:
     calls = dict(counted.calls.most_common())
-    numbers = {"kernels": counted.kernels, "engine": of_engine, "waits": counted.waits}
+    numbers = {
+        "kernels": counted.kernels,
+        "engine": of_engine,
+        "outside": counted.kernels - of_engine,
+        "waits": counted.waits,
+    }
     return {"method": name, **numbers, "calls": calls}
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     cells = [["method", "kernels", "of gradients", "all else", "waits"]]
     for row in rows:
-        numbers = row["kernels"], row["engine"], row["kernels"] - row["engine"], row["waits"]
+        numbers = row["kernels"], row["engine"], row["outside"], row["waits"]
         cells.append([row["method"], *(f"{number:,}" for number in numbers)])
     return columns(cells)

@@ -27,6 +27,13 @@ _OPTIONS = {  # by the name of the setting of a bench
     "batch": click.option(
         "--batch", multiple=True, type=WHOLE, metavar="b", help="Only this; repeatable."
     ),
+    "plan": click.option(
+        "--plan",
+        default="auto",
+        show_default=True,
+        metavar="PLAN",
+        help="auto, cpu or gpu: in which calls a step is divided.",
+    ),
     "compressor": click.option(
         "--compressor",
         default="none",

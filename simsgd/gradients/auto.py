@@ -26,27 +26,20 @@ from .contract import (
 from .loop import Loop
 from .model_cost import kind_of, multiplications
 from .onepass import OnePass
+from .plan import Plan
 from .self_check import compare, nan_to_zero
 from .threads import Threads
 from .trees import leaves, row
 from .vmap import Vmap
 from .worker_threads import helpful
 
-_ORDER = {  # engines by device and by what the model is made of, the fastest first
+_ORDER = {  # engines by plan and by what the model is made of, the fastest first
     ("cpu", "matrices"): ("onepass", "vmap", "loop"),
     ("cpu", "convolutions"): ("onepass", "loop"),
     ("cpu", "recurrent layers"): ("loop",),
-    ("other", "matrices"): ("onepass", "vmap", "loop"),
-    ("other", "convolutions"): ("onepass", "vmap", "loop"),
-    ("other", "recurrent layers"): ("loop",),
-}
-_ORDER_PER_WORKER = {  # the same, where each worker has parameters of its own
-    ("cpu", "matrices"): ("onepass", "vmap", "loop"),
-    ("cpu", "convolutions"): ("onepass", "loop"),
-    ("cpu", "recurrent layers"): ("loop",),
-    ("other", "matrices"): ("onepass", "vmap", "loop"),
-    ("other", "convolutions"): ("onepass", "vmap", "loop"),
-    ("other", "recurrent layers"): ("loop",),
+    ("gpu", "matrices"): ("onepass", "vmap", "loop"),
+    ("gpu", "convolutions"): ("onepass", "vmap", "loop"),
+    ("gpu", "recurrent layers"): ("loop",),
 }
 _HEAVY = 2**26  # multiplications of a worker's convolutions, from which on threads come first
 _PER_WEIGHT = 2**8  # of these for each weight, below which reading the weights anew is dear
@@ -108,7 +101,8 @@ class Auto(GradientEngine):
         Raises `SettingError` if that is a loop although a chunk of workers was asked for.
         """
         why_not = []
-        names = order(self.model, leaves(x)[0].device.type, self.per_worker)
+        plan = self.plan(leaves(x)[0].device)
+        names = order(self.model, plan)
         threaded = self._asks_for_threads(params, buffers, x, y, keys)
         if self.config.agree("threads" if threaded else ""):
             names = ("threads", *names)
@@ -131,7 +125,8 @@ class Auto(GradientEngine):
     ) -> bool:
         """Return whether a worker a thread is the fastest: much to compute, in convolutions."""
         return (
-            leaves(x)[0].device.type == "cpu"
+            self.plan(leaves(x)[0].device).threads
+            and leaves(x)[0].device.type == "cpu"
             and self.chunk == "auto"
             and helpful(len(keys))
             and kind_of(self.model) == "convolutions"
@@ -153,10 +148,9 @@ def engine_note(engine: GradientEngine) -> str:
     return f"; {engine.note}" if isinstance(engine, Auto) and engine.note else ""
 
 
-def order(model: nn.Module, device: str, per_worker: bool = False) -> tuple[str, ...]:
+def order(model: nn.Module, plan: Plan) -> tuple[str, ...]:
     """Return the names of engines to try on a model, in order."""
-    table = _ORDER_PER_WORKER if per_worker else _ORDER
-    return table["cpu" if device == "cpu" else "other", kind_of(model)]
+    return _ORDER[plan.name, kind_of(model)]
 
 
 def try_out(

@@ -108,7 +108,7 @@ class GradientEngine(ABC):
 
     def plan(self, device: torch.device) -> Plan:
         """Return the ways to compute on a device."""
-        return plan_of(self.config.plan, device)
+        return plan_of(self.config.plan, device.type)
 
     @property
     def amp(self) -> torch.dtype | None:

@@ -225,7 +225,11 @@ class OnePass(GradientEngine):
 def _copied(buffers: Tensors) -> Tensors:
     """Return copies whose rows lie one after the other, so that workers can be taken together."""
     whole = torch.contiguous_format
-    return {name: buffer.clone(memory_format=whole) for name, buffer in buffers.items()}
+    copies = {n: torch.empty_like(buffer, memory_format=whole) for n, buffer in buffers.items()}
+    for dtype in dict.fromkeys(buffer.dtype for buffer in buffers.values()):
+        names = [name for name, buffer in buffers.items() if buffer.dtype == dtype]
+        torch._foreach_copy_([copies[n] for n in names], [buffers[n] for n in names])
+    return copies
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

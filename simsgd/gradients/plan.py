@@ -6,10 +6,6 @@ GPU's on a CPU is slower, and what it launches can be counted there.
 
 from dataclasses import dataclass
 
-import torch
-
-PLANS = ("auto", "cpu", "gpu")
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -27,8 +23,8 @@ CPU = Plan("cpu", by_turns=False, one_call=False, joined=False, in_parts=True, t
 GPU = Plan("gpu", by_turns=True, one_call=True, joined=True, in_parts=False, threads=False)
 
 
-def plan_of(name: str, device: torch.device) -> Plan:
-    """Return the plan of a name in `PLANS`; auto is that of the device."""
+def plan_of(name: str, device: str) -> Plan:
+    """Return the plan of a name; auto is that of the device, a type of torch's such as "cuda"."""
     if name == "auto":
-        name = "cpu" if device.type == "cpu" else "gpu"
+        name = "cpu" if device == "cpu" else "gpu"
     return {"cpu": CPU, "gpu": GPU}[name]

@@ -17,6 +17,7 @@ from ..communication.transport import Channel, InProcess, Observer, Transport, b
 from ..communication.wire import Wire
 from ..gradients import GradientEngine
 from ..gradients.contract import Criterion, EngineConfig
+from ..gradients.plan import Plan, plan_of
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, GradientAlgorithm
 from ..methods.memories import Memory
@@ -66,6 +67,11 @@ class Components:
     def workers(self) -> Tensor:
         """The ids of the workers hosted here, [L]."""
         return self.key.workers
+
+    @property
+    def plan(self) -> Plan:
+        """The ways of the device, or those that the settings name."""
+        return plan_of(self.recipe.plan, self.workers.device.type)
 
     @property
     def hosted(self) -> slice:
@@ -171,6 +177,7 @@ def _engine(
     make = find("engine", recipe.engine)
     config = EngineConfig(
         chunk=recipe.worker_chunk,
+        plan=recipe.plan,
         per_worker=parameters.per_worker,
         amp=amp_dtype(recipe, next(iter(parameters.trained.values())).dtype),
     )

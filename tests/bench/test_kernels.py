@@ -1,12 +1,13 @@
 """Ceilings of the kernels and waits of a step, and what counts as one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-from simsgd.bench.cases import QUICK
+from simsgd.bench.cases import QUICK, RESNET
 from simsgd.bench.kernel_count import count_kernels
 from simsgd.bench.kernels import METHODS, counted_step
 from simsgd.cli import main
@@ -55,6 +56,14 @@ def test_a_step_launches_no_more_kernels_than_it_did(method):
     assert counted.waits <= waits
 
 
+def test_the_plan_of_a_gpu_takes_few_kernels_for_all_gradients():
+    case = replace(RESNET, workers=16, batch=2)
+    for method, ceiling in (("none", 245), ("dpsgd", 190)):
+        counted, of_gradients = counted_step(case, METHODS[method] | {"plan": "gpu"})
+        assert of_gradients <= ceiling
+        assert counted.waits == 0
+
+
 def test_views_and_allocations_are_no_kernels():
     x = torch.ones(4, 6)
 
@@ -74,11 +83,13 @@ def test_a_number_of_python_is_a_wait():
 
 def test_the_bench_prints_and_writes_every_method_beside_a_plain_step(tmp_path):
     path = tmp_path / "rows.json"
-    asked = ["bench", "kernels", "--quick", "--json", str(path)]
+    asked = ["bench", "kernels", "--quick", "--plan", "gpu", "--json", str(path)]
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 0, done.output
     rows = json.loads(path.read_text())["rows"]
     assert [row["method"] for row in rows] == ["plain step", *METHODS]
     for row in rows:
-        assert row["kernels"] == sum(row["calls"].values()) >= row["engine"] > 0
+        assert row["kernels"] == sum(row["calls"].values()) == row["engine"] + row["outside"]
+        assert row["engine"] > 0
+        assert row["plan"] == "gpu"
         assert row["method"] in done.output

@@ -5,6 +5,7 @@ from torch import nn
 
 import simsgd
 from simsgd.gradients.auto import order
+from simsgd.gradients.plan import CPU, GPU
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find, names
 from simsgd.settings import SettingError
@@ -285,11 +286,12 @@ def test_auto_ends_with_the_loop_and_gives_the_reasons():
     assert "vmap declines: cannot batch the module" in engine.note
 
 
-def test_the_devices_and_kinds_of_layers_have_their_order():
-    assert order(nn.Sequential(nn.Linear(2, 2)), "cpu") == ("onepass", "vmap", "loop")
-    assert order(nn.Sequential(nn.Conv2d(2, 2, 1)), "cpu") == ("onepass", "loop")
-    assert order(nn.Sequential(nn.Conv2d(2, 2, 1), nn.GRU(2, 2)), "cpu") == ("loop",)
-    assert order(nn.Sequential(nn.Conv2d(2, 2, 1)), "cuda") == ("onepass", "vmap", "loop")
+def test_the_plans_and_kinds_of_layers_have_their_order():
+    linear, convolution = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Conv2d(2, 2, 1))
+    assert order(linear, CPU) == ("onepass", "vmap", "loop")
+    assert order(convolution, CPU) == ("onepass", "loop")
+    assert order(nn.Sequential(nn.Conv2d(2, 2, 1), nn.GRU(2, 2)), CPU) == ("loop",)
+    assert order(convolution, GPU) == ("onepass", "vmap", "loop")
 
 
 RUN = {

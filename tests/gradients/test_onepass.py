@@ -4,13 +4,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd.catalog import build_model
-from simsgd.gradients.contract import UnsupportedModel
+from simsgd.gradients.contract import EngineConfig, UnsupportedModel
 from simsgd.gradients.convolution import WAYS, Geometry, chosen_way
 from simsgd.gradients.fold import Fold
 from simsgd.gradients.grad_accumulator import Rows
 from simsgd.gradients.onepass import OnePass
 from simsgd.gradients.plan import CPU
 from simsgd.keyed_random import RandomKey
+from simsgd.registry import find
 from simsgd.settings import SettingError
 
 from ..toy import gradients, relative_distance
@@ -172,6 +173,37 @@ def test_every_layer_gets_the_gradients_of_a_loop(engine, name):
         pytest.skip("vmap cannot take BatchNorm with momentum None")
     model, x, y = case(name)
     assert_same(gradients(engine, model, x, y), gradients("loop", model, x, y))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("chunk", ["auto", 2])
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+def test_the_plan_of_a_gpu_gives_the_same(name, chunk):
+    model, x, y = case(name)
+    got = gradients("onepass", model, x, y, plan="gpu", chunk=chunk)
+    assert_same(got, gradients("loop", model, x, y))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("plan", ["cpu", "gpu"])
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+def test_models_that_differ_between_workers_go_in_one_pass(name, plan):
+    model, x, y = case(name)
+    generator = torch.Generator().manual_seed(2)
+    params = {
+        name: p.detach() + 0.1 * torch.randn(W, *p.shape, generator=generator).double()
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
+    buffers = {name: torch.stack([b] * W) for name, b in model.named_buffers()}
+    keys = RandomKey(0, torch.arange(W)).keys()
+    config = EngineConfig(per_worker=True, plan=plan)
+    got, wanted = (
+        find("engine", engine)(model, F.cross_entropy, config)(params, buffers, x, y, keys)
+        for engine in ("onepass", "loop")
+    )
+    assert_same(got, wanted)
+    assert got.unused.keys() == wanted.unused.keys()
 
 
 @pytest.mark.parametrize("name", ["resnet", "dropouts", "tied and reused"])
