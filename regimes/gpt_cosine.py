@@ -1,6 +1,7 @@
 """AdamW for a GPT: a warm-up to 1e-3, then half a cosine down to a tenth of it; 10 epochs.
 
-The warm-up takes 100 steps, or a tenth of the run if that is less.
+What has one dimension does not decay. The warm-up takes 100 steps, or a tenth of the run if that is
+less.
 Karpathy, nanoGPT, config/train_shakespeare_char.py, https://github.com/karpathy/nanoGPT
 
 Differs from it: the first moment's coefficient is 0.9 and the second's 0.95, as of its GPT-2.
@@ -23,6 +24,7 @@ def schedule(epochs: int, batches: int) -> dict[int, dict[str, Any]]:
             "lr": _cosine(epochs * batches),
             "betas": (0.9, 0.95),
             "weight_decay": 0.1,
+            "param_groups": "no_decay_1d",
         }
     }
 

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
 from torch import Tensor
@@ -39,8 +39,19 @@ def recipe_text(preset: type[Preset]) -> str:
     first, *rest = (inspect.getdoc(preset) or "").split("\n\n")
     made_of = " ".join(_as_option(name, value) for name, value in preset.settings.items())
     papers = [f"paper: {paper}" for paper in _papers(" ".join(" ".join(rest).split()))]
+    optimizers = [_optimizers(preset.regime[0])] if preset.regime else []
     differs = [" ".join(part.split()) for part in rest if part.startswith("Differs")]
-    return "\n".join([first, made_of, *papers, *differs])
+    return "\n".join([first, made_of, *optimizers, *papers, *differs])
+
+
+def _optimizers(settings: Mapping[str, Any]) -> str:
+    """Return the optimizers of a regime in words, the usual one last."""
+    parts = [f"{own['optimizer']} for {_named(own['params'])}" for own in settings["param_groups"]]
+    return f"optimizers: {', '.join(parts)}, {settings['optimizer']} for all else"
+
+
+def _named(selectors: list[Any]) -> str:
+    return " and ".join(getattr(one, "__name__", one).replace("_", " ") for one in selectors)
 
 
 def _as_option(name: str, value: object) -> str:

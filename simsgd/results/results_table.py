@@ -42,8 +42,9 @@ def results(
 
     Its columns are `name`, the settings that vary, `done` of `epochs` epochs, `error` (the last
     validation error@1, in percent) and `best` (the least), `bytes` sent by each worker, the `peak`
-    of a step if a run has one that sends more than twice the mean, those put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs
-    are shown as they are now.
+    of a step if a run has one that sends more than twice the mean, those put on the
+    `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are shown as
+    they are now.
 
     runs: run folders, or folders that hold some at any depth.
     sort: a column; None: the order in which runs are found.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..methods.compressors import composed
 from ..methods.memories import Memory
+from ..methods.presets import preset_of
 from ..recipe import Recipe
 from ..settings import SettingError, kept
 from .method_choice import algorithm_named, compressor_spec, memory_name, memory_of, needs_memory
@@ -106,6 +107,8 @@ class StepSettings:
 def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
     """Return a model's regime with the recipe's settings laid over it, the warm-up included."""
     whole = regime if isinstance(regime, Regime) else Regime(regime)
+    if recipe.method is not None and recipe.optimizer is None:
+        whole = whole.then(Regime(preset_of(recipe.method).regime))
     if recipe.prune is not None:
         climbs = recipe.warmup and recipe.prune > 0
         whole = whole.then(prune_warmup(recipe.prune, recipe.warmup_epochs if climbs else 0))

@@ -20,6 +20,7 @@ W, B = 4, 16
 PRESETS = sorted(names("preset"))
 SHORTER = {  # rounds than the papers'
     "diloco": {"local_steps": 4},
+    "muloco": {"local_steps": 4},
     "sparseloco": {"local_steps": 4},
     "streaming_diloco": {"algorithm": "streaming:fragments=2,delay=1,mixing=0.5,local_steps=4"},
 }
@@ -235,3 +236,45 @@ def test_demo_keeps_a_momentum_that_lacks_what_was_sent():
         step = (total / senders.clamp(min=1)) @ dct
         simulator.step(x, y, 0)
         torch.testing.assert_close(layer.bias.detach(), bias - 0.1 * step.sign(), rtol=0, atol=1e-9)
+
+
+# MuLoCo
+
+
+def test_muloco_is_its_formulas():
+    """Muon and AdamW of torch for each worker, and Nesterov's outer step along the mean."""
+    steps, lr, outer, m = 3, 0.05, 0.6, 0.8
+    settings = {"local_steps": steps, "outer_lr": outer, "outer_momentum": m}
+    simulator, _ = stepped(7, **settings_of("muloco", compressor="none", memory="none", **settings))
+    models = [model() for _ in range(W)]
+    inside = []
+    for own in models:
+        matrices = [p for p in own.parameters() if p.dim() == 2]
+        biases = [p for p in own.parameters() if p.dim() == 1]
+        muon = torch.optim.Muon(matrices, lr=lr, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+        inside.append((muon, torch.optim.AdamW(biases, lr=lr)))
+    common = [p.detach().clone() for p in models[0].parameters()]
+    velocity = [torch.zeros_like(p) for p in common]
+    for number, (x, y) in enumerate(batches(7), 1):
+        for own, optimizers, a, b in zip(models, inside, x.chunk(W), y.chunk(W), strict=True):
+            own.zero_grad()
+            nn.functional.cross_entropy(own(a), b).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        if number % steps:
+            continue
+        for i, parts in enumerate(zip(*(own.parameters() for own in models), strict=True)):
+            g = sum(common[i] - p.detach() for p in parts) / W
+            velocity[i] = m * velocity[i] + g
+            common[i] = common[i] - outer * (g + m * velocity[i])
+            for p in parts:
+                p.data.copy_(common[i])
+    for name, value in simulator.parameters().items():
+        wanted = torch.stack([dict(own.named_parameters())[name].detach() for own in models])
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-10)
+
+
+def test_an_optimizer_that_is_given_takes_the_place_of_the_methods():
+    given, _ = stepped(3, **settings_of("muloco", optimizer="SGD"))
+    plain, _ = stepped(3, **{**find("preset", "muloco").settings, **SHORTER["muloco"]}, workers=W)
+    same(given.parameters(), plain.parameters())

@@ -3,6 +3,6 @@
 `simsgd.registry` finds a file that is placed here by itself.
 """
 
-from .contract import Preset
+from .contract import Preset, preset_of
 
-__all__ = ["Preset"]
+__all__ = ["Preset", "preset_of"]
