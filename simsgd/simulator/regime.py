@@ -15,7 +15,6 @@ of `OURS`.
 Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -27,6 +26,7 @@ import torch
 from ..settings import SettingError, check_size, require, unknown
 from .optimizer_class import optimizer_arguments, optimizer_class, taken_by_any, torch_optimizers
 from .parameter_groups import ParameterGroup, Settings, check_group, parameter_groups
+from .regime_form import check_function, check_structure, copied
 from .regularizers import regularizers
 
 Phase = Mapping[str, Any] | Callable[..., object]
@@ -45,7 +45,7 @@ class Regime:
     """
 
     def __init__(self, form: Form = None) -> None:
-        phases = _phases(copy.deepcopy(form))
+        phases = _phases(copied(form))
         self._layers: tuple[tuple[list[Phase], Fraction], ...] = ((phases, Fraction(1)),)
         self._rates: tuple[Callable[[int], float], ...] = ()
 
@@ -109,6 +109,14 @@ class Regime:
         return [(epoch, 0) for epoch in sorted(epochs)] + [(0, step) for step in sorted(steps)]
 
     @property
+    def follows_results(self) -> bool:
+        """Whether a function among the phases takes the results of the epochs before."""
+        phases = [phase for own, _ in self._layers for phase in own]
+        values = [[phase] if callable(phase) else [*phase.values()] for phase in phases]
+        functions = [value for own in values for value in own if callable(value)]
+        return any(_arguments(function) > len(("epoch", "step")) for function in functions)
+
+    @property
     def follows_epochs(self) -> bool:
         """Whether settings may depend on the epoch."""
         return any(_by_epoch(phase) for phases, _ in self._layers for phase in phases)
@@ -135,7 +143,7 @@ def _phases(form: Form) -> list[Phase]:
     if form is None:
         return []
     if isinstance(form, Mapping):
-        by_epoch = all(isinstance(epoch, int | float) for epoch in form)
+        by_epoch = all(isinstance(epoch, int | float) and epoch == epoch for epoch in form)
         require(by_epoch, "regime", dict(form), "must be keyed by epoch", 'as {0: {"lr": 0.1}}')
         phases = [_starting(epoch, form[epoch]) for epoch in sorted(form)]
     elif callable(form):
@@ -198,8 +206,10 @@ def _starting(epoch: float, phase: Phase) -> Phase:
 
 def _check_phase(phase: Phase) -> None:
     if callable(phase):
+        check_function(phase)
         return
     require(isinstance(phase, Mapping), "regime", phase, "must consist of dicts or functions")
+    check_structure(phase)
     _check_settings(phase, _STRUCTURE)
 
 
@@ -207,7 +217,8 @@ def _check_settings(settings: Mapping[str, object], structure: Sequence[str] = (
     known = {*OURS, "optimizer", "regularizer", "param_groups", *structure}
     for key, value in settings.items():
         if key not in known and key not in taken_by_any():
-            raise unknown("regime", str(key), known | taken_by_any())
+            fix = unknown("regime", str(key), known | taken_by_any()).fix.split(" `")[0]
+            raise SettingError("regime", str(key), "sets something that is not known", fix)
         _check_value(key, value)
     both = settings.keys() >= set(OURS)
     require(not both, "regime", None, "sets prune and compressor at once", "set one")
@@ -228,7 +239,8 @@ def _check_value(key: str, value: object) -> None:
     elif key == "compressor":
         require(isinstance(value, str), key, value, "must be a spec, such as topk:0.01")
     elif key in ("lr", "weight_decay", "momentum"):
-        holds = isinstance(value, int | float | torch.Tensor) and bool(value >= 0)
+        one = not isinstance(value, torch.Tensor) or value.numel() == 1
+        holds = isinstance(value, int | float | torch.Tensor) and one and bool(value >= 0)
         require(holds, key, value, "must be a number of at least 0")
         check_size(key, value)
     elif key == "optimizer":
@@ -274,12 +286,17 @@ def _plain(epoch: float | Fraction) -> float:
 
 
 def _called(function: Callable[..., object], epoch: float, step: int, results: Results) -> Any:
+    return function(*(epoch, step, results)[: max(1, _arguments(function))])
+
+
+def _arguments(function: Callable[..., object]) -> int:
+    """Return how many arguments a function needs."""
     takes = [
         p
         for p in inspect.signature(function).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
-    return function(*(epoch, step, results)[: max(1, len(takes))])
+    return len(takes)
 
 
 def _checked(given: object) -> Settings:

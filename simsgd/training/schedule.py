@@ -16,6 +16,7 @@ from ..catalog import attribute, load
 from ..config import Config, default
 from ..settings import SettingError, require
 from ..simulator.regime import Regime
+from .declared import check_declared, try_epochs
 
 _BATCH = 128  # the global batch of a regime that names none
 _KEYS = ("regime", "schedule", "epochs", "batch", "scale_lr", "scale_epochs")
@@ -53,8 +54,10 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
         whole = whole.then(_regime(part, epochs, batches, times))
     scale_lr = config.scale_lr or declared["scale_lr"] or "none"
     rate = _rate(config, scale_lr, float(ratio), batches)
+    whole = whole if rate is None else whole.scaled(rate)
+    try_epochs(whole, epochs, batches)
     return Schedule(
-        whole if rate is None else whole.scaled(rate),
+        whole,
         epochs,
         "+".join(names),
         scale_lr,
@@ -65,6 +68,7 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
 def _of_model(module: ModuleType, model: nn.Module) -> _Declared:
     """Return what a model declares, and what the regime declares that it names."""
     declared = {key: attribute(module, model, key) for key in _KEYS}
+    check_declared(declared)
     if not isinstance(declared["regime"], str):
         return declared
     named = _of_file(declared["regime"])
@@ -76,6 +80,7 @@ def _of_file(name: str) -> _Declared:
     declared = {key: getattr(file, key, None) for key in _KEYS}
     if declared["regime"] is None and declared["schedule"] is None:
         raise SettingError("regime", name, "defines no regime")
+    check_declared(declared)
     return declared
 
 

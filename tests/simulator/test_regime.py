@@ -60,7 +60,7 @@ def test_the_warmup_leaves_out_rungs_below_its_target():
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ({0: {"lrr": 0.1}}, "regime is not known, got lrr; did you mean lr"),
+        ({0: {"lrr": 0.1}}, "regime sets something that is not known, got lrr; did you mean lr"),
         ({"lr": 0.1}, "must be keyed by epoch"),
         ({0: {"optimizer": "SDG", "lr": 0.1}}, "did you mean SGD"),
         ({0: {"optimizer": "Adam", "momentum": 0.9}}, "momentum is not taken by Adam, got 0.9"),

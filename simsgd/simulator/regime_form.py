@@ -1,0 +1,81 @@
+"""Checks the form of a regime before anything of it is used: starts, functions, decay."""
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ..settings import SettingError, one_line, require
+
+_Form = TypeVar("_Form")
+_NUMBERED = ("epoch", "step")
+_TAKEN = ("(epoch)", "(epoch, step)", "(epoch, step, results)")
+_FORMS = "write {0: {...}} by epoch, a list of phases, or a function"
+
+
+def copied(form: _Form) -> _Form:
+    """Return a copy, which does not change with the form.
+
+    Raises `SettingError` for what cannot be copied, or is none of the forms of a regime.
+    """
+    if isinstance(form, type):
+        raise SettingError("regime", None, f"is the class {form.__name__}", _FORMS)
+    kinds = (Mapping, list, tuple)
+    if form is not None and not isinstance(form, kinds) and not callable(form):
+        raise SettingError("regime", None, f"is of type {type(form).__name__}", _FORMS)
+    try:
+        return copy.deepcopy(form)
+    except TypeError as wrong:
+        raise SettingError("regime", None, f"cannot be copied: {one_line(wrong)}") from wrong
+
+
+def check_structure(phase: Mapping[str, object]) -> None:
+    """Raise `SettingError` for a phase's start, function or decay that is none."""
+    for key in _NUMBERED:
+        start = phase.get(key, 0)
+        holds = isinstance(start, int | float) and math.isfinite(start) and start >= 0
+        require(holds, "regime", start, f"must have a number of at least 0 as {key}")
+    for key, most in (("epoch_lambda", 3), ("step_lambda", 1)):
+        function = phase.get(key)
+        if function is not None and not callable(function):
+            raise SettingError("regime", function, f"must have a function as {key}")
+        if callable(function):
+            check_function(function, most)
+    for value in phase.values():
+        if callable(value) and not isinstance(value, type):
+            check_function(value, 3)
+    _check_decay(phase)
+
+
+def check_function(function: Callable[..., object], most: int = 3) -> None:
+    """Raise `SettingError` for a function that needs more than `most` arguments, or takes none."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of some functions written in C
+        return
+    given = (0, 0, ())[:most]
+    if not any(_binds(signature, given[:number]) for number in range(1, most + 1)):
+        name = getattr(function, "__name__", type(function).__name__)
+        takes = " or ".join(_TAKEN) if most > 1 else "(step)"
+        raise SettingError("regime", None, f"has a function {name}{signature}", f"take {takes}")
+
+
+def _binds(signature: inspect.Signature, given: tuple[object, ...]) -> bool:
+    try:
+        signature.bind(*given)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_decay(phase: Mapping[str, object]) -> None:
+    rate, steps = phase.get("lr_decay_rate"), phase.get("lr_decay_steps")
+    if rate is None and steps is None:
+        return
+    holds = isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0
+    require(holds, "regime", rate, "must have a number of at least 0 as lr_decay_rate")
+    holds = isinstance(steps, int) and steps >= 1
+    require(holds, "regime", steps, "must have a whole number of at least 1 as lr_decay_steps")
+    made = "lr" in phase or "step_lambda" in phase or "epoch_lambda" in phase
+    require(made, "regime", None, "has lr_decay_rate in a phase without lr", "set lr there")

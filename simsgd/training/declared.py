@@ -1,0 +1,50 @@
+"""Checks what a model's or a regime's file declares, and tries a regime before a run begins."""
+
+from collections.abc import Mapping
+
+from ..settings import SettingError, require
+from ..simulator.optimizer_class import optimizer_arguments, taken_by_any
+from ..simulator.parameter_groups import Settings
+from ..simulator.regime import Regime
+
+_SCALES = ("sqrt", "linear", "none")
+_TRIED = 1000  # epochs
+
+
+def check_declared(declared: Mapping[str, object]) -> None:
+    """Raise `SettingError` for a length, a batch or a rule of another kind than it must be."""
+    for key, what in (("epochs", "a whole number"), ("batch", "a whole number of samples")):
+        value = declared[key]
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if value is not None and not whole:
+            raise SettingError("regime", value, f"declares {key} that is not {what} of at least 1")
+    schedule, rule = declared["schedule"], declared["scale_lr"]
+    if schedule is not None and not callable(schedule):
+        raise SettingError("regime", schedule, "declares a schedule that is no function")
+    known = rule is None or rule in _SCALES
+    require(known, "regime", rule, "declares a scale_lr that is none of sqrt, linear and none")
+
+
+def try_epochs(regime: Regime, epochs: int, batches: int) -> None:
+    """Raise `SettingError` for a regime that gives no settings in one of the first 1,000 epochs.
+
+    So it does for what none of its optimizers take. A regime that follows results is not tried:
+    there are none yet.
+    """
+    if regime.follows_results:
+        return
+    settings: dict[str, object] = {}
+    optimizers: set[str] = set()
+    for epoch in range(min(epochs, _TRIED)):
+        there = regime.at(epoch, epoch * batches)
+        settings.update(there)
+        named = [there.get("optimizer", "SGD"), *(g.get("optimizer") for g in _groups(there))]
+        optimizers |= {str(name) for name in named if name is not None}
+    taken = frozenset[str]().union(*map(optimizer_arguments, optimizers))
+    for key in settings.keys() & taken_by_any() - taken:
+        rule = f"sets {key}, which is taken by none of its optimizers, {', '.join(optimizers)}"
+        raise SettingError("regime", settings[key], rule, "leave it out")
+
+
+def _groups(settings: Settings) -> list[Mapping[str, object]]:
+    return [group.options for group in settings.get("param_groups", ())]
