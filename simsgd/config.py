@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .recipe import Recipe
-from .settings import SettingError, require, setting
+from .settings import SettingError, require, setting, whole_paths, whole_spec
 from .units import counted
 
 TOKENS = ("word", "char", "byte")
@@ -51,6 +51,30 @@ class Config(Recipe):
         "Download the data set if it is missing.",
         scope="machine",
         on_resume=True,
+    )
+    criterion: str | None = setting(
+        None,
+        "model and data",
+        "Loss in place of the model's: one of torch.nn.functional, such as mse_loss, or "
+        "FILE.py[:FUNCTION] of (output, target) that returns a mean.",
+        unit="NAME",
+    )
+    metric: str | None = setting(
+        None,
+        "model and data",
+        "What tables and figures show, and what is best: error, accuracy, perplexity, pixel-error, "
+        "none (the loss alone), or FILE.py[:FUNCTION] of (output, target) that returns a mean; "
+        "default: error, or perplexity on text.",
+        unit="NAME",
+        scope="machine",
+    )
+    metric_mode: str | None = setting(
+        None,
+        "model and data",
+        "Whether less (min) or more (max) is better of a metric of your own; default: as its "
+        "attribute higher_is_better says.",
+        choices=("min", "max"),
+        scope="machine",
     )
     dtype: str = setting(
         "float32",
@@ -201,11 +225,11 @@ class Config(Recipe):
         super().__post_init__()
         self._check_text()
         self._check_threads()
-        if names_own_file(self.dataset):
-            path, _, name = self.dataset.partition(".py")
-            object.__setattr__(self, "dataset", f"{_anywhere(path + '.py')}{name}")
+        for setting_name in ("dataset", "criterion", "metric"):
+            spec = getattr(self, setting_name)
+            object.__setattr__(self, setting_name, whole_spec(spec))
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
-            object.__setattr__(self, name, _anywhere(getattr(self, name)))
+            object.__setattr__(self, name, whole_paths(getattr(self, name)))
         for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
@@ -230,10 +254,11 @@ class Config(Recipe):
     def files_of_code(self) -> list[str]:
         """The .py files that settings name, each once, by their whole paths."""
         methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
-        specs = self.model, self.dataset, self.regime, *methods, self.outer_optimizer, self.method
-        words = re.split(r"[+:]", "+".join(spec for spec in specs if spec))
-        named = [name for name in words if name.endswith(".py")]
-        return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in named))
+        specs = (self.model, self.dataset, self.criterion, self.metric, self.regime)
+        named = (*specs, *methods, self.outer_optimizer, self.method)
+        words = re.split(r"[+:]", "+".join(spec for spec in named if spec))
+        files = [name for name in words if name.endswith(".py")]
+        return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in files))
 
     def recipe(self) -> Recipe:
         """Return the part that concerns one step."""
@@ -284,15 +309,6 @@ class Config(Recipe):
             raise SettingError("min_count", self.min_count, rule, "leave it out")
 
 
-def names_own_file(dataset: str) -> bool:
-    """Return whether a data set is what a user's own file makes.
-
-    >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
-    (True, True, False)
-    """
-    return re.search(r"\.py(:\w+)?$", dataset) is not None
-
-
 def default(name: str) -> object:
     """Return the default of a setting of `Config`."""
     value = Config.__dataclass_fields__[name].default
@@ -307,17 +323,6 @@ def refuse_text_settings(config: Config, dataset: str) -> None:
         if value is not None and value is not False:
             rule = f"has no effect with {dataset}, which is not a text"
             raise SettingError(name, value, rule, "leave it out")
-
-
-def _anywhere(names: str | None) -> str | None:
-    """Return names joined by +, those of files with their whole path."""
-    if names is None:
-        return None
-    parts = [
-        n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
-        for n in names.split("+")
-    ]
-    return "+".join(parts)
 
 
 def worker_batches(n: int, workers: int, batch: int) -> int:

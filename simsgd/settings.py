@@ -205,6 +205,34 @@ def check_kinds(settings: Any) -> None:
         check_size(f.name, getattr(settings, f.name))
 
 
+def names_own_file(spec: str) -> bool:
+    """Return whether a spec names a function in a user's own file.
+
+    >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
+    (True, True, False)
+    """
+    return re.search(r"\.py(:\w+)?$", spec) is not None
+
+
+def whole_paths(names: str | None) -> str | None:
+    """Return names joined by +, those of files with their whole path."""
+    if names is None:
+        return None
+    parts = [
+        n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
+        for n in names.split("+")
+    ]
+    return "+".join(parts)
+
+
+def whole_spec(spec: str | None) -> str | None:
+    """Return the spec of a function in a file with the file's whole path; another as it is."""
+    if spec is None or not names_own_file(spec):
+        return spec
+    path, _, name = spec.partition(".py")
+    return f"{whole_paths(path + '.py')}{name}"
+
+
 def fits(value: object, kinds: Iterable[type]) -> bool:
     """Return whether a value is of one of the types; a whole number is a float, True no number."""
     known = {*kinds}

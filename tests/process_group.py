@@ -31,7 +31,7 @@ from simsgd.communication.transport import (
 from simsgd.communication.wire import Wire
 from simsgd.config import Config
 from simsgd.settings import SettingError
-from simsgd.training import experiment
+from simsgd.training import run_data
 from simsgd.training.trainer import train
 from simsgd.verify.launch import launch
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
@@ -70,7 +70,7 @@ class ProcessGroup:
 
 def serve(put, tasks):
     """Do tasks until there is none, in every process; read each data set once."""
-    experiment.load_data = functools.cache(experiment.load_data)
+    run_data.load_data = functools.cache(run_data.load_data)
     own = tasks[dist.get_rank()]
     while (task := own.get()) is not None:
         result = refused = failed = None

@@ -52,10 +52,8 @@ def _limits(
 @click.option(
     "-y",
     multiple=True,
-    default=["val_error1"],
-    show_default=True,
-    help="Column of epochs.csv (or val_perplexity, of text), or of steps.csv where x is step; one "
-    "panel for each.",
+    help="Column of epochs.csv, or such as val_accuracy or val_perplexity, or of steps.csv where x "
+    "is step; one panel for each. Default: the runs' validation metric.",
 )
 @click.option(
     "-o",
@@ -110,7 +108,7 @@ def plot_results(
     """
     from ..results.figures.plot import plot_results as draw
 
-    draw(runs, x, y, output, **options)
+    draw(runs, x, y or None, output, **options)
     click.echo(output)
 
 

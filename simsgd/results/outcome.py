@@ -1,13 +1,15 @@
 """The outcome of a run: its measures, and how tables name and write them."""
 
 import math
+from collections.abc import Iterable
 
 from ..units import in_units
+from .metric import Metric
 from .run_tables import RunTables
 
-HEADINGS = {  # of each measure, from the last epoch unless noted
-    "val_error1": "error@1 (%)",
-    "best_val_error1": "best",  # the least of all epochs
+BEST = "best"  # of all epochs
+_BEST = f"{BEST}_"  # before a measure's name
+_HEADINGS = {  # of each measure beside the metric, from the last epoch unless noted
     "val_loss": "loss",
     "payload_bytes": "sent",  # by one worker
     "peak_bytes": "in a step",  # the most; nan where all steps send about as much
@@ -15,22 +17,54 @@ HEADINGS = {  # of each measure, from the last epoch unless noted
     "ratio": "ratio",
     "seconds": "time (s)",  # of all epochs
 }
-MEASURES = tuple(name for name in HEADINGS if name != "peak_bytes")  # that seeds have a mean of
 _DECIMALS = {"ratio": 1, "seconds": 1}  # of the others: 2
 
 
-def outcome(run: RunTables) -> dict[str, float]:
+def metrics_of(runs: Iterable[RunTables]) -> list[Metric]:
+    """Return the metrics of runs, each once, in the order they come in."""
+    return list({metric.column: metric for metric in (run.metric for run in runs)}.values())
+
+
+def measures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
+    """Return the measures of runs: those of their metrics, errors, and what all runs have.
+
+    >>> measures_of([])[:4]
+    ('val_error1', 'best_val_error1', 'val_loss', 'payload_bytes')
+    """
+    columns = [*(f"val_{metric.column}" for metric in metrics), "val_error1"]
+    shown = [name for column in columns for name in (column, _BEST + column)]
+    of_seeds = (name for name in _HEADINGS if name != "peak_bytes")  # that have a mean
+    return tuple(dict.fromkeys([*shown, *of_seeds]))
+
+
+def heading_of(measure: str, metrics: Iterable[Metric] = ()) -> str:
+    """Return what stands above a measure in tables."""
+    if measure.startswith(_BEST):
+        return BEST
+    for metric in metrics:
+        if measure == f"val_{metric.column}":
+            return metric.heading
+    return _HEADINGS[measure]
+
+
+def outcome(run: RunTables, measures: Iterable[str]) -> dict[str, float]:
     """Return the measures of a run; nan for those that it does not have."""
-    if run.epochs.empty:
-        return dict.fromkeys(HEADINGS, math.nan)
-    values = {name: run.last.get(name, math.nan) for name in HEADINGS}
-    values["best_val_error1"] = run.best.get("val_error1", math.nan)
-    values["peak_bytes"] = run.peak_bytes
-    values["seconds"] = float(run.epochs["seconds"].sum())
+    names = list(measures)
+    epochs = run.epochs
+    if epochs.empty:
+        return dict.fromkeys(names, math.nan)
+    last, best = run.last, run.best
+    values = {
+        name: (best if name.startswith(_BEST) else last).get(name.removeprefix(_BEST), math.nan)
+        for name in names
+    }
+    if "peak_bytes" in values:
+        values["peak_bytes"] = run.peak_bytes
+    values["seconds"] = float(epochs["seconds"].sum())
     return values
 
 
-def in_words(measure: str, value: float) -> str:
+def in_words(measure: str, value: float, metrics: Iterable[Metric] = ()) -> str:
     """Return a measure as tables show it, a dash for nan.
 
     >>> in_words("val_error1", 3.14159), in_words("payload_bytes", 2048), in_words("ratio", 32.81)
@@ -40,14 +74,21 @@ def in_words(measure: str, value: float) -> str:
         return "-"
     if measure.endswith("_bytes"):
         return in_units(value)
+    for metric in metrics:
+        if measure.removeprefix(_BEST) == f"val_{metric.column}":
+            return metric.number(value)
     return f"{value:.{_DECIMALS.get(measure, 2)}f}"
 
 
-def mean_in_words(measure: str, mean: float, deviation: float) -> str:
+def mean_in_words(
+    measure: str, mean: float, deviation: float, metrics: Iterable[Metric] = ()
+) -> str:
     """Return a mean with its standard deviation, if there is one.
 
     >>> mean_in_words("val_error1", 3.14159, 0.2), mean_in_words("val_error1", 3.14159, math.nan)
     ('3.14 +- 0.20', '3.14')
     """
-    shown = in_words(measure, mean)
-    return shown if math.isnan(deviation) else f"{shown} +- {in_words(measure, deviation)}"
+    shown = in_words(measure, mean, metrics)
+    if math.isnan(deviation):
+        return shown
+    return f"{shown} +- {in_words(measure, deviation, metrics)}"

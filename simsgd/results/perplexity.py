@@ -1,16 +1,6 @@
 """Perplexity, and bits per character or byte, of the loss of a language model."""
 
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-DERIVED = {  # columns that follow from a loss in nats
-    "train_perplexity": "train_loss",
-    "val_perplexity": "val_loss",
-    "val_bits": "val_loss",
-}
 
 
 def perplexity(loss: float) -> float:
@@ -31,10 +21,3 @@ def loss_in_words(loss: float, tokens: str) -> str:
     """
     also = "" if tokens == "word" else f" ({bits(loss):.3f} bits per {tokens})"
     return f"perplexity {perplexity(loss):.2f}{also}"
-
-
-def with_perplexity(epochs: "pd.DataFrame", tokens: str | None) -> "pd.DataFrame":
-    """Return a table of epochs with those columns of `DERIVED` that are usual for such text."""
-    shown = [c for c in DERIVED if tokens is not None and (tokens != "word" or "bits" not in c)]
-    functions = {c: bits if "bits" in c else perplexity for c in shown}
-    return epochs.assign(**{c: epochs[DERIVED[c]].map(functions[c]) for c in shown})

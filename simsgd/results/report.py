@@ -13,6 +13,8 @@ from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
 from .figures.run_groups import grouped
+from .metric import Metric
+from .outcome import metrics_of
 from .results_table import Row, result_rows, result_table
 from .run import Run
 from .run_folders import RunPath, RunPaths, by_name, find_runs
@@ -21,8 +23,6 @@ from .sweep import Sweep
 from .used_settings import Used, value_in_words
 
 _FIGURES = (  # x, y, caption
-    ("epoch", "val_error1", "Validation error after each epoch; a dot marks the least."),
-    ("bytes", "val_error1", "Validation error against the bytes that each worker has sent."),
     ("epoch", "train_loss", "Training loss, mean over each epoch."),
     ("epoch", "ratio", "How many times less is sent than dense gradients take, since the start."),
 )
@@ -65,7 +65,7 @@ def report_page(runs: RunPaths) -> str:
         _subtitle(places),
         [
             *_sweeps(places),
-            _results(result_rows(places)),
+            _results(result_rows(places), metrics_of(found.values())),
             *_figures(found),
             _settings(found),
             page.section("Runs", *(_run(name, run, differing) for name, run in found.items())),
@@ -80,12 +80,14 @@ def _subtitle(places: Sequence[RunPath]) -> str:
     return f"{', '.join(dict.fromkeys(folders[:3]))}{more}; {datetime.now():%d %B %Y, %H:%M}"
 
 
-def _results(rows: Sequence[Row]) -> str:
-    errors = [float(row["error"] or 0) for row in rows]
-    finite = [error for error in errors if not math.isnan(error)]
-    best = errors.index(min(finite)) if len(finite) > 1 else -1
-    words = "Errors in percent, of the last epoch; best: of all epochs. Bytes are of one worker."
-    highlighted = " The least error is highlighted." if best >= 0 else ""
+def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
+    metric = metrics[0]
+    sign = -1 if metric.higher_is_better else 1
+    values = [sign * float(row[metric.key] or 0) for row in rows]
+    finite = [value for value in values if not math.isnan(value)]
+    best = values.index(min(finite)) if len(finite) > 1 and len(metrics) == 1 else -1
+    words = "Metrics are those of the last epoch; best: of all epochs. Bytes are of one worker."
+    highlighted = f" The best {metric.title} is highlighted." if best >= 0 else ""
     table = page.table(result_table(rows), best)
     return page.section("Results", table, page.note(words + highlighted))
 
@@ -94,10 +96,22 @@ def _figures(runs: Mapping[str, Run]) -> list[str]:
     drawn = [run for run in runs.values() if len(run.epochs) > 0]
     if not drawn:
         return []
-    parts = [page.figure(_svg(drawn, x, y), caption) for x, y, caption in _FIGURES]
+    parts = [*_metric_figures(drawn)]
+    parts += [page.figure(_svg(drawn, x, y), caption) for x, y, caption in _FIGURES]
     several = any(len(group.runs) > 1 for group in grouped(drawn))
     notes = [page.note(_OVER_SEEDS)] if several else []
     return [page.section("Figures", page.figures(parts), *notes)]
+
+
+def _metric_figures(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the figures of each metric that the runs have."""
+    for metric in metrics_of(runs):
+        own = [run for run in runs if run.metric.column == metric.column]
+        column, title = f"val_{metric.column}", f"Validation {metric.title}"
+        dot = "a dot marks the best"
+        yield page.figure(_svg(own, "epoch", column), f"{title} after each epoch; {dot}.")
+        sent = "against the bytes that each worker has sent"
+        yield page.figure(_svg(own, "bytes", column), f"{title} {sent}.")
 
 
 def _svg(runs: list[Run], x: str, y: str) -> bytes:

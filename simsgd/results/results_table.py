@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from ..settings import unknown
 from ..text_table import TextTable
-from .outcome import HEADINGS, in_words, outcome
+from .metric import Metric, metric_of_key
+from .outcome import BEST, heading_of, in_words, metrics_of, outcome
 from .run_folders import RunPaths, by_name, find_runs, natural_key
 from .run_tables import RunTables
 from .used_settings import Plain, is_plain, value_in_words
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[str, Plain]
-_MEASURES = {  # columns behind what varies, and the measures that they show
-    "error": "val_error1",
-    "best": "best_val_error1",
+_MEASURES = {  # columns behind those of metrics, and the measures that they show
     "bytes": "payload_bytes",
     "peak": "peak_bytes",
     "network": "network_bytes",
     "ratio": "ratio",
     "seconds": "seconds",
 }
-_NOT_SETTINGS = {"name", "done", "epochs", *_MEASURES}
 _NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs"}
 
 
@@ -38,13 +36,14 @@ def results(
     sort: str | None = None,
     reverse: bool = False,
 ) -> "pd.DataFrame":
-    """Return a table of runs, a row each: what varies among them, error, bytes, ratio, time.
+    """Return a table of runs, a row each: what varies among them, metric, bytes, ratio, time.
 
-    Its columns are `name`, the settings that vary, `done` of `epochs` epochs, `error` (the last
-    validation error@1, in percent) and `best` (the least), `bytes` sent by each worker, the `peak`
-    of a step if a run has one that sends more than twice the mean, those put on the
-    `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are shown as
-    they are now.
+    Its columns are `name`, the settings that vary, `done` of `epochs` epochs, the validation metric
+    after the last (`error`, which is error@1 in percent, `perplexity` of text, or as the run's
+    `metric` is called; one column each where the runs have several) and at its `best`, `bytes` sent
+    by each worker, the `peak` of a step if a run has one that sends more than twice the mean, those
+    put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are
+    shown as they are now.
 
     runs: run folders, or folders that hold some at any depth.
     sort: a column; None: the order in which runs are found.
@@ -66,7 +65,8 @@ def result_rows(
     """Return the rows of `results`."""
     found = by_name(find_runs(runs))
     settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
-    rows = [_row(name, run, settings) for name, run in found.items()]
+    metrics = [metric.key for metric in metrics_of(found.values())]
+    rows = [_row(name, run, settings, metrics) for name, run in found.items()]
     if all(math.isnan(float(row["peak"] or math.nan)) for row in rows):
         rows = [{key: value for key, value in row.items() if key != "peak"} for row in rows]
     if sort is not None:
@@ -79,10 +79,20 @@ def result_rows(
 
 def result_table(rows: Sequence[Row]) -> TextTable:
     """Return the rows in words."""
-    settings = [key for key in rows[0] if key not in _NOT_SETTINGS]
-    measures = (HEADINGS[measure] for key, measure in _MEASURES.items() if key in rows[0])
-    head = ["run", *settings, "epochs", *measures]
-    return TextTable(head, [_cells(row, settings) for row in rows], names=1 + len(settings))
+    keys = list(rows[0])
+    settings = keys[1 : keys.index("done")]
+    metrics = metrics_shown(rows)
+    titles = [metric_of_key(key).heading for key in metrics]
+    measures = (heading_of(measure) for key, measure in _MEASURES.items() if key in keys)
+    head = ["run", *settings, "epochs", *titles, BEST, *measures]
+    cells = [_cells(row, settings, metrics) for row in rows]
+    return TextTable(head, cells, names=1 + len(settings))
+
+
+def metrics_shown(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of rows that show metrics."""
+    keys = list(rows[0])
+    return keys[keys.index("epochs") + 1 : keys.index(BEST)]
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -100,13 +110,17 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps(plain, indent=2, default=_number)
 
 
-def _row(name: str, run: RunTables, settings: Sequence[str]) -> Row:
-    ends = outcome(run)
+def _row(name: str, run: RunTables, settings: Sequence[str], metrics: Sequence[str]) -> Row:
+    column = f"val_{run.metric.column}"
+    ends = outcome(run, [column, f"best_{column}", *_MEASURES.values()])
+    own = {run.metric.key: ends[column]}
     return {
         "name": name,
         **{setting: _value(run, setting) for setting in settings},
         "done": len(run.epochs),
         "epochs": run.config.get("epochs"),
+        **{key: own.get(key, math.nan) for key in metrics},
+        BEST: ends[f"best_{column}"],
         **{key: ends[measure] for key, measure in _MEASURES.items()},
     }
 
@@ -119,13 +133,22 @@ def _value(run: RunTables, setting: str) -> Plain:
     return value_in_words(used) if isinstance(used, list) else used
 
 
-def _cells(row: Row, settings: Sequence[str]) -> list[str]:
+def _cells(row: Row, settings: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    known = [key for key in metrics if not math.isnan(float(row[key] or 0))]
+    own = metric_of_key((known or [*metrics])[0])
     return [
         str(row["name"]),
         *(value_in_words(row[key]) for key in settings),
         f"{row['done']}/{row['epochs']}",
+        *(_shown(metric_of_key(key), row[key]) for key in metrics),
+        _shown(own, row[BEST]),
         *(in_words(m, float(row[key] or 0)) for key, m in _MEASURES.items() if key in row),
     ]
+
+
+def _shown(metric: Metric, value: Plain) -> str:
+    number = float(value or 0)
+    return "-" if math.isnan(number) else metric.number(number)
 
 
 def _rank(value: Plain) -> tuple[int, float, list[tuple[int, float, str]]]:

@@ -9,7 +9,6 @@ from ..units import counted, in_units
 from . import html as page
 from .network import networks_of
 from .network_prices import price_in_words
-from .perplexity import loss_in_words
 from .run_tables import RunTables
 from .tables import ratio
 from .used_settings import value_in_words
@@ -35,7 +34,7 @@ class Run(RunTables):
     def plot(
         self,
         x: str = "epoch",
-        y: str | Sequence[str] = ("val_error1",),
+        y: str | Sequence[str] | None = None,
         output: Path | str | None = None,
         **settings: "Unpack[PlotSettings]",
     ) -> "Figure":
@@ -87,15 +86,12 @@ class Run(RunTables):
         return [("not finite", ", ".join(each))] if each else []
 
     def _validation(self) -> tuple[str, str]:
-        last, best, tokens = self.last, self.best, self.config.get("tokens")
-        if tokens is None:
-            what, now, least = "error@1", *(f"{e.val_error1:.2f} %" for e in (last, best))
-        else:
-            what, now = loss_in_words(last.val_loss, tokens).split(" ", 1)
-            least = loss_in_words(best.val_loss, "word").split(" ", 1)[1]
+        last, best, metric = self.last, self.best, self.metric
+        now = metric.row_in_words(last).removeprefix(f"{metric.title} ")
+        least = metric.in_words(metric.value(best)).removeprefix(f"{metric.title} ")
         length = counted(int(last.epoch) + 1, "epoch")
         return (
-            f"validation {what}",
+            f"validation {metric.title}",
             f"{now} after {length} (best {least} in epoch {best.epoch})",
         )
 

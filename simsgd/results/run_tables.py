@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..settings import SettingError
-from .perplexity import with_perplexity
+from .metric import Metric, metric_of, with_metric
 from .tables import (
     EPOCH_COLUMNS,
     LAYER_COLUMNS,
@@ -62,6 +62,11 @@ class RunTables:
         return used_settings(self.config)
 
     @property
+    def metric(self) -> Metric:
+        """What tables and figures show of how well the model does."""
+        return metric_of(self.config)
+
+    @property
     def num_workers(self) -> int:
         """The number of simulated workers, W."""
         workers = self.config.get("workers")
@@ -80,17 +85,19 @@ class RunTables:
     def epochs(self) -> "pd.DataFrame":
         """One row an epoch; errors in percent, bytes as running totals for one worker.
 
-        For text it also has perplexities, and bits per character or byte.
+        It also has what follows for the metric, such as accuracies; of text, perplexities and bits
+        per character or byte.
         """
-        path = self.folder / "epochs.csv"
-        table = read_table(path, EPOCH_COLUMNS)
+        path, metric = self.folder / "epochs.csv", self.metric
+        table = read_table(path, EPOCH_COLUMNS | dict.fromkeys(metric.own_columns, "float64"))
         lacking = ", ".join(name for name in _COUNTED if name not in table)
         if lacking:
             raise SettingError("run", str(path), f"lacks the columns {lacking}")
         measured = [name for name, kind in EPOCH_COLUMNS.items() if kind == "float64"]
+        measured += metric.own_columns
         missing = [name for name in measured if name not in table]
         table = table.assign(**dict.fromkeys(missing, math.nan))
-        return with_perplexity(table, self.config.get("tokens"))
+        return with_metric(table, metric)
 
     @property
     def steps(self) -> "pd.DataFrame":
@@ -119,7 +126,9 @@ class RunTables:
     @property
     def workers(self) -> "pd.DataFrame":
         """One row an epoch and worker, if each worker's model was evaluated (`evaluate`)."""
-        return read_table(self.folder / "workers.csv", WORKER_COLUMNS)
+        metric = self.metric
+        columns = WORKER_COLUMNS | dict.fromkeys(metric.own_columns[1:], "float64")
+        return with_metric(read_table(self.folder / "workers.csv", columns), metric, ("val",))
 
     @property
     def partition(self) -> "pd.DataFrame":
@@ -133,10 +142,10 @@ class RunTables:
 
     @property
     def best(self) -> "pd.Series[Any]":
-        """The epoch with the least validation error@1, or loss on text; of equals the first."""
-        epochs = self._ended()
-        score = "val_error1" if self.config.get("tokens") is None else "val_loss"
-        errors = epochs[score].to_numpy()
+        """The epoch of the best validation metric (of perplexity by loss); of equals the first."""
+        epochs, metric = self._ended(), self.metric
+        sign = -1 if metric.higher_is_better else 1
+        errors = sign * epochs[metric.score_column].to_numpy()
         best = min(range(len(errors)), key=lambda i: (math.isnan(errors[i]), errors[i]))
         return epochs.astype(object).iloc[best]  # object: bytes stay integers
 

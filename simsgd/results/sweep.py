@@ -17,7 +17,8 @@ from ..settings import SettingError
 from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
-from .outcome import HEADINGS, MEASURES, mean_in_words, outcome
+from .metric import Metric, metric_of
+from .outcome import heading_of, mean_in_words, measures_of, metrics_of, outcome
 from .run import Run
 from .tables import replace_table
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from .figures.plot import PlotSettings
 
 FORMAT = "simsgd-sweep/1"
-_SHOWN = ("val_error1", "best_val_error1", "payload_bytes", "ratio", "seconds")  # in words
-_WITH_DEVIATION = ("val_error1", "best_val_error1", "seconds")
+_SHOWN = ("payload_bytes", "ratio", "seconds")  # in words, behind the metrics
+_WITHOUT_DEVIATION = ("payload_bytes", "ratio")
 
 
 class Definition(TypedDict):
@@ -75,24 +76,30 @@ class Sweep:
 
         `seeds` is how many of its runs are done; only they count. `_std` is the standard deviation
         of the sample (over n - 1), nan for one seed. Errors are in percent, bytes of one worker.
+        The columns of the runs' metrics, such as val_perplexity of text, come first.
         """
         import pandas as pd
 
-        rows = []
+        rows, measures = [], measures_of(self._metrics)
         for combination, names in self._combinations():
             done = [r for r in (self.folder / n for n in names) if part_done(r) == 1]
-            seen = pd.DataFrame([outcome(Run(r)) for r in done], columns=list(MEASURES))
+            ends = [outcome(Run(r), measures) for r in done]
+            seen = pd.DataFrame(ends, columns=list(measures))
             row = {**combination, "seeds": len(done)}
-            for measure in MEASURES:
+            for measure in measures:
                 row[f"{measure}_mean"] = seen[measure].astype(float).mean()
                 row[f"{measure}_std"] = seen[measure].astype(float).std()
             rows.append(row)
         return pd.DataFrame(rows)
 
+    @property
+    def _metrics(self) -> list[Metric]:
+        return metrics_of(self.runs)
+
     def plot(
         self,
         x: str = "bytes",
-        y: str | Sequence[str] = ("val_error1",),
+        y: str | Sequence[str] | None = None,
         output: Path | str | None = None,
         **settings: "Unpack[PlotSettings]",
     ) -> "Figure":
@@ -115,12 +122,17 @@ class Sweep:
 
     def text_table(self) -> TextTable:
         """Return the table in words."""
-        names = self.varying or ["sweep"]
+        names, metrics = self.varying or ["sweep"], self._metrics or [metric_of({})]
+        columns = [f"val_{metric.column}" for metric in metrics]
+        measures = [*(n for column in columns for n in (column, f"best_{column}")), *_SHOWN]
         rows = [
-            [*(in_short(row.get(name, self.folder.name)) for name in names), *_numbers(row)]
+            [
+                *(in_short(row.get(name, self.folder.name)) for name in names),
+                *_numbers(row, measures, metrics),
+            ]
             for _, row in self.table.iterrows()
         ]
-        head = [*names, "seeds", *(HEADINGS[measure] for measure in _SHOWN)]
+        head = [*names, "seeds", *(heading_of(measure, metrics) for measure in measures)]
         return TextTable(head, rows, names=max(1, len(self.varying)))
 
     def write_table(self) -> None:
@@ -179,12 +191,15 @@ def part_done(folder: Path) -> float:
     return min(1.0, max(0, rows) / epochs)
 
 
-def _numbers(row: "pd.Series[Any]") -> list[str]:
+def _numbers(
+    row: "pd.Series[Any]", measures: Sequence[str], metrics: Sequence[Metric]
+) -> list[str]:
     """Return the cells of a row of the table behind its combination."""
     if not row["seeds"]:
-        return ["0", *("-" for _ in _SHOWN)]
+        return ["0", *("-" for _ in measures)]
+    deviations = [math.nan if m in _WITHOUT_DEVIATION else row[f"{m}_std"] for m in measures]
     cells = (
-        mean_in_words(m, row[f"{m}_mean"], row[f"{m}_std"] if m in _WITH_DEVIATION else math.nan)
-        for m in _SHOWN
+        mean_in_words(measure, row[f"{measure}_mean"], deviation, metrics)
+        for measure, deviation in zip(measures, deviations, strict=True)
     )
     return [str(row["seeds"]), *cells]

@@ -88,13 +88,18 @@ class StepRecord:
             counted &= ~self.nonfinite
         return float(losses[counted].mean())
 
-    def of_participants(self, samples: Tensor, hosted: slice) -> Tensor:
+    def of_participants(self, samples: Tree, hosted: slice) -> Tree:
         """Return those of `samples` [L * M * b, ...] whose workers, hosted here, train."""
         if self.participants is None:
             return samples
         own = self.participants[hosted]
-        each: Tensor = samples.unflatten(0, (len(own), -1))  # [L, M * b, ...]
-        return each[own.nonzero().flatten()].flatten(0, 1)
+        rows = own.nonzero().flatten()
+
+        def of_leaf(leaf: Tensor) -> Tensor:
+            each: Tensor = leaf.unflatten(0, (len(own), -1))  # [L, M * b, ...]
+            return each[rows].flatten(0, 1)
+
+        return mapped(of_leaf, samples)
 
     def num_of_participants(self, num: int) -> int:
         """Return how many of `num` samples or tokens, as many of each worker, count."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..communication.transport import Observer, Transport
 from ..gradients.contract import Criterion, Tensors
-from ..gradients.trees import Tree
+from ..gradients.trees import Tree, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from .components import Components, WrapEngine, components_of
@@ -156,21 +156,21 @@ class Simulator:
         """Let the regime know the results of the epoch that ended, such as {"val_loss": 0.3}."""
         self._state.results.append(results)
 
-    def engine_for(self, x: Tensor, y: Tensor) -> str:
+    def engine_for(self, x: Tree, y: Tree) -> str:
         """Return the name of the engine that a step on such a batch uses.
 
         `x` [B, ...] and `y` [B, ...] as for `step`, which this leaves as it would be.
         """
         return engine_name(self._parts, self._state, x, y)
 
-    def forward_once(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward_once(self, x: Tree, y: Tree) -> Tree:
         """Return the output for one worker's share of a batch, in training mode, changing nothing.
 
         `x` [B, ...] and `y` [B, ...] as for `step`. What model and criterion raise is passed on.
         """
         return forward_once(self._parts, self._state, x, y)
 
-    def unused_parameters(self, x: Tensor, y: Tensor) -> list[str]:
+    def unused_parameters(self, x: Tree, y: Tree) -> list[str]:
         """Return the parameters that get no gradient from a worker's share of a batch.
 
         `x` [B, ...] and `y` [B, ...] as for `step`, which this leaves as it would be.
@@ -219,13 +219,12 @@ class Simulator:
         """Return [W, ...] for `rows` [L, ...] of the workers that each process hosts."""
         return self._parts.transport.all_gather_rows(rows)
 
-    def hosted_samples(self, batch: Tensor) -> Tensor:
+    def hosted_samples(self, batch: Tree) -> Tree:
         """Return the samples [L * M * b, ...] of a batch [B, ...] that go to workers hosted here.
 
         Raises `SettingError` if B is no multiple of W * M.
         """
-        samples: Tensor = hosted_shards(self._parts, batch).flatten(0, 2)
-        return samples
+        return mapped(lambda part: part.flatten(0, 2), hosted_shards(self._parts, batch))
 
     def state_dict(self) -> StateDict:
         """Return all that a resumed simulation needs: tensors and plain values."""

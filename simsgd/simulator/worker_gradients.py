@@ -34,7 +34,7 @@ def hosted_shards(parts: Components, batch: Tree) -> Tree:
 
 
 def compute_gradients(
-    parts: Components, state: RunningState, x: Tensor, y: Tensor, key: RandomKey
+    parts: Components, state: RunningState, x: Tree, y: Tree, key: RandomKey
 ) -> Gradients:
     """Return the gradient of each worker, and keep the buffers that the forward pass left.
 
@@ -136,7 +136,7 @@ def _of_some(
     )
 
 
-def engine_name(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> str:
+def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str:
     """Return the name of the engine that a step on such a batch uses, which it may choose now."""
     if not parts.engine.chooses:
         return parts.recipe.engine
@@ -149,7 +149,7 @@ def engine_name(parts: Components, state: RunningState, x: Tensor, y: Tensor) ->
     return parts.engine.chosen
 
 
-def forward_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> Tensor:
+def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tree:
     """Return the output for one worker's share of a batch, in training mode, changing nothing.
 
     Generators are left as they were too.
@@ -162,7 +162,7 @@ def forward_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -
         return parts.engine.loss(dict(parts.params), own, batch, target)[1]
 
 
-def unused_once(parts: Components, state: RunningState, x: Tensor, y: Tensor) -> list[str]:
+def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> list[str]:
     """Return the parameters that get no gradient from one worker's share of a batch."""
     parts.model.train()
     config = dataclasses.replace(parts.engine.config, per_worker=False)

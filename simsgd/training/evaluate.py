@@ -1,10 +1,11 @@
 """Measures the model in a checkpoint."""
 
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 
 from ..config import Config
-from ..results.perplexity import loss_in_words
+from ..results.metric import ERROR, NONE, Metric
 from ..settings import SettingError
 from .checkpoint import load_checkpoint
 from .evaluation import evaluate as measured
@@ -16,8 +17,10 @@ class Evaluation:
     """How well the model in a checkpoint does on a part of its data."""
 
     loss: float
-    error1: float  # percent
+    error1: float  # percent; nan where targets are no classes, as of error5
     error5: float  # percent
+    metric: float  # nan where it follows from loss or errors, as of perplexity
+    shown: Metric
     part: str  # val or test
     tokens: str | None  # what a text is made of; None: no text
     files_of_code: tuple[str, ...]  # that were run
@@ -26,11 +29,18 @@ class Evaluation:
         """Return the numbers, a line each."""
         part = {"val": "validation"}.get(self.part, self.part)
         facts = [(f"{part} loss", f"{self.loss:.4f}")]
-        if self.tokens is not None:
-            name, number = loss_in_words(self.loss, self.tokens).split(" ", 1)
-            facts.append((f"{part} {name}", number))
+        row = {"val_loss": self.loss, "val_error1": self.error1}
+        row |= dict.fromkeys(self.shown.own_columns[1:], self.metric)
+        if self.shown.name not in (ERROR, NONE):
+            title = self.shown.title
+            words = self.shown.row_in_words(row).removeprefix(f"{title} ")
+            facts.append((f"{part} {title}", words))
         errors = {1: self.error1, 5: self.error5}
-        facts += [(f"{part} error@{n}", f"{error:.2f} %") for n, error in errors.items()]
+        facts += [
+            (f"{part} error@{n}", f"{error:.2f} %")
+            for n, error in errors.items()
+            if not isnan(error)
+        ]
         facts += [("code that was run", file) for file in self.files_of_code]
         width = max(len(name) for name, _ in facts)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in facts)
@@ -54,6 +64,7 @@ def evaluate(
         **measured(experiment, experiment.model.eval(), part),
         part=part,
         tokens=experiment.config.tokens,
+        shown=experiment.metric.shown,
         files_of_code=tuple(experiment.config.files_of_code),
     )
 

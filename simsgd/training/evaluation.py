@@ -1,19 +1,18 @@
-"""Measures loss and errors of a model on the validation split.
-
-Letters: B samples of a batch, T tokens of each where it is text, V classes or words.
-"""
+"""Measures loss and metrics of a model on the validation split."""
 
 from collections.abc import Iterator
 from math import prod
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..catalog import begin_texts
 from ..gradients.contract import carried
+from ..gradients.trees import Tree
 from ..settings import require
 from .data import Text, in_order
 from .experiment import Experiment
+from .metrics import num_targets
 from .totals import Measures
 
 _CHUNK = 1000  # samples at a time, the mean does not depend on it,
@@ -21,39 +20,31 @@ _CHUNK_ON_CPU = 125  # with a cache that more would outgrow,
 _PIXELS = 1 << 23  # or as many as have so many numbers
 
 
-def num_missed(output: Tensor, target: Tensor) -> Tensor:
-    """Return how many of `target` [B, ...] are missed with 1 and with 5 guesses, [2].
-
-    The guesses are the largest of `output` [B, ..., V]; of a single number, V = 1, that is class 1
-    if it is positive and else class 0.
-    """
-    output, target = output.flatten(0, -2), target.flatten()
-    if output.shape[1] == 1:
-        output = torch.cat([-output, output], dim=1)
-    ranked = output.topk(min(5, output.shape[1]), dim=1).indices  # [samples, 5]
-    hit = ranked == target.unsqueeze(1)
-    return len(target) - torch.stack([hit[:, :1].sum(), hit.sum()])
-
-
 @torch.no_grad()
 def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> Measures:
-    """Return loss, error1 and error5 (in percent) over the whole validation split.
+    """Return loss, errors (in percent) and metric over the whole validation split.
 
-    Of a text these are means over tokens, and `part` may be "test" too.
+    Of a text these are means over tokens, of pictures to be labeled over pixels; `part` may be
+    "test" of a text.
     """
-    loss, missed, counted = 0.0, torch.zeros(2), 0
+    loss, counted, sums = 0.0, 0, torch.zeros(3, dtype=torch.float64)
     for x, y in evaluation_batches(experiment, model, part):
-        output = model(x)
-        loss += float(experiment.criterion(output, y)) * y.numel()
-        missed += num_missed(output, y).cpu()
-        counted += y.numel()
-    error1, error5 = (100 * missed.double() / counted).tolist()
-    return {"loss": loss / counted, "error1": error1, "error5": error5}
+        output, targets = model(x), num_targets(y)
+        loss += float(experiment.criterion(output, y)) * targets
+        sums += experiment.metric.sums(output, y).cpu()
+        counted += targets
+    error1, error5 = (100 * sums[:2] / counted).tolist()
+    return {
+        "loss": loss / counted,
+        "error1": error1,
+        "error5": error5,
+        "metric": float(sums[2]) / counted,
+    }
 
 
 def evaluation_batches(
     experiment: Experiment, model: nn.Module, part: str
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Tree, Tree]]:
     """Return what a model in evaluation mode gets of a part of the data, and what is right."""
     dataset = experiment.dataset
     if isinstance(dataset, Text):
@@ -66,14 +57,14 @@ def evaluation_batches(
     rule = f"cannot be {part} with {dataset.name}, which has no such part"
     require(part == "val", "part", None, rule, "leave it out")
     chunk = chunk_size(dataset.input_shape, experiment.config.device)
-    for images, labels in dataset.val.batches(torch.arange(len(dataset.val)).split(chunk)):
-        yield experiment.prepared(images, "eval"), labels
+    for x, y in dataset.val.batches(torch.arange(len(dataset.val)).split(chunk)):
+        yield experiment.prepared(x, "eval"), experiment.typed(y)
 
 
-def chunk_size(input_shape: tuple[int, ...], device: str) -> int:
+def chunk_size(input_shape: tuple[int, ...] | None, device: str) -> int:
     """Return how many samples are evaluated at a time."""
     most = _CHUNK_ON_CPU if device == "cpu" else _CHUNK
-    return max(1, min(most, _PIXELS // prod(input_shape)))
+    return max(1, min(most, _PIXELS // prod(input_shape or (1,))))
 
 
 def evaluate_workers(experiment: Experiment) -> list[Measures]:

@@ -10,17 +10,20 @@ from functools import cached_property
 from types import ModuleType
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..catalog import attribute, begin_texts, build_model, parse_config
 from ..communication.transport import Observer, Transport
-from ..config import BPTT, TOKENS, Config, default, refuse_text_settings
+from ..config import BPTT, TOKENS, Config, refuse_text_settings
 from ..gradients.contract import Criterion, GradientEngine, carried
+from ..gradients.trees import Tree, mapped
 from ..keyed_random import RandomKey
+from ..results.metric import NONE, PIXEL_ERROR
+from ..results.metric import metric_of as shown_metric
 from ..settings import SettingError, one_line, require
 from ..simulator.simulator import Simulator
+from .criteria import criterion_of, shapes_that_fit
 from .data import (
     Dataset,
     Streams,
@@ -28,13 +31,11 @@ from .data import (
     epoch_index,
     epoch_order,
     is_text,
-    load_text,
-    parted,
-    worker_batches,
 )
-from .data import load as load_data
 from .devices import device_of
-from .given import NOTHING, Given, model_module, refuse_object
+from .given import NOTHING, Given, model_module
+from .metrics import Metric, class_scores, metric_of
+from .run_data import batches_of, dataset_of, has_classes, on_device, parts_of, tells_classes
 from .schedule import Schedule, schedule_of
 from .thread_choice import ThreadChoice, thread_choice
 
@@ -54,6 +55,7 @@ class Experiment:
     transforms: dict[str, Transform]  # of train and eval
     simulator: Simulator
     schedule: Schedule
+    metric: Metric = Metric(shown_metric({}))
     parts: list[Tensor] | None = None  # each worker's samples, [m]; None: dealt out in each epoch
 
     @classmethod
@@ -74,12 +76,12 @@ class Experiment:
         """
         config = _resolved(config)
         assert config.model is not None
-        dataset = _dataset(config, given)
+        dataset = dataset_of(config, given)
         module = model_module(config, given)
         model = _model(config, dataset, module)
-        parts = _parts(config, dataset)
-        criterion = given.criterion or attribute(module, model, "criterion", F.cross_entropy)
-        schedule = schedule_of(config, module, model, _batches(config, dataset))
+        parts = parts_of(config, dataset)
+        criterion = criterion_of(config, given, module, model, tells_classes(dataset))
+        schedule = schedule_of(config, module, model, batches_of(config, dataset))
         simulator = Simulator(
             model,
             criterion,
@@ -93,7 +95,7 @@ class Experiment:
         memory = simulator.recipe.memory
         experiment = cls(
             config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),
-            dataset=_on_device(dataset, config.device),
+            dataset=on_device(dataset, config.device),
             model=model,
             criterion=criterion,
             transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
@@ -102,8 +104,7 @@ class Experiment:
             parts=parts,
         )
         experiment._check_evaluation()
-        experiment.check_forward()
-        return experiment.with_engine()
+        return experiment.with_metric(given).with_engine()
 
     @property
     def batch(self) -> int:
@@ -113,9 +114,9 @@ class Experiment:
     @property
     def batches(self) -> int:
         """Global batches in an epoch."""
-        return _batches(self.config, self.dataset)
+        return batches_of(self.config, self.dataset)
 
-    def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tree, Tree]]:
         """Return the global batches of an epoch from number `start` on: x and y, [B, ...] each.
 
         They depend on the seed, the epoch, B and the partition alone, those of text also on how
@@ -126,8 +127,8 @@ class Experiment:
             return
         indices = self._order(epoch).to(self.config.device)[start:].unbind()  # [B] each
         drawn = self.dataset.train.batches(indices, lambda index: self._draw(index, epoch, 4))
-        for index, (images, labels) in zip(indices, drawn, strict=True):
-            yield self.prepared(images, "train", index, epoch), labels
+        for index, (x, y) in zip(indices, drawn, strict=True):
+            yield self.prepared(x, "train", index, epoch), self.typed(y)
 
     def _order(self, epoch: int) -> Tensor:
         """Return the samples of each global batch of an epoch, [batches, B]."""
@@ -150,21 +151,47 @@ class Experiment:
         idle = not norms and config.evaluate_buffers != "mean"
         require(not idle, "evaluate_buffers", config.evaluate_buffers, rule, "leave it out")
 
-    def check_forward(self) -> None:
-        """Raise `SettingError` if the model cannot learn from the data."""
-        name = str(self.config.model)
+    def with_metric(self, given: Given = NOTHING) -> "Experiment":
+        """Return the experiment with the metric that suits the first batch.
+
+        Raises `SettingError` if the model cannot learn from the data, or the metric does not suit.
+        """
+        output, target = self._forward_once()
+        own_loss = given.criterion is not None or self.config.criterion is not None
+        if has_classes(self.dataset) and not own_loss and self.config.metric is None:
+            self._check_classes(output, target)
+        metric = metric_of(self.config, given, output, target)
+        named = self.config.metric
+        if named is None and metric.shown.name in (PIXEL_ERROR, NONE):
+            named = metric.shown.name  # which the data decided
+        mode = "max" if metric.shown.higher_is_better else "min"
+        own_mode = mode if metric.shown.is_own else None
+        config = dataclasses.replace(self.config, metric=named, metric_mode=own_mode)
+        return dataclasses.replace(self, metric=metric, config=config)
+
+    def _forward_once(self) -> tuple[Tree, Tree]:
+        """Return the output and the targets of a worker's share of the first batch."""
         try:
             x, y = next(self.epoch_batches(0))
-            output = self.simulator.forward_once(x, y)
+            with shapes_that_fit():
+                output = self.simulator.forward_once(x, y)
+            few = self.simulator.recipe.workers * self.simulator.recipe.accumulate
+            return output, mapped(lambda part: part[: len(part) // few], y)
         except Exception as wrong:  # whatever the user's own model raises
             told = f"{type(wrong).__name__}: {one_line(wrong)}"
             rule = f"cannot be trained on {self.config.dataset}: {told}"
-            raise SettingError("model", name, rule) from wrong
+            raise SettingError("model", str(self.config.model), rule) from wrong
+
+    def _check_classes(self, output: Tree, y: Tensor) -> None:
+        """Raise `SettingError` for an output that has not a score for each class."""
         classes = self.dataset.num_classes
-        enough = output.shape[1:-1] == y.shape[1:] and output.shape[-1] >= classes
-        rule = f"gives an output of shape {tuple(output.shape)} for {classes} classes"
+        assert classes is not None
+        scores = class_scores(output, y)
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        rule = f"gives an output of shape {shape} for {classes} classes"
         wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
-        require(enough and output.dim() > 1, "model", name, rule, f"it must be [{wanted}]")
+        enough = scores is not None and scores.shape[-1] >= classes
+        require(enough, "model", str(self.config.model), rule, f"it must be [{wanted}]")
 
     @property
     def largest_segment(self) -> int:
@@ -188,9 +215,11 @@ class Experiment:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))
 
     def prepared(
-        self, images: Tensor, part: str, index: Tensor | None = None, epoch: int = 0
-    ) -> Tensor:
-        """Return images [B, C, H, W] as the model takes them in `part`, "train" or "eval".
+        self, images: Tree, part: str, index: Tensor | None = None, epoch: int = 0
+    ) -> Tree:
+        """Return images [B, C, H, W], or other samples, as the model takes them in a `part`.
+
+        The part is "train" or "eval".
 
         A transform with random numbers gets those of (seed, epoch, sample).
         """
@@ -201,27 +230,16 @@ class Experiment:
             images = transform(images, self._draw(index, epoch, draws))
         elif transform is not None:
             images = transform(images)
-        return images.to(DTYPES[self.config.dtype]) if images.is_floating_point() else images
+        return self.typed(images)
+
+    def typed(self, tree: Tree) -> Tree:
+        """Return samples or targets with numbers in floating point of the run's dtype."""
+        dtype = DTYPES[self.config.dtype]
+        return mapped(lambda t: t.to(dtype) if t.is_floating_point() else t, tree)
 
     def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
         """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
         return RandomKey(self.config.seed, index).fold_in("augment", epoch).uniform(n)
-
-
-def _parts(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:
-    """Return each worker's samples, [m], or None if they are dealt out in each epoch."""
-    if isinstance(dataset, Text):
-        usual = config.partition == default("partition")
-        rule = f"has no effect with {dataset.name}: each worker has its own streams"
-        require(usual, "partition", config.partition, rule, "leave it out")
-        return None
-    return parted(config.partition, dataset.train.labels, config.workers, config.seed)
-
-
-def _batches(config: Config, dataset: Dataset | Text) -> int:
-    if isinstance(dataset, Text):
-        return Streams.of(dataset.train, config).batches
-    return worker_batches(len(dataset.train), config.workers, config.worker_batch)
 
 
 def fitted(transforms: Mapping[str, Transform], dataset: Dataset | Text) -> dict[str, Transform]:
@@ -251,40 +269,10 @@ def _resolved(config: Config) -> Config:
     )
 
 
-def _dataset(config: Config, given: Given) -> Dataset | Text:
-    """Return the data set, of which a batch can be made."""
-    if config.tokens is None:
-        if given.dataset is None:
-            refuse_object("dataset", config.dataset)
-        dataset = given.dataset or load_data(config.dataset, config.data_dir, config.download)
-        _check_batch(config, len(dataset.train))
-        return dataset
-    text = load_text(config.dataset, config.data_dir, config.tokens, config.min_count)
-    Streams.of(text.train, config)  # raises if it has too few tokens
-    return text
-
-
-def _check_batch(config: Config, samples: int) -> None:
-    if config.global_batch_size is None:
-        whole = config.workers * config.worker_batch
-        own = config.worker_batch // config.accumulate
-        rule = (
-            f"times {config.workers} workers and {config.accumulate} passes must not exceed the "
-            f"{samples} training samples"
-        )
-        fits = config.accumulate == 1 or whole <= samples
-        require(fits, "batch_size", own, rule, "use fewer workers or passes")
-        worker_batches(samples, config.workers, config.worker_batch)
-        return
-    size = config.global_batch_size
-    rule = f"must not exceed the {samples} training samples"
-    require(size <= samples, "global_batch_size", size, rule)
-
-
 def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Module:
     assert config.model is not None
     if isinstance(dataset, Text):
-        shape: tuple[int, ...] = (Streams.of(dataset.train, config).longest,)
+        shape: tuple[int, ...] | None = (Streams.of(dataset.train, config).longest,)
     else:
         shape = dataset.input_shape
     with torch.random.fork_rng(devices=[]):
@@ -304,10 +292,3 @@ def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Mo
 def _recipe(config: Config) -> dict[str, object]:
     recipe = config.recipe()
     return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
-
-
-def _on_device(dataset: Dataset | Text, device: str) -> Dataset | Text:
-    if isinstance(dataset, Text):
-        return dataset.to(device)
-    train, val = dataset.train.to(device), dataset.val.to(device)
-    return dataclasses.replace(dataset, train=train, val=val)

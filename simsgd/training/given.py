@@ -6,7 +6,9 @@ and can be neither swept nor verified.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -27,6 +29,7 @@ class Given:
     dataset: Dataset | None = None
     module: ModuleType | None = None  # as if the model were the file's
     criterion: Criterion | None = None
+    metric: Callable[..., Any] | None = None  # (output, target) -> number
 
 
 NOTHING = Given()
@@ -38,17 +41,26 @@ def taken_objects(settings: Mapping[str, object]) -> tuple[Given, dict[str, obje
     Raises `SettingError` for an object that is none of these.
     """
     plain, module, dataset = dict(settings), None, None
-    model, data, criterion = (settings.get(name) for name in ("model", "dataset", "criterion"))
-    plain.pop("criterion", None)
-    if criterion is not None and not callable(criterion):
-        raise SettingError("criterion", criterion, "must be a function (output, target) -> loss")
+    model, data = settings.get("model"), settings.get("dataset")
+    functions = {name: _function(plain, name) for name in ("criterion", "metric")}
     if model is not None and not isinstance(model, str):
         module = _module(model)
         plain["model"] = _OBJECT + module.__name__
     if data is not None and not isinstance(data, str):
         dataset = own_dataset(type(data).__name__, data)
         plain["dataset"] = _OBJECT + dataset.name
-    return Given(dataset, module, criterion), plain
+    return Given(dataset, module, **functions), plain
+
+
+def _function(settings: dict[str, object], name: str) -> Callable[..., Any] | None:
+    """Return a function (output, target) among settings, and put its name in place of it."""
+    function = settings.get(name)
+    if function is None or isinstance(function, str):
+        return None
+    if not callable(function):
+        raise SettingError(name, function, "must be a name or a function (output, target)")
+    settings[name] = _OBJECT + name_of(function)
+    return function
 
 
 def model_module(config: Config, given: Given) -> ModuleType:
@@ -70,11 +82,13 @@ def refuse_object(name: str, value: str) -> None:
 def _module(model: object) -> ModuleType:
     if not callable(model):
         raise SettingError("model", model, "must be a name, a torch.nn.Module or a function")
-    name = type(model).__name__ if isinstance(model, nn.Module) else _name_of(model)
+    name = type(model).__name__ if isinstance(model, nn.Module) else name_of(model)
     module = ModuleType(name)
     module.model = (lambda: model) if isinstance(model, nn.Module) else model  # type: ignore[attr-defined]
     return module
 
 
-def _name_of(make: Callable[..., object]) -> str:
-    return str(getattr(make, "__name__", type(make).__name__)).strip("<>")
+def name_of(make: Callable[..., object]) -> str:
+    """Return the name of a function, or of an object's class."""
+    named = make.func if isinstance(make, partial) else make
+    return str(getattr(named, "__name__", type(named).__name__)).strip("<>")

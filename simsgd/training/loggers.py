@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..config import Config
 from ..results.atomic_files import replace
-from ..results.tables import EpochRow, StepRow, numbers_of
+from ..results.tables import StepRow, numbers_of
 from ..settings import SettingError
 
 _NAMES = ("tensorboard", "wandb")  # settings, extras and packages are all called so
@@ -61,12 +61,12 @@ class Dashboards:
             asked.append(WandB(config, folder))
         return cls(asked)
 
-    def step(self, row: StepRow | EpochRow) -> None:
+    def step(self, row: StepRow) -> None:
         """Log a row of steps.csv."""
         self._log("step", row)
 
-    def epoch(self, row: StepRow | EpochRow) -> None:
-        """Log a row of epochs.csv."""
+    def epoch(self, row: Mapping[str, float]) -> None:
+        """Log the numbers of a row of epochs.csv."""
         self._log("epoch", row)
 
     def flush(self) -> None:
@@ -79,13 +79,13 @@ class Dashboards:
         for dashboard in self.dashboards:
             dashboard.close()
 
-    def _log(self, kind: str, row: StepRow | EpochRow) -> None:
+    def _log(self, kind: str, row: Mapping[str, object]) -> None:
         if not self.dashboards:
             return
-        named = numbers_of(row).items()
-        numbers = {f"{kind}/{name}": number for name, number in named if name not in _PLACES}
+        named = numbers_of(row)
+        numbers = {f"{kind}/{n}": number for n, number in named.items() if n not in _PLACES}
         for dashboard in self.dashboards:
-            dashboard.log(numbers, row["step"])
+            dashboard.log(numbers, int(named["step"]))
 
 
 class TensorBoard:

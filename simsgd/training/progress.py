@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Callable
 
-from ..results.perplexity import loss_in_words
 from ..results.tables import EpochRow, ratio
 from ..units import in_units
 
@@ -44,9 +43,9 @@ class Progress:
         """Count one step."""
         self.bar.update()
 
-    def show(self, loss: float, error: str, sent: int) -> None:
-        """Show the loss, what is told of the errors in training, and one worker's bytes."""
-        self.bar.set_postfix_str(f"loss {loss:.3f}, {error}, sent {in_units(sent)}")
+    def show(self, loss: float, metric: str, sent: int) -> None:
+        """Show the loss, the metric in training in words, and one worker's bytes."""
+        self.bar.set_postfix_str(f"loss {loss:.3f}, {metric}, sent {in_units(sent)}")
 
     def note_chunk(self, lowered: int) -> None:
         """Say once that the engine takes fewer workers at a time, 0 if it does not."""
@@ -61,17 +60,12 @@ class Progress:
             tqdm.write(text)
 
 
-def epoch_line(row: EpochRow, tokens: str | None) -> str:
-    """Return an epoch's line for the terminal and the log."""
+def epoch_line(row: EpochRow, metric: str) -> str:
+    """Return an epoch's line for the terminal and the log, with the validation metric in words."""
     saved = ratio(row["dense_bytes"], row["payload_bytes"])
     sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
-    error = (
-        f"error@1 {row['val_error1']:.2f} %"
-        if tokens is None
-        else loss_in_words(row["val_loss"], tokens)
-    )
     return (
         f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
-        f"val {error}, {sent} so far"
+        f"val {metric}, {sent} so far"
     )

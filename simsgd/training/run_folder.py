@@ -11,7 +11,7 @@ RUNS_DIR/NAME/
   nonfinite.csv one row a step and worker whose numbers were not finite, if there are any
   last.pt       the checkpoint from which a run resumes
   previous.pt   the checkpoint before it, should last.pt be damaged
-  best.pt       the least validation error so far
+  best.pt       the best validation metric so far
 """
 
 import json
@@ -19,9 +19,11 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from ..results.atomic_files import NotWritten, sync
-from ..results.run_tables import require_run
+from ..results.metric import Metric, metric_of
+from ..results.run_tables import RunTables, require_run
 from ..results.tables import (
     EPOCH_COLUMNS,
     LAYER_COLUMNS,
@@ -36,7 +38,6 @@ from ..results.tables import (
     PartitionRow,
     StepRow,
     TransferRow,
-    WorkerRow,
 )
 from .checkpoint import FORMAT
 from .folder_files import FolderFiles
@@ -48,6 +49,9 @@ _BY_STEP = {  # tables beside steps.csv
     "transfers.csv": TRANSFER_COLUMNS,
     "nonfinite.csv": NONFINITE_COLUMNS,
 }
+
+
+NO_COLUMNS: Mapping[str, float] = MappingProxyType({})
 
 
 class RunFolder:
@@ -64,9 +68,13 @@ class RunFolder:
         fresh: bool = False,
         writes: bool = True,
         lock: FolderLock | None = None,
+        metric: Metric | None = None,
     ) -> None:
+        own = () if metric is None else metric.own_columns  # of a function of the user's own
         self.folder = folder
         self._lock = lock
+        self._epoch_columns = EPOCH_COLUMNS | dict.fromkeys(own, "float64")
+        self._worker_columns = WORKER_COLUMNS | dict.fromkeys(own[1:], "float64")
         self.fresh = fresh  # made here, and nothing learned yet
         self._files = FolderFiles(folder, writes)
         self._steps: list[StepRow] = []
@@ -81,10 +89,10 @@ class RunFolder:
         is that of a run which another process is writing.
         """
         lock = make_folder(runs_dir, name, overwrite)
-        run = cls(lock.folder, fresh=True, lock=lock)
+        run = cls(lock.folder, fresh=True, lock=lock, metric=metric_of(config))
         try:
             run.write_config(config)
-            run._files.append_rows("epochs.csv", [], EPOCH_COLUMNS)
+            run._files.append_rows("epochs.csv", [], run._epoch_columns)
             run._files.append_rows("steps.csv", [], STEP_COLUMNS)
             run._files.append_text("log.txt", "")
             sync(run.folder)
@@ -101,7 +109,8 @@ class RunFolder:
         Raises `SettingError` if it is none, or if another process is writing it.
         """
         require_run(Path(folder), "resume")
-        return cls(Path(folder), lock=FolderLock.of(Path(folder), "resume", str(folder)))
+        lock = FolderLock.of(Path(folder), "resume", str(folder))
+        return cls(Path(folder), lock=lock, metric=RunTables(folder).metric)
 
     @property
     def name(self) -> str:
@@ -140,9 +149,9 @@ class RunFolder:
         """Append rows to layers.csv."""
         self._files.append_rows("layers.csv", rows, LAYER_COLUMNS)
 
-    def add_workers(self, rows: Sequence[WorkerRow]) -> None:
+    def add_workers(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Append rows to workers.csv."""
-        self._files.append_rows("workers.csv", rows, WORKER_COLUMNS)
+        self._files.append_rows("workers.csv", rows, self._worker_columns)
 
     def add_partition(self, rows: Sequence[PartitionRow]) -> None:
         """Write partition.csv."""
@@ -163,11 +172,12 @@ class RunFolder:
             self._files.append_rows("steps.csv", self._steps, STEP_COLUMNS)
             self._steps = []
 
-    def add_epoch(self, row: EpochRow) -> None:
-        """Write a row of epochs.csv at once."""
-        assert row.keys() == EPOCH_COLUMNS.keys(), row.keys() ^ EPOCH_COLUMNS.keys()
+    def add_epoch(self, row: EpochRow, own: Mapping[str, float] = NO_COLUMNS) -> None:
+        """Write a row of epochs.csv at once, with the columns of a metric of the user's own."""
+        whole = {**row, **own}
+        assert whole.keys() == self._epoch_columns.keys(), whole.keys() ^ self._epoch_columns.keys()
         self.fresh = False
-        self._files.append_rows("epochs.csv", [row], EPOCH_COLUMNS)
+        self._files.append_rows("epochs.csv", [whole], self._epoch_columns)
 
     def truncate(self, step: int, epoch: int) -> None:
         """Forget what came after a checkpoint: `step` steps are done, `epoch` is the next to end.
@@ -176,10 +186,12 @@ class RunFolder:
         """
         for name, columns in {"steps.csv": STEP_COLUMNS, **_BY_STEP}.items():
             self._files.keep_rows(name, columns, lambda table: table["step"] <= step)
-        self._files.keep_rows("workers.csv", WORKER_COLUMNS, lambda table: table["epoch"] < epoch)
+        self._files.keep_rows(
+            "workers.csv", self._worker_columns, lambda table: table["epoch"] < epoch
+        )
         self._files.keep_rows(
             "epochs.csv",
-            EPOCH_COLUMNS,
+            self._epoch_columns,
             lambda table: (table["step"] <= step) & (table["epoch"] < epoch),
         )
 

@@ -35,12 +35,12 @@ class StepLog:
     layers: list[LayerRow] = field(default_factory=list)
     nonfinite: list[NonfiniteRow] = field(default_factory=list)
 
-    def add(self, record: StepRecord, missed: Tensor, guessed: int, seconds: float) -> None:
+    def add(self, record: StepRecord, sums: Tensor, guessed: int, seconds: float) -> None:
         """Add a step, of which `Totals.add` says the numbers.
 
         Raises `Diverged` once one is read whose numbers are not finite.
         """
-        self.unread.append((record.without_output(), missed, guessed, seconds))
+        self.unread.append((record.without_output(), sums, guessed, seconds))
         self.unwritten += 1
         if record.losses.device.type == "cpu":
             self._read()
@@ -66,9 +66,9 @@ class StepLog:
 
     def _read(self) -> None:
         unread, self.unread = self.unread, []
-        for record, missed, guessed, seconds in unread:
+        for record, sums, guessed, seconds in unread:
             self._require_finite(record)
-            row = self.totals.add(record, missed, guessed, seconds)
+            row = self.totals.add(record, sums, guessed, seconds)
             self.folder.add_step(row)
             self.dashboards.step(row)
             self.transfers += transfer_rows(record)

@@ -12,11 +12,11 @@ import os
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from .. import compiled_loops
 from ..config import Config
 from ..gradients.model_cost import CallCounter
+from ..gradients.trees import Tree
 from ..simulator.simulator import Simulator
 
 _CALL = 1 << 24  # multiplications of a layer, for all workers in it, that are worth sharing
@@ -51,7 +51,7 @@ def requested_threads(config: Config) -> int | None:
     return config.threads if isinstance(config.threads, int) else None
 
 
-def thread_choice(simulator: Simulator, config: Config, x: Tensor, y: Tensor) -> ThreadChoice:
+def thread_choice(simulator: Simulator, config: Config, x: Tree, y: Tree) -> ThreadChoice:
     """Return the threads of a run, of which `x` [B, ...] and `y` [B, ...] are a batch.
 
     The engine was chosen before. With `--threads N` all operations use N.

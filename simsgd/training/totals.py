@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..communication.ledger import Transfer
+from ..results.metric import Metric
 from ..results.tables import (
     EpochRow,
     LayerRow,
@@ -26,11 +27,12 @@ from ..simulator.record import StepRecord
 
 
 class Measures(TypedDict):
-    """How well a model does: mean loss, and errors in percent."""
+    """How well a model does: mean loss, errors in percent, a metric; nan if not measured."""
 
     loss: float
     error1: float
     error5: float
+    metric: float  # a function of the user's own
 
 
 @dataclass
@@ -40,8 +42,9 @@ class Totals:
     samples: int = 0  # of this epoch, or tokens
     steps: int = 0
     loss: float = 0.0
-    wrong1: int = 0
-    wrong5: int = 0
+    wrong1: float = 0  # nan where targets are no classes
+    wrong5: float = 0
+    metric: float = 0.0  # of the user's own, times samples; nan: there is none
     seconds: float = 0.0
     lr: float = 0.0  # at the last step
     kept: float = 1.0
@@ -49,19 +52,20 @@ class Totals:
     network_bytes: int = 0
     dense_bytes: int = 0  # of the whole run, of one worker
 
-    def add(self, record: StepRecord, missed: Tensor, guessed: int, seconds: float) -> StepRow:
+    def add(self, record: StepRecord, sums: Tensor, guessed: int, seconds: float) -> StepRow:
         """Add a step and return its row of steps.csv; this waits for the device.
 
-        Of `guessed` samples or tokens, 1 and 5 guesses miss as many as `missed` [2] says.
+        `sums` [3] are those of `Metric.sums` over `guessed` samples or tokens.
         """
         payload, loss = record.payload_bytes, record.loss
-        wrong1, wrong5 = missed.tolist()
+        wrong1, wrong5, metric = sums.tolist()
         if not math.isnan(loss):  # else no worker has a loss that is finite
             self.samples += guessed
             self.steps += 1
             self.loss += loss
             self.wrong1 += wrong1
             self.wrong5 += wrong5
+            self.metric += metric
         self.seconds += seconds
         self.lr, self.kept = record.lr, record.kept
         self.payload_bytes += sum(payload)
@@ -100,7 +104,7 @@ class Totals:
             "kept": self.kept,
             "train_loss": self.loss / self.steps if self.steps else math.nan,
             "train_error1": self.train_error1,
-            "train_error5": 100 * self.wrong5 / self.samples if self.samples else math.nan,
+            "train_error5": self._mean(100 * self.wrong5),
             "val_loss": measured["loss"],
             "val_error1": measured["error1"],
             "val_error5": measured["error5"],
@@ -115,12 +119,25 @@ class Totals:
     @property
     def train_error1(self) -> float:
         """Error@1 of this epoch's training batches so far, in percent."""
-        return 100 * self.wrong1 / self.samples if self.samples else math.nan
+        return self._mean(100 * self.wrong1)
+
+    def train_measures(self, metric: Metric) -> dict[str, float]:
+        """Return the error, and a metric of the user's own, of this epoch's batches so far."""
+        own = dict.fromkeys(metric.own_columns[:1], self._mean(self.metric))
+        return {"train_error1": self.train_error1, **own}
+
+    def own_measures(self, metric: Metric, measured: Measures) -> dict[str, float]:
+        """Return the columns of a metric of the user's own, and what they are in this epoch."""
+        values = self._mean(self.metric), measured["metric"]
+        return dict(zip(metric.own_columns, values, strict=False))
+
+    def _mean(self, total: float) -> float:
+        return total / self.samples if self.samples else math.nan
 
     def next_epoch(self) -> None:
         """Begin the sums of an epoch anew."""
-        self.samples = self.steps = self.wrong1 = self.wrong5 = 0
-        self.loss = self.seconds = 0.0
+        self.samples = self.steps = 0
+        self.wrong1 = self.wrong5 = self.loss = self.metric = self.seconds = 0.0
 
     def state_dict(self) -> dict[str, float]:
         """Return the sums as plain values."""
@@ -134,6 +151,7 @@ def mean_measures(each: Sequence[Measures]) -> Measures:
         "loss": sum(one["loss"] for one in each) / n,
         "error1": sum(one["error1"] for one in each) / n,
         "error5": sum(one["error5"] for one in each) / n,
+        "metric": sum(one["metric"] for one in each) / n,
     }
 
 

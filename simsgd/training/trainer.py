@@ -9,18 +9,17 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..gradients.thread_count import thread_count
-from ..results.perplexity import loss_in_words
+from ..gradients.trees import Tree
 from ..results.run import Run
-from ..results.tables import EpochRow, numbers_of
+from ..results.tables import numbers_of
 from ..simulator.record import StepRecord
 from .checkpoint import checkpoint_errors, load_last
 from .data import Text
@@ -28,12 +27,13 @@ from .data.partition import by_class, partition_rows, table_of_classes
 from .devices import device_of
 from .environment import deterministic
 from .errors import explained_errors, require_finite
-from .evaluation import evaluate, evaluate_workers, num_missed
+from .evaluation import evaluate, evaluate_workers
 from .experiment import Experiment
 from .given import taken_objects
 from .loggers import Dashboards, require_installed
 from .memory_use import malloc
 from .memory_use.peak import Peak, load
+from .metrics import num_targets
 from .progress import Progress, epoch_line
 from .ranks import joined_transport
 from .recalibration import recalibrate_
@@ -54,8 +54,9 @@ def train(**settings: object) -> Run:
 
     `train(workers=16, prune=0.999)` does what `simsgd train --workers 16 --prune 0.999` does. In
     Python `model` may be a torch.nn.Module, which is trained, or a function that makes one,
-    `dataset` a pair (train, val) of torch data sets or of tensors (x, labels), and `criterion` a
-    function (output, target) -> mean loss. Such a run is resumed by giving them again.
+    `dataset` a pair (train, val) of torch data sets, Hugging Face data sets or tensors (x, y),
+    `criterion` a function (output, target) -> mean loss, and `metric` one whose mean tables and
+    figures show. Such a run is resumed by giving them again.
     Raises `SettingError` before anything is written if a setting is wrong, `Diverged` if a loss is
     no longer finite, `Interrupted` after Ctrl-C, `NotWritten` if the folder cannot be written, and
     `OutOfMemory` if the device is out of memory.
@@ -90,7 +91,7 @@ def train(**settings: object) -> Run:
         return Run(folder.folder)
 
 
-_Batch = tuple[Tensor, Tensor]  # x and y of a global batch, [B, ...] each
+_Batch = tuple[Tree, Tree]  # x and y of a global batch, [B, ...] each
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Trainer:
     totals: Totals = field(default_factory=Totals)
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
-    best: float = math.inf  # least validation error@1, in percent; of text, least loss
+    best: float = math.inf  # validation metric, of text loss; negative where more is better
 
     def run(self) -> None:
         """Train from where the folder stands to the last epoch."""
@@ -129,7 +130,10 @@ class Trainer:
         parts, dataset = self.experiment.parts, self.experiment.dataset
         if parts is None or isinstance(dataset, Text) or self.experiment.simulator.steps:
             return
-        table = by_class(parts, dataset.train.labels, dataset.num_classes)
+        labels = dataset.train.labels
+        if labels is None or dataset.num_classes is None:
+            return
+        table = by_class(parts, labels, dataset.num_classes)
         self.progress.write(table_of_classes(table))
         self.folder.add_partition(partition_rows(table))
 
@@ -138,25 +142,27 @@ class Trainer:
         for x, y in self._timed(experiment.epoch_batches(epoch, self.batch)):
             is_last = last_epoch and self.batch + 1 == experiment.batches
             record = experiment.simulator.step(x, y, epoch, is_last)
-            missed = self._missed(record, y)
+            sums = self._sums(record, y)
             seconds = time.perf_counter() - self.began
-            guessed = record.num_of_participants(y.numel())
-            self.step_log.add(record, missed, guessed, seconds)
+            guessed = record.num_of_participants(num_targets(y))
+            self.step_log.add(record, sums, guessed, seconds)
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
         self._write_steps()
 
-    def _missed(self, record: StepRecord, y: Tensor) -> Tensor:
-        """Return how many targets of all that train are missed, [2] as `wrong` does."""
-        simulator = self.experiment.simulator
+    def _sums(self, record: StepRecord, y: Tree) -> Tensor:
+        """Return the sums of the metric over all that train, [3] as `Metric.sums` does."""
+        simulator, metric = self.experiment.simulator, self.experiment.metric
         pair = record.output, simulator.hosted_samples(y)
         parts = simulator.components
-        own = num_missed(*(record.of_participants(part, parts.hosted) for part in pair))
+        output, target = (record.of_participants(part, parts.hosted) for part in pair)
         if parts.hosts_all:
-            return own
-        hosted = len(parts.workers)  # rows [L, 2], of which one has the count
-        return simulator.all_gather(F.pad(own[None], (0, 0, 0, hosted - 1))).sum(0)
+            return metric.sums(output, target)
+        nothing = torch.zeros(3, dtype=torch.float64, device=parts.workers.device)
+        own = metric.sums(output, target) if num_targets(target) else nothing
+        rows = torch.stack([own, *[nothing] * (len(parts.workers) - 1)])  # [L, 3]
+        return simulator.all_gather(rows).sum(0)
 
     def _timed(self, batches: Iterator[_Batch]) -> Iterator[_Batch]:
         """Yield the batches; `began` is when each was asked for, so a step's time has its data."""
@@ -194,11 +200,15 @@ class Trainer:
         steps, workers = experiment.simulator.steps, experiment.config.workers
         spread = experiment.simulator.consensus_distance()
         row = totals.epoch_row(self.epoch, steps, workers, measured, spread)
-        experiment.simulator.end_epoch(broadcast_object(_results(row)))
-        self.folder.add_epoch(row)
-        self.dashboards.epoch(row)
-        self.progress.write(epoch_line(row, self.experiment.config.tokens))
-        score = measured["error1" if self.experiment.config.tokens is None else "loss"]
+        shown = experiment.metric.shown
+        own = totals.own_measures(shown, measured)
+        numbers = {**numbers_of(row), **own}
+        experiment.simulator.end_epoch(broadcast_object(_results(numbers)))
+        self.folder.add_epoch(row, own)
+        self.dashboards.epoch(numbers)
+        self.progress.write(epoch_line(row, shown.row_in_words(numbers)))
+        score = shown.value(numbers) if shown.score_column != "val_loss" else row["val_loss"]
+        score = -score if shown.higher_is_better else score
         is_best = score < self.best
         self.best = min(self.best, score)
         totals.next_epoch()
@@ -211,8 +221,13 @@ class Trainer:
         if whose == "average":
             return evaluate(experiment, self._averaged())
         each = evaluate_workers(experiment)
+        shown = experiment.metric.shown
         self.folder.add_workers(
-            [worker_row(self.epoch, worker, measured) for worker, measured in enumerate(each)]
+            [
+                worker_row(self.epoch, worker, measured)
+                | dict.fromkeys(shown.own_columns[1:], measured["metric"])
+                for worker, measured in enumerate(each)
+            ]
         )
         if whose == "both":
             return evaluate(experiment, self._averaged())
@@ -228,13 +243,9 @@ class Trainer:
     def _write_steps(self) -> None:
         if (last := self.step_log.write()) is not None:
             sent = self.totals.payload_bytes // self.experiment.config.workers
-            tokens = self.experiment.config.tokens
-            error = (
-                f"error {self.totals.train_error1:.1f} %"
-                if tokens is None
-                else loss_in_words(last.loss, tokens)
-            )
-            self.progress.show(last.loss, error, sent)
+            metric = self.experiment.metric.shown
+            measured = self.totals.train_measures(metric) | {"train_loss": last.loss}
+            self.progress.show(last.loss, metric.row_in_words(measured, "train"), sent)
 
     def _save(self, best: bool = False) -> None:
         self._write_steps()
@@ -269,10 +280,9 @@ class Trainer:
         self.folder.truncate(self.experiment.simulator.steps, self.epoch)
 
 
-def _results(row: EpochRow) -> dict[str, float]:
+def _results(numbers: Mapping[str, float]) -> dict[str, float]:
     """Return the results of an epoch that a regime may ask for."""
-    named = numbers_of(row).items()
-    return {key: value for key, value in named if key.startswith(("train_", "val_"))}
+    return {key: value for key, value in numbers.items() if key.startswith(("train_", "val_"))}
 
 
 def _due(step: int, every: int) -> bool:

@@ -17,6 +17,7 @@ from ..simulator.optimizer_class import optimizer_class
 from ..simulator.parameter_groups import ParameterGroup, Settings
 from .data import Text
 from .experiment import Experiment
+from .given import name_of
 from .phases import Timeline, Values
 
 _OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay")
@@ -60,6 +61,9 @@ def _of_data(experiment: Experiment) -> Values:
     return {
         "batch_size": config.worker_batch // config.accumulate,
         "global_batch_size": experiment.batch,
+        "criterion": config.criterion or name_of(experiment.criterion),
+        "metric": config.metric or experiment.metric.shown.name,
+        "metric_mode": "max" if experiment.metric.shown.higher_is_better else "min",
         "min_count": text.min_count if text else None,
         "regime": schedule.name,
         "scale_lr": schedule.scale_lr,

@@ -19,9 +19,11 @@ from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors, carried
 from ..gradients.dropout import ReplayedDropout
 from ..gradients.generators import seeded
+from ..gradients.trees import Tree, leaves, row
 from ..keyed_random import RandomKey
 from ..simulator.checkpoint_check import StateDict
 from ..simulator.optimizer_class import optimizer_arguments, optimizer_class
+from ..simulator.shard import shard
 from ..simulator.step_settings import StepSettings
 from ..training.experiment import Experiment
 from .gradient_kinks import RecordingEngine
@@ -45,8 +47,8 @@ class Worker(ABC):
     experiment: Experiment
 
     @abstractmethod
-    def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
-        """Train on the own part of a global batch, `x` [B, ...] and `y` [B]."""
+    def step(self, x: Tree, y: Tree, epoch: int) -> RealStep:
+        """Train on the own part of a global batch, `x` [B, ...] and `y` [B, ...]."""
 
     @abstractmethod
     def gradients(self) -> list[Tensors]:
@@ -76,7 +78,7 @@ class OwnWorker(Worker):
         self.participants: Tensor | None = None  # that train in the last step, [W] bool; None: all
         self.experiment = Experiment.of(config, self.transport, self._recording, [self.recorder])
 
-    def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
+    def step(self, x: Tree, y: Tree, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
         self.engine.forget()
         self.recorder.decided.clear()
@@ -132,15 +134,15 @@ class TorchWorker(Worker):
         self.steps = 0
         self.epoch = 0
 
-    def step(self, x: Tensor, y: Tensor, epoch: int) -> RealStep:
+    def step(self, x: Tree, y: Tree, epoch: int) -> RealStep:
         """Train on the own part of a global batch."""
         rank, ranks = self.transport.rank, self.transport.ranks
-        x, y = (part.unflatten(0, (ranks, -1))[rank] for part in (x, y))  # [b, ...]
-        self._begin(epoch, len(x))
+        x, y = (row(shard(part, ranks, 1), (rank, 0)) for part in (x, y))  # [b, ...]
+        self._begin(epoch, len(leaves(x)[0]))
         self._follow(epoch)
         self.parallel.zero_grad()
         self.own.clear()
-        worker = torch.tensor([rank], device=x.device)
+        worker = torch.tensor([rank], device=leaves(x)[0].device)
         place = RandomKey(self.experiment.config.seed, worker).fold_in(self.steps, "dropout", 0)
         key = place.keys()[0]
         with seeded(key), ReplayedDropout(key) as dropout:

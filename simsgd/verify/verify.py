@@ -15,13 +15,14 @@ from torch import Tensor
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
+from ..gradients.trees import Tree
 from ..results.tables import StepRow
 from ..settings import require
 from ..simulator.checkpoint_check import StateDict
 from ..simulator.record import StepRecord
 from ..training.environment import environment
-from ..training.evaluation import num_missed
 from ..training.experiment import Experiment
+from ..training.metrics import num_targets
 from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
 from ..training.totals import Totals
@@ -105,7 +106,7 @@ def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
 class Began:
     """Where a step began."""
 
-    batch: tuple[Tensor, Tensor, int]  # x [B, ...], y [B, ...], the epoch
+    batch: tuple[Tree, Tree, int]  # x [B, ...], y [B, ...], the epoch
     state: StateDict  # of the simulation
     real: Tensors  # the real parameters
     apart: float  # how far the simulated ones were from them
@@ -132,7 +133,7 @@ class Simulation:
         self.apart = 0.0  # how far the parameters are from the real ones
         self.real = copies(self.simulator.parameters())
 
-    def parts_from(self, real: RealStep, x: Tensor, y: Tensor, epoch: int) -> bool:
+    def parts_from(self, real: RealStep, x: Tree, y: Tree, epoch: int) -> bool:
         """Simulate the step that `real` was; return whether the two part in it.
 
         They part but once, if nothing explains it.
@@ -144,10 +145,9 @@ class Simulation:
         record = self._step()
         self.participants = record.participants
         seconds = time.perf_counter() - began
-        missed = num_missed(
-            *(record.of_participants(part, slice(None)) for part in (record.output, y))
-        )
-        logged = self.tally.add(record, missed, record.num_of_participants(y.numel()), seconds)
+        trained = (record.of_participants(part, slice(None)) for part in (record.output, y))
+        sums = self.experiment.metric.sums(*trained)
+        logged = self.tally.add(record, sums, record.num_of_participants(num_targets(y)), seconds)
         judged = real.counted is not None and not lost
         self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None
         self.real = copies(real.parameters)
@@ -244,7 +244,7 @@ def _apart(losses: Tensor, others: Tensor) -> float:
     return float((losses - others).abs().max() / size)
 
 
-def _batches(experiment: Experiment) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _batches(experiment: Experiment) -> Iterator[tuple[int, Tree, Tree]]:
     for epoch in itertools.count():
         for x, y in experiment.epoch_batches(epoch):
             yield epoch, x, y

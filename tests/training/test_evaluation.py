@@ -4,8 +4,9 @@ from torch import nn
 
 from simsgd.config import Config
 from simsgd.training import evaluation
-from simsgd.training.evaluation import evaluate, num_missed
+from simsgd.training.evaluation import evaluate
 from simsgd.training.experiment import Experiment
+from simsgd.training.metrics import num_missed
 
 
 def experiment():

@@ -32,9 +32,9 @@ def test_a_bar_is_drawn_at_a_terminal(monkeypatch):
 
 def test_progress_shows_a_block_once_and_never_an_epoch_without_steps(monkeypatch, tmp_path):
     shown = []
-    monkeypatch.setattr(Progress, "show", lambda self, loss, error, sent: shown.append(error))
+    monkeypatch.setattr(Progress, "show", lambda self, loss, metric, sent: shown.append(metric))
     run = simsgd.train(
         model="mlp", model_config="hidden=4", dataset="digits", workers=4, epochs=2, quiet=True,
         runs_dir=tmp_path, name="a",
     )  # fmt: skip
-    assert shown == [f"error {error:.1f} %" for error in run.epochs["train_error1"]]
+    assert shown == [f"error@1 {error:.2f} %" for error in run.epochs["train_error1"]]

@@ -1,14 +1,15 @@
 """The kind `curves`: columns against epoch, step, bytes or simulated seconds, a panel each.
 
 Runs that differ in their seed alone are one line, their mean, in a band from least to most. The
-best error or loss is a dot. An axis of bytes is logarithmic along x, and so is a y axis whose
-values are positive and span more than a factor of twenty.
+best value of a metric or loss is a dot. An axis of bytes is logarithmic along x, and so is a y axis
+whose values are positive and span more than a factor of twenty.
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..metric import higher_is_better
 from ..tables import STEP_COLUMNS
 from .legends import Curve, name_curves
 from .request import Request
@@ -35,6 +36,10 @@ LABELS = {
     "val_error5": "validation error@5 (%)",
     "train_perplexity": "training perplexity",
     "val_perplexity": "validation perplexity",
+    "train_accuracy": "training accuracy (%)",
+    "val_accuracy": "validation accuracy (%)",
+    "train_pixel_error": "training pixel error (%)",
+    "val_pixel_error": "validation pixel error (%)",
     "val_bits": "validation loss (bits per token)",
     "payload_bytes": "bytes sent per worker",
     "payload_bytes_min": "bytes sent, least worker",
@@ -54,7 +59,11 @@ LABELS = {
 
 def label_of(column: str) -> str:
     """Return the label of a column's axis: its name where there is no better one."""
-    return LABELS.get(column, column.replace("_", " "))
+    if column in LABELS:
+        return LABELS[column]
+    part, _, name = column.partition("_")
+    words = {"train": "training", "val": "validation"}.get(part, part)
+    return f"{words} {name}".strip().replace("_", " ")
 
 
 def draw(request: Request) -> "Figure":
@@ -66,8 +75,9 @@ def draw(request: Request) -> "Figure":
     width, height = request.theme.panel
     figure = NotebookFigure(width, height * len(panels) ** 0.8, request.appearance.title)
     rows = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
+    metrics = request.metrics
     for axes, curves, column in zip(rows, panels, request.y, strict=True):
-        _panel(axes, curves, column, request)
+        _panel(axes, curves, column, request, higher_is_better(column, metrics))
         axes.set_ylabel(label_of(column) + _per(request.x, column))
     _across(rows[-1], [curve for curves in panels for curve in curves], request)
     place = request.appearance.legend or ("outside" if marked else "lines")
@@ -83,7 +93,9 @@ def _per(x: str, column: str) -> str:
     return " and step" if of_steps and column.endswith("_bytes") else ""
 
 
-def _panel(axes: "Axes", curves: list[Curve], column: str, request: Request) -> None:
+def _panel(
+    axes: "Axes", curves: list[Curve], column: str, request: Request, higher: bool | None
+) -> None:
     for curve in curves:
         color = curve.look.color
         if curve.low is not None and curve.high is not None:
@@ -98,8 +110,8 @@ def _panel(axes: "Axes", curves: list[Curve], column: str, request: Request) -> 
             marker="o" if len(curve.x) == 1 else curve.look.marker,
             markevery=curve.look.markevery,
         )
-        if column.endswith(("error1", "error5", "loss", "perplexity", "bits")):
-            best = int(np.argmin(curve.y))
+        if higher is not None:
+            best = int(np.argmax(curve.y) if higher else np.argmin(curve.y))
             x, y = curve.x[best], curve.y[best]
             size = request.theme.best
             axes.plot(x, y, "o", color=color, markeredgecolor="white", markersize=size, zorder=5)

@@ -1,7 +1,8 @@
 """The kind `pareto`: a column at the end of each run against the bytes that it sent.
 
 Runs that differ in their seed alone are one point, their mean, with bars from least to most. The
-line is the frontier: no run below and left of it.
+line is the frontier: no run below and left of it, or above
+and left where more is better.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...settings import SettingError
+from ..metric import higher_is_better
 from ..run_tables import RunTables
 from .curves import label_of
 from .legends import draw_legend, draw_legend_inside, settle
@@ -37,29 +39,34 @@ def draw(request: Request) -> "Figure":
     points = [_point(group, request) for group in request.groups]
     figure = NotebookFigure(*request.theme.panel, request.appearance.title)
     axes = figure.subplots()
-    _draw(axes, points, request)
+    corners = frontier(points, bool(higher_is_better(request.y[0], request.metrics)))
+    _draw(axes, points, corners, request)
     looks, names = [p.look for p in points], [p.name for p in points]
     settle(figure)
     place = request.appearance.legend
     if place == "inside":
         draw_legend_inside(axes, looks, names)
-    elif place == "outside" or (place is None and not _name(axes, points)):
+    elif place == "outside" or (place is None and not _name(axes, points, corners)):
         figure.set_layout_engine("constrained")
         draw_legend(figure, looks, names, below=request.theme.fixed)
     thin_out(axes.xaxis)
     return figure
 
 
-def _name(axes: "Axes", points: Sequence[Point]) -> bool:
+def _name(axes: "Axes", points: Sequence[Point], corners: Sequence[tuple[float, float]]) -> bool:
     """Write names beside the points; return whether all found room."""
-    return len(points) <= _MOST_NAMED_NEARBY and name_nearby(axes, points, frontier(points))
+    return len(points) <= _MOST_NAMED_NEARBY and name_nearby(axes, points, corners)
 
 
-def frontier(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return the corners of the frontier: the points that no other beats in both, and the turns."""
+def frontier(points: Sequence[Point], higher: bool = False) -> list[tuple[float, float]]:
+    """Return the corners of the frontier: the points that no other beats in both, and the turns.
+
+    More is better along y if `higher`.
+    """
     corners: list[tuple[float, float]] = []
-    for point in sorted(points, key=lambda p: (p.x, p.y)):
-        if not corners or point.y < corners[-1][1]:
+    sign = -1 if higher else 1
+    for point in sorted(points, key=lambda p: (p.x, sign * p.y)):
+        if not corners or sign * point.y < sign * corners[-1][1]:
             if corners:
                 corners.append((point.x, corners[-1][1]))
             corners.append((point.x, point.y))
@@ -86,8 +93,12 @@ def _last(run: RunTables, column: str) -> tuple[float, float]:
     return float(epochs["payload_bytes"].iloc[-1]), value
 
 
-def _draw(axes: "Axes", points: Sequence[Point], request: Request) -> None:
-    corners = frontier(points)
+def _draw(
+    axes: "Axes",
+    points: Sequence[Point],
+    corners: Sequence[tuple[float, float]],
+    request: Request,
+) -> None:
     axes.plot([x for x, _ in corners], [y for _, y in corners], color=GRAY, linewidth=1, zorder=2)
     for point in points:
         color = point.look.color

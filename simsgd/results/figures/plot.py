@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ...settings import SettingError, require, unknown
+from ..metric import DERIVED
 from ..network import networks_of
-from ..perplexity import DERIVED
+from ..outcome import metrics_of
 from ..run_folders import RunPaths, find_runs
+from ..run_tables import RunTables
 from ..step_times import Pricing
 from ..tables import EPOCH_COLUMNS, STEP_COLUMNS
 from . import curves, layers, pareto, partition, step_time, topology
@@ -62,7 +64,7 @@ class PlotSettings(TypedDict, total=False):
 def plot_results(
     runs: RunPaths,
     x: str = "epoch",
-    y: str | Sequence[str] = ("val_error1",),
+    y: str | Sequence[str] | None = None,
     output: Path | str | None = None,
     *,
     kind: str = "curves",
@@ -91,8 +93,9 @@ def plot_results(
         are drawn as one, unless `each` is true.
     x: `epoch`, `step`, `bytes` (sent per worker since the start, on a logarithmic axis), or
         `seconds` (simulated, on a `network`).
-    y: columns of epochs.csv, a panel each, val_perplexity and the like if the data are text; with
-        x = step, columns of steps.csv go first.
+    y: columns of epochs.csv, a panel each, and what follows from them, such as val_accuracy or
+        val_perplexity; with x = step, columns of steps.csv go first. By default the validation
+        metric of the runs: val_error1, val_perplexity of text, or what their `metric` names.
     output: a .png, .svg or .pdf to write.
     kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each layer;
         `time`, what a step takes on each `network`; `topology`, the neighbors of each worker;
@@ -115,14 +118,16 @@ def plot_results(
     import matplotlib as mpl
 
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
-    columns = [y] if isinstance(y, str) else list(y)
+    given = [y] if isinstance(y, str) else y
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)
-    _check(kind, x, columns, smooth)
+    _check(kind, x, given, smooth)
     _check_networks(kind, x, specs, pricing)
     appearance = Appearance(title, xlim, ylim, logx, logy, legend, band)
     appearance.check(kind)
-    groups = grouped(find_runs(runs, with_epochs=True), average=not each)
+    found = find_runs(runs, with_epochs=True)
+    columns = _metric_columns(found) if given is None else _known(x, given, found)
+    groups = grouped(found, average=not each)
     request = Request(
         groups=labeled(ordered(groups, list(order)), labels or {}),
         x=x,
@@ -140,19 +145,34 @@ def plot_results(
     return figure
 
 
-def _check(kind: str, x: str, y: Sequence[str], smooth: int) -> None:
+def _check(kind: str, x: str, y: Sequence[str] | None, smooth: int) -> None:
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     if x not in AXES:
         raise unknown("x", x, AXES)
-    require(len(y) > 0, "y", None, "must name at least one column")
-    columns = {*EPOCH_COLUMNS, *DERIVED, *(STEP_COLUMNS if x == "step" else ())} - {"epoch", "step"}
-    for column in y:
-        if column not in columns:
-            raise unknown("y", column, columns)
+    require(y is None or len(y) > 0, "y", None, "must name at least one column")
     require(smooth >= 1, "smooth", smooth, "must be at least 1")
     if kind != "curves" and smooth > 1:
         raise SettingError("smooth", smooth, f"has no effect on a figure of {kind}", "leave it out")
+
+
+def _metric_columns(runs: Sequence[RunTables]) -> list[str]:
+    """Return the column of the runs' metric. Raises `SettingError` if they have several."""
+    columns = [f"val_{metric.column}" for metric in metrics_of(runs)]
+    rule = f"must be given for runs with several metrics: {', '.join(columns)}"
+    require(len(columns) == 1, "y", None, rule, "such as val_loss, which all have")
+    return columns
+
+
+def _known(x: str, y: Sequence[str], runs: Sequence[RunTables]) -> list[str]:
+    """Return the columns to draw. Raises `SettingError` for one that no run has."""
+    own = [name for metric in metrics_of(runs) for name in metric.own_columns]
+    of_steps = STEP_COLUMNS if x == "step" else ()
+    known = {*EPOCH_COLUMNS, *DERIVED, *own, *of_steps} - {"epoch", "step"}
+    for column in y:
+        if column not in known:
+            raise unknown("y", column, known)
+    return list(y)
 
 
 def _check_networks(kind: str, x: str, networks: Sequence[str], pricing: Pricing) -> None:

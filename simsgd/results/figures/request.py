@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..metric import Metric
 from ..network import Network
+from ..outcome import metrics_of
 from ..step_times import Pricing
 from .appearance import Appearance
 from .run_groups import Group
@@ -22,3 +24,8 @@ class Request:
     smooth: int  # points of a running mean; 1: none
     theme: Theme
     appearance: Appearance
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics of the runs."""
+        return metrics_of(run for group in self.groups for run in group.runs)

@@ -1,7 +1,8 @@
-"""The kind `topology`: the neighbors of each worker, and the error of each worker's own model.
+"""The kind `topology`: the neighbors of each worker, and the metric of each worker's own model.
 
 Lines are as wide as the mixing weights; weights that change from step to step are drawn as their
-mean. A dot is as dark as its worker's last validation error, where workers.csv has it.
+mean. A dot is as dark as its worker's last validation error is large, or another metric bad, where
+workers.csv has it.
 
 Letters: W workers.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...settings import SettingError
+from ..metric import Metric
 from ..run_tables import RunTables
 from .graph_layout import Place, Places, places_of
 from .legends import settle
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-_COLUMN = "val_error1"
 _WIDEST, _THINNEST = 3.6, 0.4  # points of a line
 _LARGEST = 21.0  # points across a dot
 _SMALLEST_NUMBER = 4.5  # points; smaller ones are left out
@@ -44,7 +45,7 @@ class _Graph:
     places: Places
     lines: list[tuple[int, int]]  # pairs of neighbors
     weights: list[float]  # of each line
-    errors: list[float] | None  # of each worker
+    errors: list[float] | None  # of each worker, or another metric
 
 
 def draw(request: Request) -> "Figure":
@@ -55,7 +56,8 @@ def draw(request: Request) -> "Figure":
         [graph.title for graph in graphs], request.theme, inches, request.appearance.title
     )
     errors = [error for graph in graphs for error in graph.errors or () if math.isfinite(error)]
-    colors = _colors(errors)
+    metric = request.groups[0].runs[0].metric
+    colors = _colors(errors, metric)
     thickest = (_WIDEST / 2 if request.theme.fixed else _WIDEST) / max(
         weight for graph in graphs for weight in graph.weights
     )
@@ -66,7 +68,7 @@ def draw(request: Request) -> "Figure":
         each.spines[:].set_visible(False)
         each.set_xlabel(graph.label, fontsize="small")
     if errors:
-        _scale(figure, axes, colors, below=request.theme.fixed)
+        _scale(figure, axes, colors, metric, below=request.theme.fixed)
     settle(figure)
     for each, graph in zip(axes, graphs, strict=True):
         _dots(each, graph, colors)
@@ -110,26 +112,32 @@ def _topology(run: RunTables) -> str:
 
 
 def _errors(group: Group, workers: int) -> list[float] | None:
-    """Return the last validation error of each worker, None if a run does not have them."""
+    """Return the last validation metric of each worker, None if a run does not have it."""
     tables = [run.workers for run in group.runs]
     if any(table.empty for table in tables):
         return None
     lasts = [table[table["epoch"] == table["epoch"].max()] for table in tables]
-    found = [last.set_index("worker")[_COLUMN].reindex(range(workers)) for last in lasts]
+    column = f"val_{group.runs[0].metric.column}"
+    found = [last.set_index("worker")[column].reindex(range(workers)) for last in lasts]
     return [float(error) for error in sum(found) / len(found)]
 
 
-def _colors(errors: Sequence[float]) -> "ScalarMappable":
-    """Return colors for errors, the darker the larger."""
+def _colors(errors: Sequence[float], metric: Metric) -> "ScalarMappable":
+    """Return colors for errors, or for another metric: the darker the worse."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     least, most = min(errors, default=0.0), max(errors, default=1.0)
     apart = 0.5 if least == most else 0.0
-    return ScalarMappable(Normalize(least - apart, most + apart), "viridis_r")
+    return ScalarMappable(
+        Normalize(least - apart, most + apart),
+        "viridis" if metric.higher_is_better else "viridis_r",
+    )
 
 
-def _scale(figure: "Figure", axes: "list[Axes]", colors: "ScalarMappable", below: bool) -> None:
+def _scale(
+    figure: "Figure", axes: "list[Axes]", colors: "ScalarMappable", metric: Metric, below: bool
+) -> None:
     """Add the scale of the colors of all panels, 0.15 inches beside or below them."""
     width, height = figure.get_size_inches()
     inch = 1 / (height if below else width)
@@ -137,7 +145,8 @@ def _scale(figure: "Figure", axes: "list[Axes]", colors: "ScalarMappable", below
         colors,
         ax=axes,
         location="bottom" if below else "right",
-        label="error@1 of each worker's own model (%)",
+        label=f"{metric.title} of each worker's own model"
+        + (f" ({metric.unit})" * bool(metric.unit)),
         fraction=0.15 * inch,
         pad=0.15 * inch,
         shrink=0.8 if below or len(axes) == 1 else 0.6,

@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...gradients.trees import Tree
+
 Numbers = Callable[[Tensor], Tensor]  # of samples [B], four numbers in [0, 1) each: [B, 4]
 
 
@@ -17,8 +19,8 @@ class Samples(Protocol):
     """The samples of a split, wherever they are held."""
 
     @property
-    def labels(self) -> Tensor:
-        """Return the classes of all samples, int64 [N]."""
+    def labels(self) -> Tensor | None:
+        """Return the classes of all samples, int64 [N]; None where targets are no classes."""
 
     def __len__(self) -> int:
         """Return how many there are, N."""
@@ -28,8 +30,8 @@ class Samples(Protocol):
 
     def batches(
         self, indices: Iterable[Tensor], numbers: Numbers | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return samples and labels [B] at each of `indices` [B].
+    ) -> Iterator[tuple[Tree, Tree]]:
+        """Return samples and targets at each of `indices` [B]: tensors [B, ...], or trees of such.
 
         `numbers` are for what the set itself draws in training; without them it draws nothing.
         """
@@ -68,8 +70,8 @@ class Dataset:
     name: str
     train: Samples
     val: Samples
-    num_classes: int
-    input_shape: tuple[int, ...]  # of one sample: (C, H, W) or (F,)
+    num_classes: int | None  # or numbers in a target that is no class; None: neither
+    input_shape: tuple[int, ...] | None  # of one sample: (C, H, W) or (F,); None: several tensors
     mean: tuple[float, ...] = ()  # of each channel's pixels in [0, 1]; (): no images
     std: tuple[float, ...] = ()
     mirrors: bool = False  # whether a mirrored image is as good as the image

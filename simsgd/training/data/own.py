@@ -1,5 +1,8 @@
 """Data sets of a user's own: a file that makes one, or torch data sets and tensors in Python.
 
+Samples are pairs (x, y) of tensors, or of dicts, lists and tuples of tensors; y may be the number
+of a class or anything else that the loss takes.
+
 Letters: N samples, B of a batch.
 """
 
@@ -11,39 +14,44 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ...gradients.generators import put_back
-from ...registry import load_file
+from ...gradients.trees import Tree, leaves, mapped, row, stacked
 from ...settings import SettingError, one_line
+from ..own_functions import own_function
 from .contract import Dataset, Numbers, Samples
+from .rows import paired
 
 _LABELS = ("targets", "labels")  # attributes in which data sets keep the classes of all samples
 _SECOND = ("val", "validation", "valid", "test")  # names of the part for validation
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
-_PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, labels)"
+_PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, y)"
 
 
 @dataclass(frozen=True)
 class Held:
     """Samples in memory."""
 
-    x: Tensor  # [N, ...]; uint8 is brought to [0, 1]
-    labels: Tensor  # int64 [N]
+    x: Tree  # [N, ...]; uint8 is brought to [0, 1]
+    y: Tree  # [N, ...]
+    labels: Tensor | None  # y, if these are class numbers: int64 [N]
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(leaves(self.y)[0])
 
     def to(self, device: torch.device | str) -> "Held":
         """Return the split on a device."""
-        return Held(self.x.to(device), self.labels.to(device))
+        x, y = _on(self.x, device), _on(self.y, device)
+        return Held(x, y, None if self.labels is None else y)
 
     def batches(
         self, indices: Iterable[Tensor], numbers: Numbers | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return samples and labels at each of `indices`; nothing is drawn."""
+    ) -> Iterator[tuple[Tree, Tree]]:
+        """Return samples and targets at each of `indices`; nothing is drawn."""
         for index in indices:
-            own = index.to(self.labels.device)
-            yield _scaled(self.x[own]), self.labels[own]
+            own = index.to(leaves(self.y)[0].device)
+            yield _scaled(row(self.x, own)), row(self.y, own)
 
 
 @dataclass(frozen=True)
@@ -53,34 +61,36 @@ class Read:
     What its transforms draw is a function of seed, epoch and sample; in evaluation, of the sample.
     """
 
-    source: Any  # has len() and returns (x, label) for a number
-    labels: Tensor  # int64 [N]
+    source: Any  # has len() and returns (x, y) for a number
+    labels: Tensor | None  # classes, int64 [N]; None: targets are no classes
+    device: torch.device | str = "cpu"
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.source)
 
     def to(self, device: torch.device | str) -> "Read":
         """Return the split that gives its batches on a device."""
-        return Read(self.source, self.labels.to(device))
+        return Read(self.source, None if self.labels is None else self.labels.to(device), device)
 
     def batches(
         self, indices: Iterable[Tensor], numbers: Numbers | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return samples and labels at each of `indices`, one by one."""
-        device = self.labels.device
+    ) -> Iterator[tuple[Tree, Tree]]:
+        """Return samples and targets at each of `indices`, one by one."""
         for index in indices:
-            own = index.to(device)
-            seeds = own.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
-            x = torch.stack(
-                [self._one(i, int(seed)) for i, seed in zip(own.tolist(), seeds, strict=True)]
-            )
-            yield _scaled(x.to(device)), self.labels[own]
+            seeds = index.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
+            each = zip(index.tolist(), seeds.tolist(), strict=True)
+            xs, ys = zip(*(self._one(i, int(seed)) for i, seed in each), strict=True)
+            x = _scaled(_on(stacked([*xs]), self.device))
+            if self.labels is None:
+                yield x, _on(stacked([*ys]), self.device)
+            else:
+                yield x, self.labels[index.to(self.labels.device)]
 
-    def _one(self, index: int, seed: int) -> Tensor:
+    def _one(self, index: int, seed: int) -> tuple[Tree, Tree]:
         with put_back(torch.device("cpu")) as generators:
             generators.seed(seed)
-            x = self.source[index][0]
-        return _tensor(x)
+            x, y = self.source[index][:2]
+        return _tensors(x), _targets(_tensors(y)) if self.labels is None else y
 
 
 def own_file(spec: str, data_dir: Path) -> Dataset:
@@ -90,79 +100,127 @@ def own_file(spec: str, data_dir: Path) -> Dataset:
     Raises `SettingError` for a file or a function that does not exist, raises or returns something
     else than (train, val).
     """
-    path, _, name = spec.partition(".py")
-    file = Path(path + ".py").expanduser()
-    module = load_file(file, "dataset")
-    wanted = [name.removeprefix(":")] if name else [file.stem, "dataset"]
-    make = next((getattr(module, own) for own in wanted if hasattr(module, own)), None)
-    if not callable(make):
-        raise SettingError("dataset", spec, f"defines no function {' or '.join(wanted)}")
+    make = own_function("dataset", spec)
     takes = inspect.signature(make).parameters
     try:
         made = make(**({"data_dir": data_dir} if "data_dir" in takes else {}))
     except Exception as wrong:  # whatever the user's own code raises
         told = f"cannot be made: {type(wrong).__name__}: {one_line(wrong)}"
         raise SettingError("dataset", spec, told) from wrong
-    return own_dataset(file.name + name, made)
+    return own_dataset(Path(spec).name, made)
 
 
 def own_dataset(name: str, pair: object) -> Dataset:
     """Return the data set of (train, val), or of a mapping with these names.
 
-    Raises `SettingError` for anything else, and for labels that are no class numbers.
+    Raises `SettingError` for anything else.
     """
     if isinstance(pair, Mapping):
-        pair = (
-            pair.get("train"),
-            next((pair[k] for k in ("val", "valid", "test") if k in pair), None),
-        )
+        pair = pair.get("train"), next((pair[k] for k in _SECOND if k in pair), None)
     if not isinstance(pair, Sequence) or len(pair) != 2 or any(part is None for part in pair):
         raise SettingError(
             "dataset", name, "is not a training and a validation part", f"give {_PAIR}"
         )
     train, val = (_samples(name, part) for part in pair)
-    classes = 1 + int(max(train.labels.max(), val.labels.max()))
-    (first, _) = next(train.batches([torch.arange(1)]))
-    return Dataset(name, train, val, classes, tuple(first.shape[1:]))
+    if (train.labels is None) is not (val.labels is None):
+        raise SettingError("dataset", name, "has class numbers as targets in one of its parts only")
+    (x, y) = next(train.batches([torch.arange(1)]))
+    shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else None
+    return Dataset(name, train, val, _outputs(train, val, y), shape)
+
+
+def _outputs(train: Samples, val: Samples, target: Tree) -> int | None:
+    """Return the number of classes, or of the numbers in a target [1, ...]; None where unclear."""
+    if train.labels is not None and val.labels is not None:
+        return 1 + int(max(train.labels.max(), val.labels.max()))
+    if not isinstance(target, Tensor) or not target.is_floating_point() or target.dim() > 2:
+        return None
+    return 1 if target.dim() == 1 else target.shape[1]
 
 
 def _samples(name: str, part: Any) -> Samples:
     tensors = part.tensors if isinstance(part, torch.utils.data.TensorDataset) else part
-    if isinstance(tensors, Sequence) and all(isinstance(own, Tensor) for own in tensors):
-        if len(tensors) != 2 or len(tensors[0]) != len(tensors[1]):
-            raise SettingError(
-                "dataset", name, "must have as many labels as samples", f"give {_PAIR}"
-            )
-        return Held(tensors[0], _classes(name, tensors[1]))
+    if isinstance(tensors, list | tuple) and len(tensors) == 2 and _is_tree(tensors):
+        return _held(name, *tensors)
     indexed = hasattr(part, "__len__") and hasattr(part, "__getitem__")
-    if isinstance(part, Tensor) or not indexed:
-        rule = f"has a part of type {type(part).__name__}, which holds no pairs (x, label)"
+    if isinstance(part, Tensor) or not indexed or (isinstance(part, tuple) and _is_tree(part)):
+        rule = f"has a part of type {type(part).__name__}, which holds no pairs (x, y)"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
-    known = next((getattr(part, own) for own in _LABELS if hasattr(part, own)), None)
     try:
-        labels = [part[i][1] for i in range(len(part))] if known is None else known
-        _tensor(part[0][0])
-        return Read(part, _classes(name, torch.as_tensor(labels)))
+        return _read(name, paired(name, part))
     except SettingError:
         raise
     except Exception as wrong:  # whatever the user's own code raises
-        told = f"gives no pair (x, label): {type(wrong).__name__}: {one_line(wrong)}"
+        told = f"gives no pair (x, y): {type(wrong).__name__}: {one_line(wrong)}"
         raise SettingError("dataset", name, told, f"give {_PAIR}") from wrong
 
 
-def _classes(name: str, labels: Tensor) -> Tensor:
-    if labels.dim() != 1 or labels.is_floating_point() or not len(labels) or int(labels.min()) < 0:
-        rule = f"has labels of shape {tuple(labels.shape)} and {labels.dtype}"
-        fix = "each must be a class number from 0 on; other targets are for a Simulator in a loop"
-        raise SettingError("dataset", name, rule, fix)
-    return labels.long()
+def _is_tree(parts: Sequence[Any]) -> bool:
+    """Return whether all parts are tensors, or dicts, lists and tuples of tensors."""
+    return all(isinstance(part, Tensor | dict | list | tuple) and leaves(part) for part in parts)
 
 
-def _tensor(x: object) -> Tensor:
-    if type(x).__module__.startswith("PIL."):
-        raise SettingError("dataset", None, "gives PIL images", "give it transforms.ToTensor()")
-    return torch.as_tensor(x)
+def _held(name: str, x: Tree, y: Tree) -> Held:
+    sizes = {leaf.shape[0] if leaf.dim() else -1 for leaf in (*leaves(x), *leaves(y))}
+    if len(sizes) != 1 or not sizes - {0, -1}:
+        rule = "must have as many targets as samples, and at least one"
+        raise SettingError("dataset", name, rule, f"give {_PAIR}")
+    y = _targets(y)
+    return Held(x, y, _classes(name, y))
 
 
-def _scaled(x: Tensor) -> Tensor:
-    return x.float().div_(255) if x.dtype == torch.uint8 else x
+def _read(name: str, part: Any) -> Read:
+    x, y = part[0][:2]
+    _tensors(x)
+    first = _tensors(y)
+    if not isinstance(first, Tensor) or first.dim() or first.is_floating_point():
+        return Read(part, None)
+    known = next((getattr(part, own) for own in _LABELS if hasattr(part, own)), None)
+    if known is None or getattr(part, "target_transform", None) is not None:
+        known = [int(part[i][1]) for i in range(len(part))]
+    return Read(part, _classes(name, torch.as_tensor(known)))
+
+
+def _classes(name: str, targets: Tree) -> Tensor | None:
+    """Return targets that are class numbers, int64 [N]; None for others."""
+    if not isinstance(targets, Tensor) or targets.dim() != 1:
+        return None
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+        return None
+    if int(targets.min()) < 0:
+        fix = "class numbers count from 0; make numbers that are no classes floating point"
+        raise SettingError("dataset", name, f"has a label {int(targets.min())}", fix)
+    return targets.long()
+
+
+def _targets(y: Tree) -> Tree:
+    """Return targets as losses take them: whole numbers as int64."""
+
+    def of_leaf(leaf: Tensor) -> Tensor:
+        whole = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool)
+        return leaf.long() if whole else leaf
+
+    return mapped(of_leaf, y)
+
+
+def _tensors(sample: object) -> Tree:
+    """Return a sample's arrays and numbers as tensors."""
+
+    def of_leaf(leaf: object) -> Tensor:
+        if type(leaf).__module__.startswith("PIL."):
+            raise SettingError("dataset", None, "gives PIL images", "give it transforms.ToTensor()")
+        return torch.as_tensor(leaf)
+
+    return (
+        of_leaf(sample)
+        if not isinstance(sample, dict | list | tuple)
+        else tree_map(of_leaf, sample)
+    )
+
+
+def _on(tree: Tree, device: torch.device | str) -> Tree:
+    return mapped(lambda leaf: leaf.to(device), tree)
+
+
+def _scaled(x: Tree) -> Tree:
+    return mapped(lambda leaf: leaf.float().div_(255) if leaf.dtype == torch.uint8 else leaf, x)

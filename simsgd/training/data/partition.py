@@ -20,12 +20,12 @@ _TURNS = 100  # in which dirichlet deals out the samples
 _FORM = re.compile(r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards)(?::(.+))?")
 
 
-def parted(spec: str, labels: Tensor, workers: int, seed: int) -> list[Tensor] | None:
+def parted(spec: str, labels: Tensor | int, workers: int, seed: int) -> list[Tensor] | None:
     """Return the samples of each worker, [m] int64; None if any have any.
 
     Every sample is somebody's. All have n / W, up to one, or up to one for each shard.
 
-    `labels` [n] are class numbers.
+    `labels` [n] are class numbers, or n itself of samples without classes.
 
     - iid-reshuffled: None, all samples are dealt out anew in each epoch.
     - iid-fixed: dealt out once at random.
@@ -38,16 +38,21 @@ def parted(spec: str, labels: Tensor, workers: int, seed: int) -> list[Tensor] |
       Non-Identical Data Distribution", 2019, https://arxiv.org/abs/1909.06335). A small ALPHA gives
       each worker few classes.
 
-    Raises `SettingError` for another spec, or more workers or shards than samples.
+    Raises `SettingError` for another spec, for one by class where there are none, and for more
+    workers or shards than samples.
     """
     name, value = _read(spec)
     if name == "iid-reshuffled":
         return None
     rule = f"leaves no sample for some of {workers} workers"
-    require(len(labels) >= workers, "partition", spec, rule, f"use at most {len(labels)} workers")
+    n = labels if isinstance(labels, int) else len(labels)
+    require(n >= workers, "partition", spec, rule, f"use at most {n} workers")
     rng = np.random.default_rng(derived("partition", seed))
     if name == "iid-fixed":
-        return _runs(torch.from_numpy(rng.permutation(len(labels))), workers)
+        return _runs(torch.from_numpy(rng.permutation(n)), workers)
+    if isinstance(labels, int):
+        rule = "divides by class, and the targets are no class numbers"
+        raise SettingError("partition", spec, rule, "use iid-fixed or iid-reshuffled")
     by_class = labels.cpu().sort(stable=True).indices
     if name == "sorted":
         return _runs(by_class, workers)

@@ -17,6 +17,7 @@ from ...communication.transport import Channel, InProcess
 from ...config import Config
 from ...gradients.contract import Gradients, Tensors
 from ...gradients.thread_count import thread_count
+from ...gradients.trees import leaves, row
 from ...gradients.worker_threads import single_threaded
 from ...keyed_random import RandomKey
 from ...methods.algorithms import ParameterAlgorithm
@@ -136,7 +137,7 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
     """Return how many workers go at a time, in how many threads, and what their passes take."""
     simulator, parts = experiment.simulator, experiment.simulator.components
     x, y = (
-        shard(part, parts.recipe.workers, parts.recipe.accumulate)[parts.hosted, 0]  # [L, b, ...]
+        row(shard(part, parts.recipe.workers, parts.recipe.accumulate), (parts.hosted, 0))
         for part in next(experiment.epoch_batches(0))
     )
     params: Tensors = parts.parameters.read()
@@ -151,7 +152,8 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
             read = {name: p[:workers] for name, p in params.items()}
 
         def compute() -> Gradients:
-            return engine(read, own, x[:workers], y[:workers], keys[:workers])
+            first = slice(workers)
+            return engine(read, own, row(x, first), row(y, first), keys[first])
 
         compute()  # makes what it keeps from call to call
         with single_threaded():
@@ -225,7 +227,8 @@ def _data(experiment: Experiment) -> list[Tensor]:
     """Return the tensors that the data set holds."""
     parts = [getattr(experiment.dataset, name) for name in ("train", "val")]
     fields = [v for part in parts if not isinstance(part, Tensor) for v in vars(part).values()]
-    return [held for held in [*parts, *fields] if isinstance(held, Tensor)]
+    held = [leaf for field in [*parts, *fields] for leaf in leaves(field)]
+    return list({id(leaf): leaf for leaf in held}.values())
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

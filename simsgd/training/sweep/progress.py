@@ -58,7 +58,7 @@ class SweepProgress:
         run = Run(folder)
         last, seconds = run.last, run.epochs["seconds"].sum()
         self.write(
-            f"{count}: error@1 {last.val_error1:.2f} %, sent {in_units(last.payload_bytes)}, "
+            f"{count}: {run.metric.row_in_words(last)}, sent {in_units(last.payload_bytes)}, "
             f"ratio {last.ratio:.1f}, {seconds:.1f} s"
         )
 

@@ -87,8 +87,17 @@ def test_a_file_that_is_missing_is_one_line(tmp_path):
         (3, "is not a training and a validation part"),
         ((Noisy(),), "is not a training and a validation part"),
         ((torch.zeros(3, 2), torch.zeros(3, 2)), "has a part of type"),
-        (((torch.zeros(3, 2), torch.zeros(2).long()), Noisy()), "as many labels as samples"),
-        (((torch.zeros(3, 2), torch.zeros(3)), Noisy()), "must be a class number"),
+        (((torch.zeros(3, 2), torch.zeros(2).long()), Noisy()), "as many targets as samples"),
+        (((torch.zeros(3, 2), torch.zeros(3)), Noisy()), "class numbers as targets in one of its"),
+        (
+            ((torch.zeros(3, 2), -torch.ones(3).long()), Noisy()),
+            "has a label -1, got mine; class",
+        ),
+        (([{"a": 1}], Noisy()), "none is a target, got mine; name it label"),
+        (
+            ([{"text": "so", "label": 1}], Noisy()),
+            "has a column text of text, got mine; turn",
+        ),
     ],
 )
 def test_anything_else_is_one_line(pair, message):

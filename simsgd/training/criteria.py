@@ -1,0 +1,60 @@
+"""Finds the loss of a run, and refuses what torch would take and mean something else by."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import torch.nn.functional as F
+from torch import nn
+
+from ..catalog import attribute
+from ..config import Config
+from ..gradients.contract import Criterion
+from ..settings import SettingError, names_own_file, unknown
+from .given import Given, refuse_object
+from .own_functions import own_function
+
+NAMES = (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss",
+    "l1_loss", "mse_loss", "multilabel_soft_margin_loss", "nll_loss", "smooth_l1_loss",
+    "soft_margin_loss",
+)  # fmt: skip
+_BROADCAST = "Using a target size"  # begins torch's warning of shapes that do not fit
+
+
+def criterion_of(
+    config: Config, given: Given, module: ModuleType, model: nn.Module, classes: bool
+) -> Criterion:
+    """Return the loss of a run: the one given, else the model's, else cross-entropy of `classes`.
+
+    Raises `SettingError` for an unknown name, and where targets are no classes and no loss is
+    given.
+    """
+    if given.criterion is not None:
+        return given.criterion
+    if config.criterion is not None:
+        return _named(config.criterion)
+    own: Criterion | None = attribute(module, model, "criterion")
+    if own is None and not classes:
+        rule = f"must be given: the targets of {config.dataset} are no class numbers"
+        raise SettingError("criterion", None, rule, "such as mse_loss, or a function of your own")
+    return own or F.cross_entropy
+
+
+@contextmanager
+def shapes_that_fit() -> Iterator[None]:
+    """Raise where a loss broadcasts output and target to a shape that neither has."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=_BROADCAST)
+        yield
+
+
+def _named(spec: str) -> Criterion:
+    if names_own_file(spec):
+        return own_function("criterion", spec)
+    refuse_object("criterion", spec)
+    if spec not in NAMES:
+        raise unknown("criterion", spec, NAMES, "; or a file of your own, ./criterion.py")
+    function: Callable[..., object] = getattr(F, spec)
+    return function  # type: ignore[return-value]

@@ -1,0 +1,24 @@
+"""Finds a function in a file of a user's own, `./mine.py` or `./mine.py:function`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..registry import load_file
+from ..settings import SettingError
+
+
+def own_function(setting: str, spec: str) -> Callable[..., Any]:
+    """Return the function of a spec: the one it names, else the file's or the setting's namesake.
+
+    Raises `SettingError` for a file or a function that does not exist.
+    """
+    path, _, name = spec.partition(".py")
+    file = Path(path + ".py").expanduser()
+    module = load_file(file, setting)
+    wanted = [name.removeprefix(":")] if name else [file.stem, setting]
+    function = next((getattr(module, own) for own in wanted if hasattr(module, own)), None)
+    if not callable(function):
+        raise SettingError(setting, spec, f"defines no function {' or '.join(wanted)}")
+    found: Callable[..., Any] = function
+    return found
