@@ -29,6 +29,7 @@ USUAL = {  # settings for those that have no defaults, as their papers use them
     "sampled_topk": ("sampled_topk:0.001",),
     "randomk": ("randomk:0.01", "randomk:0.01,shared=true"),
     "block": ("block:0.01",),
+    "turns": ("turns:0.01",),
     "threshold": ("threshold:3",),
     "tiled_topk": ("tiled_topk:64", "tiled_topk:64+bins:2"),
     "bins": ("bins:2", "bins:8"),

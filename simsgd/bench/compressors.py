@@ -36,6 +36,7 @@ SPECS = (
     "randomk:0.001",
     "randomk:0.001,shared=true",
     "block:0.001",
+    "turns:0.001",
     "tiled_topk:64",
     "tiled_topk:64,basis=dct",
     "threshold:3",

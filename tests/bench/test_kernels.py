@@ -23,6 +23,7 @@ CEILINGS = {  # kernels beside those of the gradients, and waits, of ResNet-8 wi
     "randomk:0.001": (620, 8),
     "randomk:0.001,shared=true": (600, 8),
     "block:0.001": (240, 0),
+    "turns:0.001": (510, 0),
     "tiled_topk:64": (330, 0),
     "tiled_topk:64,basis=dct": (380, 0),
     "threshold:3": (490, 24),

@@ -30,6 +30,13 @@ OWN = {  # every algorithm whose workers have models of their own, with settings
     "fedavg": {"local_steps": 3, "participation": 0.4},
     "diloco": {"local_steps": 3},
     "streaming": {"algorithm": "streaming:fragments=2,delay=1,mixing=0.3,local_steps=4"},
+    "sparta": {"compressor": "turns:0.3,fresh=true"},
+    "sparta_diloco": {
+        "algorithm": "sparta_diloco:fraction=0.2,selector=shuffled,local_steps=3",
+        "compressor": "topk:0.3",
+    },
+    "islands": {"algorithm": "islands:island_size=3,local_steps=2"},
+    "noloco": {"algorithm": "noloco:local_steps=2"},
     "butterfly": {"compressor": "topk:0.3"},
 }
 SHARED = {
@@ -65,6 +72,9 @@ def test_every_algorithm_is_tried():
         {"algorithm": "dpsgd", "topology": "complete", "momentum": 0.9, "weight_decay": 0.01},
         {"algorithm": "dpsgd", "topology": "complete", "momentum": 0.9, "nesterov": True},
         {"algorithm": "local", "local_steps": 1},
+        {"algorithm": "sparta", "compressor": "randomk:1,shared=true", "compress_if": "all"},
+        {"algorithm": "sparta", "momentum": 0.9, "weight_decay": 0.01},
+        {"algorithm": f"islands:island_size={W},local_steps=1", "momentum": 0.9},
         {"algorithm": "local", "local_steps": 1, "momentum": 0.9, "weight_decay": 0.01},
         {"algorithm": "local", "local_steps": 7, "post_local_from": 1, "momentum": 0.9},
         {"algorithm": "fedavg", "local_steps": 1, "participation": 1.0},
@@ -573,7 +583,6 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
         ({"algorithm": "local", "lr_in_memory": True, "memory": "residual"}, "lr_in_memory has no"),
         ({"algorithm": "dpsgd", "flush_every": 3}, "flush_every has no effect"),
         ({"algorithm": "dpsgd", "weight_decay_at": "local"}, "weight_decay_at has no effect"),
-        ({"algorithm": "dpsgd", "optimizer": "Adafactor"}, "is not an element-wise optimizer"),
         ({"algorithm": "dpsgd", "aggregate": "vote"}, "aggregate has no effect"),
         ({"aggregate": "vote", "downlink": "sign"}, "downlink has no effect with aggregate vote"),
         ({"downlink": "powersgd:2"}, "downlink needs several rounds"),
@@ -669,3 +678,163 @@ def test_all_fragments_arrive_after_the_last_step_if_asked():
 def test_fragments_that_do_not_fit_are_refused(spec, rule):
     with pytest.raises(SettingError, match=rule):
         Simulator(mlp(), workers=2, lr=0.1, algorithm=f"streaming:local_steps=4,{spec}")
+
+
+# SPARTA, islands, NoLoCo
+
+
+def vectors(workers=W, n=4000, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(workers, n, dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize(
+    "compressor", ["randomk:0.1,shared=true", "turns:0.1", "turns:0.1,fresh=true"]
+)
+def test_sparta_keeps_the_mean_and_contracts_by_what_is_not_averaged(compressor):
+    x = vectors()
+    mean = x.mean(0)
+    distances = gossip(find("algorithm", "sparta")(), compressor, x, 5)
+    torch.testing.assert_close(x.mean(0), mean, rtol=0, atol=1e-14)
+    for step, distance in enumerate(distances):
+        part = (1 - 0.1) ** step if compressor.startswith("randomk") else 1 - 0.1 * step
+        assert distance**2 / distances[0] ** 2 == pytest.approx(part, abs=0.03)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_every_entry_has_its_turn_in_a_round(fresh):
+    from simsgd.keyed_random import RandomKey
+    from simsgd.methods.compressors import StepInfo
+    from simsgd.methods.compressors.turns import Turns
+
+    def round_of(begin):
+        key = RandomKey(7, torch.arange(2))
+        steps = (StepInfo(key.fold_in(t), t, segment="s") for t in range(begin, begin + 4))
+        return [Turns(0.3, fresh).compress(x, {}, step).index for step in steps]
+
+    x = torch.ones(2, 103)
+    first, second = round_of(0), round_of(4)
+    for parts in (first, second):
+        assert torch.cat(parts).sort().values.tolist() == list(range(103))
+        assert {len(part) for part in parts} == {25, 26}
+    assert torch.equal(first[0], second[0]) != fresh
+
+
+def test_sparta_is_a_plain_loop():
+    """After each local step the entries of the mask become their mean; the rest stays."""
+    simulator, records = trained(mlp(), 5, algorithm="sparta", compressor="turns:0.5,fresh=true")
+    other, _ = trained(mlp(), 5, algorithm="local", local_steps=1)
+    sizes = {name: p.numel() for name, p in mlp().named_parameters()}
+    compressed = {name: size for name, size in sizes.items() if "weight" in name}
+    whole = sum(sizes.values()) - sum(compressed.values())
+    halves = [
+        sum((t % 2 + 1) * n // 2 - t % 2 * n // 2 for n in compressed.values()) for t in range(5)
+    ]
+    assert [r.payload_bytes[0] for r in records] == [8 * (whole + half) for half in halves]
+    assert simulator.consensus_distance() > 1e-6 > other.consensus_distance()
+
+
+def test_sparta_refuses_what_selects_other_entries_of_each_worker():
+    with pytest.raises(SettingError, match="selects other entries of each worker"):
+        Simulator(mlp(), workers=2, lr=0.1, algorithm="sparta", compressor="topk:0.1")
+
+
+def test_sparta_with_diloco_that_shares_all_is_diloco_of_one_model():
+    """What is averaged after every step leaves one model, whose change DiLoCo steps along."""
+    settings = {"outer_lr": 0.6, "outer_momentum": 0.5}
+    one, records = trained(
+        mlp(), 7, algorithm="sparta_diloco:fraction=1,selector=shuffled,local_steps=3", **settings
+    )
+    model, common = mlp(), [p.detach().clone() for p in mlp().parameters()]
+    velocity = [torch.zeros_like(p) for p in common]
+    for number, (x, y) in enumerate(batches(7), 1):
+        parameters = list(model.parameters())
+        for p, g in zip(
+            parameters, torch.autograd.grad(F.cross_entropy(model(x), y), parameters), strict=True
+        ):
+            p.data.sub_(g, alpha=0.1)
+        for i, p in enumerate(parameters if number % 3 == 0 else ()):
+            g = common[i] - p.detach()
+            velocity[i] = 0.5 * velocity[i] + g
+            common[i] = common[i] - 0.6 * (g + 0.5 * velocity[i])
+            p.data.copy_(common[i])
+    assert apart(one, model) < 1e-12
+    size = 8 * sum(p.numel() for p in mlp().parameters())
+    assert [r.payload_bytes[0] for r in records] == [size, size, 2 * size] * 2 + [size]
+
+
+def test_islands_average_and_change_from_round_to_round():
+    from simsgd.methods.algorithms.islands import islands
+
+    x = vectors(workers=7, n=5)
+    mixing = islands(0, 0, 7, 3)
+    members = [row.nonzero().flatten().tolist() for row in mixing.weights]
+    assert sorted(map(len, members)) == [1] + [3] * 6
+    moved = mixing.times(x)
+    for own, row in zip(members, moved, strict=True):
+        torch.testing.assert_close(row, x[own].mean(0), rtol=0, atol=1e-15)
+    assert not torch.equal(islands(0, 1, 7, 3).weights, mixing.weights)
+
+
+def test_islands_send_their_models_to_their_island_alone():
+    algorithm = "islands:island_size=3,local_steps=2"
+    simulator, records = trained(mlp(), 4, algorithm=algorithm)
+    size = 8 * sum(p.numel() for p in mlp().parameters())
+    assert [set(r.payload_bytes) for r in records] == [{0}, {size, 2 * size}] * 2
+    assert simulator.consensus_distance() > 0
+
+
+def test_noloco_is_its_formulas():
+    from simsgd.methods.algorithms.islands import islands
+
+    alpha, beta, gamma, steps, workers = 0.5, 0.7, 0.9, 2, 3
+    simulator = Simulator(
+        mlp(), workers=workers, lr=0.1,
+        algorithm=f"noloco:local_steps={steps},alpha={alpha},beta={beta},gamma={gamma}",
+    )  # fmt: skip
+    models = [mlp() for _ in range(workers)]
+    slow = [[p.detach().clone() for p in own.parameters()] for own in models]
+    momentum = [[torch.zeros_like(p) for p in own] for own in slow]
+    size = 8 * sum(p.numel() for p in mlp().parameters())
+    for number, (x, y) in enumerate(toy.batches(6, 12)):
+        sent = simulator.step(x, y, 0).payload_bytes
+        for own, a, b in zip(models, x.chunk(workers), y.chunk(workers), strict=True):
+            parameters = list(own.parameters())
+            loss = F.cross_entropy(own(a), b)
+            for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                p.data.sub_(g, alpha=0.1)
+        if (number + 1) % steps:
+            assert sent == [0] * workers
+            continue
+        weights = islands(0, number // steps, workers, 2).weights
+        assert sorted(sent) == [0, 2 * size, 2 * size]
+        before = [[p.clone() for p in own] for own in slow]
+        for i in range(workers):
+            pair = weights[i].nonzero().flatten().tolist()
+            for j in range(len(slow[i])):
+                changes = [list(models[w].parameters())[j].detach() - before[w][j] for w in pair]
+                mean = sum(before[w][j] for w in pair) / len(pair)
+                momentum[i][j] = (
+                    alpha * momentum[i][j] + beta * sum(changes) / len(changes)
+                    + gamma * (mean - before[i][j])
+                )  # fmt: skip
+                slow[i][j] = before[i][j] + momentum[i][j]
+        for own, rows in zip(models, slow, strict=True):
+            for p, row in zip(own.parameters(), rows, strict=True):
+                p.data.copy_(row)
+    for name, value in simulator.parameters().items():
+        wanted = torch.stack([dict(own.named_parameters())[name].detach() for own in models])
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [("islands:island_size=9", "must not exceed the 8 workers"),
+     ("islands:island_size=0", "must be at least 1"),
+     ("noloco:alpha=1", r"must lie in \[0, 1\)"), ("noloco:gamma=3", r"must lie in \[0, 2\]"),
+     ("sparta_diloco:fraction=0", r"must lie in \(0, 1\]"),
+     ("sparta_diloco:selector=best", "must be one of random, shuffled, partitioned")],
+)  # fmt: skip
+def test_islands_pairs_and_shares_that_do_not_fit_are_refused(spec, rule):
+    with pytest.raises(SettingError, match=rule):
+        Simulator(mlp(), workers=W, lr=0.1, algorithm=spec)

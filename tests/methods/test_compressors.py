@@ -21,6 +21,8 @@ SPECS = [  # the contract table: every compressor
     "randomk:0.1,shared=true",
     "randomk:0.1,scale=true",
     "block:0.1",
+    "turns:0.1",
+    "turns:0.1,fresh=true",
     "threshold:0.5",
     "adaptive_threshold",
     "sampled_topk:0.1",

@@ -22,6 +22,8 @@ SHORTER = {  # rounds than the papers'
     "diloco": {"local_steps": 4},
     "muloco": {"local_steps": 4},
     "sparseloco": {"local_steps": 4},
+    "noloco": {"algorithm": "noloco:local_steps=4"},
+    "sparta_diloco": {"algorithm": "sparta_diloco:fraction=0.2,local_steps=4"},
     "streaming_diloco": {"algorithm": "streaming:fragments=2,delay=1,mixing=0.5,local_steps=4"},
 }
 

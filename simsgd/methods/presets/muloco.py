@@ -24,8 +24,9 @@ class MuLoCo(Preset):
     Therien et al., "MuLoCo: Muon is a practical inner optimizer for
     DiLoCo", 2025, https://arxiv.org/abs/2505.23725.
 
-    Differs from the paper: lr and momentum outside are those of modded-nanogpt's form. Muon's step is scaled to the size of AdamW's, so that both take the
-    regime's lr. Tensors of one dimension go whole.
+    Differs from the paper: lr and momentum outside are those of modded-nanogpt's form. Muon's step
+    is scaled to the size of AdamW's, so that both take the regime's lr. Tensors of one dimension go
+    whole.
     """
 
     settings: ClassVar = {
