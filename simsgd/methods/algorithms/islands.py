@@ -41,8 +41,9 @@ class Islands(ParameterAlgorithm):
     def check(self, recipe: Recipe) -> None:
         """Raise `SettingError` for islands that are larger than the world."""
         super().check(recipe)
-        rule = f"must not exceed the {recipe.workers} workers"
-        require(self.island_size <= recipe.workers, "island_size", self.island_size, rule)
+        size = self.island_size
+        rule = f"has island_size {size}, which must not exceed the {recipe.workers} workers"
+        require(size <= recipe.workers, "algorithm", recipe.algorithm, rule)
 
     def period(self, epoch: int) -> int:
         """Return the steps from one exchange to the next."""

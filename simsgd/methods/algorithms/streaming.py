@@ -67,8 +67,10 @@ class StreamingDiLoCo(DiLoCo):
         """
         layers = {segment.name: _layer(segment.parameters[0]) for segment in layout.segments}
         order = list(dict.fromkeys(layers.values()))
-        rule = f"must not exceed the model's {len(order)} layers"
-        require(self.fragments <= len(order), "fragments", self.fragments, rule)
+        rule = (
+            f"has {self.fragments} fragments, which must not exceed the model's {len(order)} layers"
+        )
+        require(self.fragments <= len(order), "algorithm", "streaming", rule)
         begins = tuple(
             (name, self._begin(order.index(layer), len(order))) for name, layer in layers.items()
         )
