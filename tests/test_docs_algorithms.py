@@ -88,3 +88,12 @@ def test_a_run_logs_how_workers_exchange(tmp_path):
         "algorithm choco: topology ring, consensus stepsize 0.5 (2 neighbors, spectral gap 0.6667)"
     )
     assert line in output
+
+
+@pytest.mark.distributed
+def test_ones_own_algorithm_is_verified_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)[1])
+    tiny = ["--model", "mlp", "--model-config", "hidden=4", "--dataset", "digits", "--steps", "3"]
+    own = ["--workers", "4", "--algorithm", "./mine.py:Pairs", "--compressor", "sign"]
+    assert "the simulation is the reality" in run("verify", *tiny, *own)

@@ -342,6 +342,48 @@ class TestFromTheCommandLine:
         assert "the simulation is the reality" in words
 
 
+class OwnLoss(nn.Module):
+    """Returns its loss, as models of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, batch):
+        return {"loss": F.mse_loss(self.linear(batch["x"]), batch["wanted"])}
+
+
+def test_a_model_may_return_its_loss(tmp_path):
+    (train, val) = pairs(regression)
+    parts = [(({"x": x, "wanted": y}), torch.zeros(len(x))) for x, y in (train, val)]
+    run = simsgd.train(
+        dataset=parts, model=net_of(OwnLoss), criterion=lambda output, _: output["loss"],
+        runs_dir=tmp_path, name="a", **RUN,
+    )  # fmt: skip
+    plain = trained(tmp_path, regression, criterion="mse_loss", name="b")
+    assert run.last.val_loss == pytest.approx(plain.last.val_loss, rel=1e-10)
+    assert run.last.train_loss == pytest.approx(plain.last.train_loss, rel=1e-10)
+
+
+@pytest.mark.distributed
+def test_files_that_import_the_files_beside_them_go_through_other_processes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts").mkdir()
+    Path("parts/layer_beside.py").write_text("from torch import nn\nlayer = nn.Linear\n")
+    Path("parts/net.py").write_text(
+        "import layer_beside\ndef model(num_classes, input_shape):\n"
+        "    return layer_beside.layer(input_shape[0], num_classes)\n"
+        "def dataset():\n    import torch\n    x = torch.eye(8).repeat(4, 1)\n"
+        "    y = torch.arange(8).repeat(4) % 3\n    return (x, y), (x, y)\n"
+    )
+    own = "--model", "parts/net.py", "--dataset", "parts/net.py", "--workers", 2, "--lr", 0.1
+    own = *own, "--epochs", 1
+    assert "the simulation is the reality" in call("verify", *own, "--steps", 2, "--batch-size", 4)
+    printed = call("sweep", *own, "--batch-size", "2,4", "--runs-dir", "s")
+    assert "[2/2]" in printed
+    assert "failed" not in printed
+
+
 def test_tables_of_several_metrics_have_a_column_for_each(tmp_path):
     trained(tmp_path, classes, net(2), name="a")
     trained(tmp_path, classes, net(2), name="b", metric="accuracy")
