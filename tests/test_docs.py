@@ -136,8 +136,8 @@ def test_the_readmes_loop_runs_as_it_stands():
     assert scope["model"](scope["batches"][0][0]).shape == (64, 3)
 
 
-def test_the_readme_shows_what_simsgd_bytes_prints():
+def test_the_page_shows_what_simsgd_bytes_prints():
     command = "simsgd bytes --model resnet18_cifar --workers 16 --compressor powersgd:2"
-    words = next(line for line in README.splitlines() if line.startswith(command)).split()[1:]
+    words = next(line for line in TEXT.splitlines() if line.startswith(command)).split()[1:]
     printed = CliRunner().invoke(main, words).output.strip()
-    assert printed in README
+    assert printed in TEXT

@@ -42,12 +42,15 @@ def network(
     Returns a row for each run and network with the columns of `PriceRow`: milliseconds of a mean
     step, seconds of the run.
 
-    runs: run folders, or folders that hold some at any depth.
-    network: wan, 1gbe, 10gbe, 25gbe, 100g-ib, nvlink, or bandwidth=10Gbit,latency=50us; or several.
-    compute_ms, compress_ms: milliseconds of one worker; None: as measured in the run.
-    all_reduce: ring or tree.
-    fusion: the messages of all segments are sent together.
-    overlap: communication runs during the backward pass.
+    Args:
+        runs: run folders, or folders that hold some at any depth.
+        network: wan, 1gbe, 10gbe, 25gbe, 100g-ib, nvlink, or
+            bandwidth=10Gbit,latency=50us; or several.
+        compute_ms: milliseconds of one worker's forward and backward pass; None: as measured.
+        compress_ms: milliseconds of one worker's compression; None: as measured in the run.
+        all_reduce: ring or tree.
+        fusion: the messages of all segments are sent together.
+        overlap: communication runs during the backward pass.
 
     Raises `SettingError` for an unknown network, and a run without the tables that this needs.
     """

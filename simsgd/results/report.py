@@ -37,8 +37,9 @@ def report(
 ) -> Path:
     """Write one self-contained page about runs: settings, figures, tables. Returns its path.
 
-    runs: run folders, or folders that hold some at any depth, such as a sweep's.
-    output: the page to write, a .html.
+    Args:
+        runs: run folders, or folders that hold some at any depth, such as a sweep's.
+        output: the page to write, a .html.
 
     Raises `SettingError` for a place without runs, or an output that cannot be written.
     """

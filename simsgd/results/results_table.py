@@ -45,9 +45,10 @@ def results(
     put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are
     shown as they are now.
 
-    runs: run folders, or folders that hold some at any depth.
-    sort: a column; None: the order in which runs are found.
-    reverse: the last first.
+    Args:
+        runs: run folders, or folders that hold some at any depth.
+        sort: a column; None: the order in which runs are found.
+        reverse: the last first.
 
     Raises `SettingError` for a place without runs or an unknown column.
     """

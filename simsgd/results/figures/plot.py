@@ -89,28 +89,31 @@ def plot_results(
 ) -> "Figure":
     """Draw several runs in one figure, a matplotlib Figure, and save it if asked.
 
-    runs: run folders, or folders that hold some at any depth. Those equal in all but their seed
-        are drawn as one, unless `each` is true.
-    x: `epoch`, `step`, `bytes` (sent per worker since the start, on a logarithmic axis), or
-        `seconds` (simulated, on a `network`).
-    y: columns of epochs.csv, a panel each, and what follows from them, such as val_accuracy or
-        val_perplexity; with x = step, columns of steps.csv go first. By default the validation
-        metric of the runs: val_error1, val_perplexity of text, or what their `metric` names.
-    output: a .png, .svg or .pdf to write.
-    kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each layer;
-        `time`, what a step takes on each `network`; `topology`, the neighbors of each worker;
-        `partition`, samples by worker and class.
-    network, compute_ms, compress_ms, all_reduce, fusion, overlap: as for `network`.
-    smooth: points of a running mean.
-    theme: `screen`, or `paper`: one column wide, 8 points.
-    labels: texts for runs, by the names that the figure has for them or by those of the runs.
-    order: names of those that come first, in this order.
-    title: text above the figure.
-    xlim, ylim, logx, logy: limits, and whether scales are logarithmic, of curves and pareto.
-    legend: `inside`, `outside` or `none`, of curves and pareto; None: names beside lines or points
-        where there is room.
-    band: of curves over several seeds: `range`, from least to most; `std`, the standard deviation
-        of the sample; `sem`, that of the mean; or `none`.
+    Args:
+        runs: run folders, or folders that hold some at any depth. Those equal in all but their seed
+            are drawn as one, unless `each` is true.
+        x: `epoch`, `step`, `bytes` (sent per worker since the start, on a logarithmic axis), or
+            `seconds` (simulated, on a `network`).
+        y: columns of epochs.csv, a panel each, and what follows from them, such as val_accuracy or
+            val_perplexity; with x = step, columns of steps.csv go first. By default the validation
+            metric of the runs: val_error1, val_perplexity of text, or what their `metric` names.
+        output: a .png, .svg or .pdf to write.
+        kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each
+            layer; `time`, what a step takes on each `network`; `topology`, the neighbors of each
+            worker; `partition`, samples by worker and class.
+        network: a network, or several, as for `simsgd.network`; so are `compute_ms` and what
+            follows it.
+        smooth: points of a running mean.
+        theme: `screen`, or `paper`: one column wide, 8 points.
+        labels: texts for runs, by the names that the figure has for them or by those of the runs.
+        order: names of those that come first, in this order.
+        title: text above the figure.
+        xlim: limits of the x axis, of curves and pareto; `ylim` are those of the y axis.
+        logx: whether the x axis is logarithmic, of curves and pareto; `logy`, the y axis.
+        legend: `inside`, `outside` or `none`, of curves and pareto; None: names beside lines or
+            points where there is room.
+        band: of curves over several seeds: `range`, from least to most; `std`, the standard
+            deviation of the sample; `sem`, that of the mean; or `none`.
 
     Raises `SettingError` for an unknown name, a run without such values, another suffix, or an
     option that would have no effect.
