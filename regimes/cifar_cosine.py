@@ -15,12 +15,12 @@ epochs = 200
 _PEAK, _WARMUP = 0.1, 5  # lr, epochs
 
 
-def schedule(epochs: int, batches: int) -> dict[int, dict[str, Any]]:
-    """Return the regime of a run of `epochs` epochs of `batches` steps."""
+def schedule(epochs: int, batches: int, steps: int) -> dict[int, dict[str, Any]]:
+    """Return the regime of a run of `steps` steps, `batches` of them an epoch."""
     return {
         0: {
             "optimizer": "SGD",
-            "lr": _cosine(epochs, batches),
+            "lr": _cosine(steps / batches, batches),
             "momentum": 0.9,
             "weight_decay": 5e-4,
             "nesterov": True,
@@ -28,7 +28,7 @@ def schedule(epochs: int, batches: int) -> dict[int, dict[str, Any]]:
     }
 
 
-def _cosine(epochs: int, batches: int) -> Callable[[int, int], float]:
+def _cosine(epochs: float, batches: int) -> Callable[[int, int], float]:
     warmup = min(_WARMUP, epochs // 2)
 
     def lr(epoch: int, step: int) -> float:

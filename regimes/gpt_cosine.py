@@ -16,12 +16,12 @@ epochs = 10
 _PEAK, _LEAST, _WARMUP = 1e-3, 1e-4, 100  # lr, lr, steps
 
 
-def schedule(epochs: int, batches: int) -> dict[int, dict[str, Any]]:
-    """Return the regime of a run of `epochs` epochs of `batches` steps."""
+def schedule(epochs: int, batches: int, steps: int) -> dict[int, dict[str, Any]]:
+    """Return the regime of a run of `steps` steps."""
     return {
         0: {
             "optimizer": "AdamW",
-            "lr": _cosine(epochs * batches),
+            "lr": _cosine(steps),
             "betas": (0.9, 0.95),
             "weight_decay": 0.1,
             "param_groups": "no_decay_1d",

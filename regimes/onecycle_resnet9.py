@@ -14,12 +14,12 @@ batch = 512
 _PEAK, _RISE = 0.4, 5  # lr, epochs
 
 
-def schedule(epochs: int, batches: int) -> dict[int, dict[str, Any]]:
-    """Return the regime of a run of `epochs` epochs of `batches` steps."""
+def schedule(epochs: int, batches: int, steps: int) -> dict[int, dict[str, Any]]:
+    """Return the regime of a run of `steps` steps, `batches` of them an epoch."""
     return {
         0: {
             "optimizer": "SGD",
-            "lr": _cycle(epochs, batches),
+            "lr": _cycle(steps / batches, batches),
             "momentum": 0.9,
             "weight_decay": 5e-4,
             "nesterov": True,
@@ -27,7 +27,7 @@ def schedule(epochs: int, batches: int) -> dict[int, dict[str, Any]]:
     }
 
 
-def _cycle(epochs: int, batches: int) -> Callable[[int, int], float]:
+def _cycle(epochs: float, batches: int) -> Callable[[int, int], float]:
     rise = min(_RISE, epochs / 2)
 
     def lr(epoch: int, step: int) -> float:

@@ -12,7 +12,6 @@ from typing import Any
 
 from .recipe import Recipe
 from .settings import SettingError, require, setting, whole_paths, whole_spec
-from .units import counted
 
 TOKENS = ("word", "char", "byte")
 BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
@@ -112,6 +111,17 @@ class Config(Recipe):
     )
     epochs: int | None = setting(
         None, "run", "Passes over the data; default: the model's.", on_resume=True
+    )
+    steps: int | None = setting(
+        None, "run", "Steps of the run, in place of epochs.", unit="N", on_resume=True
+    )
+    eval_every: int = setting(
+        0,
+        "run",
+        "Steps between evaluations within an epoch; 0: at the end of each epoch only.",
+        unit="N",
+        scope="machine",
+        on_resume=True,
     )
     regime: str | None = setting(
         None,
@@ -230,10 +240,10 @@ class Config(Recipe):
             object.__setattr__(self, setting_name, whole_spec(spec))
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, whole_paths(getattr(self, name)))
-        for name in ("batch_size", "global_batch_size", "epochs", "log_every"):
+        for name in ("batch_size", "global_batch_size", "epochs", "steps", "log_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
-        for name in ("checkpoint_every", "scale_warmup_epochs", "recalibrate_bn"):
+        for name in ("checkpoint_every", "eval_every", "scale_warmup_epochs", "recalibrate_bn"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "must be at least 0")
         require(self.name != "", "name", self.name, "must not be empty")
         if self.overwrite and self.resume is not None:
@@ -268,6 +278,16 @@ class Config(Recipe):
         """Return the settings as JSON takes them."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {k: str(v) if isinstance(v, Path) else v for k, v in values.items()}
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Config":
+        """Return the settings with the `given` ones in place of defaults.
+
+        Raises `SettingError` as `Recipe.of`, and for two lengths of one run.
+        """
+        two = given.get("steps") is not None and given.get("epochs") is not None
+        require(not two, "steps", None, "and epochs were both given", "give one")
+        return super().of(given)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Config":
@@ -323,20 +343,3 @@ def refuse_text_settings(config: Config, dataset: str) -> None:
         if value is not None and value is not False:
             rule = f"has no effect with {dataset}, which is not a text"
             raise SettingError(name, value, rule, "leave it out")
-
-
-def worker_batches(n: int, workers: int, batch: int) -> int:
-    """Return how many batches of `workers` * `batch` samples an epoch of `n` holds, the last whole.
-
-    Raises `SettingError` if there is none.
-
-    >>> worker_batches(4000, workers=16, batch=8)
-    31
-    """
-    most = n // workers
-    fix = f"at most {most} fits"
-    if not most:
-        fix = f"use at most {counted(max(1, n // batch), 'worker')}, or smaller batches"
-    rule = f"times {workers} workers must not exceed the {n} training samples"
-    require(workers * batch <= n, "batch_size", batch, rule, fix)
-    return n // (workers * batch)

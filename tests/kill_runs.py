@@ -44,7 +44,7 @@ def numbers(state, name=""):
         pairs = state.items() if isinstance(state, dict) else enumerate(state)
         kept = [(k, v) for k, v in pairs if k not in ("config", "seconds")]
         return {n: v for k, value in kept for n, v in numbers(value, f"{name}/{k}").items()}
-    return {name: state}
+    return {name: repr(state)}  # nan is like nan
 
 
 AUGMENTED = """

@@ -54,6 +54,11 @@ def settings(command: _Command) -> _Command:
     return chosen(*(f.name for f in dataclasses.fields(Config)))(command)
 
 
+def settings_without(*names: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds an option for each setting of `Config` but these."""
+    return chosen(*(f.name for f in dataclasses.fields(Config) if f.name not in names))
+
+
 def chosen(*names: str) -> Callable[[_Command], _Command]:
     """Return a decorator that adds an option for each of these settings of `Config`."""
 

@@ -47,13 +47,16 @@ def _limits(
     "partition: samples by worker and class.",
 )
 @click.option(
-    "-x", default="epoch", show_default=True, help="epoch, step, bytes or simulated seconds."
+    "-x",
+    default="epoch",
+    show_default=True,
+    help="epoch, step, samples or (of text) tokens, bytes, or simulated seconds.",
 )
 @click.option(
     "-y",
     multiple=True,
     help="Column of epochs.csv, or such as val_accuracy or val_perplexity, or of steps.csv where x "
-    "is step; one panel for each. Default: the runs' validation metric.",
+    "is step, samples or tokens; one panel for each. Default: the runs' validation metric.",
 )
 @click.option(
     "-o",

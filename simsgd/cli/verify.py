@@ -4,7 +4,7 @@ import click
 
 from ..verify.defaults import DEFAULTS, STEPS
 from .group import main
-from .options import StagedCommand, given, settings
+from .options import StagedCommand, given, settings_without
 
 
 @main.command(
@@ -12,7 +12,7 @@ from .options import StagedCommand, given, settings
     context_settings={"default_map": DEFAULTS},
     short_help="Compare a simulation with real processes.",
 )
-@settings
+@settings_without("steps")
 @click.option("--steps", default=STEPS, show_default=True, help="Steps to compare.")
 def verify(quiet: bool, **options: object) -> int:
     """Compare a simulation with real processes: parameters, losses, and the bytes that were sent.

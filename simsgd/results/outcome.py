@@ -50,8 +50,7 @@ def heading_of(measure: str, metrics: Iterable[Metric] = ()) -> str:
 def outcome(run: RunTables, measures: Iterable[str]) -> dict[str, float]:
     """Return the measures of a run; nan for those that it does not have."""
     names = list(measures)
-    epochs = run.epochs
-    if epochs.empty:
+    if run.evaluations.empty:
         return dict.fromkeys(names, math.nan)
     last, best = run.last, run.best
     values = {
@@ -60,7 +59,7 @@ def outcome(run: RunTables, measures: Iterable[str]) -> dict[str, float]:
     }
     if "peak_bytes" in values:
         values["peak_bytes"] = run.peak_bytes
-    values["seconds"] = float(epochs["seconds"].sum())
+    values["seconds"] = run.seconds
     return values
 
 

@@ -94,7 +94,7 @@ def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
 
 
 def _figures(runs: Mapping[str, Run]) -> list[str]:
-    drawn = [run for run in runs.values() if len(run.epochs) > 0]
+    drawn = [run for run in runs.values() if len(run.evaluations) > 0]
     if not drawn:
         return []
     parts = [*_metric_figures(drawn)]
@@ -174,8 +174,9 @@ def _run(name: str, run: Run, differing: Sequence[str]) -> str:
     parts = [page.verbatim(run.summary())]
     if own:
         parts += [page.heading("Settings of this run"), page.facts(_pairs(own))]
-    if len(run.epochs) > 0:
-        parts += [page.heading("Epochs"), page.table(_epochs(run))]
+    if len(run.evaluations) > 0:
+        title = "Epochs" if len(run.evaluations) == len(run.epochs) else "Evaluations"
+        parts += [page.heading(title), page.table(_epochs(run))]
     machine = run.config.get("environment") or {}
     if machine:
         parts += [page.heading("Environment"), page.facts(_environment(machine))]
@@ -183,14 +184,20 @@ def _run(name: str, run: Run, differing: Sequence[str]) -> str:
     title = "Log" if len(log) <= _LAST_LINES else f"Log, its last {_LAST_LINES} lines"
     if log:
         parts += [page.heading(title), page.verbatim("\n".join(log[-_LAST_LINES:]))]
-    return page.folded(name, f"{len(run.epochs)} of {run.config.get('epochs')} epochs", *parts)
+    return page.folded(name, _length(run), *parts)
+
+
+def _length(run: Run) -> str:
+    done = run.done.replace("/", " of ")
+    return done if done.endswith("steps") else f"{done} epochs"
 
 
 def _epochs(run: Run) -> TextTable:
-    table = run.epochs.astype(object)  # bytes stay integers
-    return TextTable(
-        list(run.epochs.columns), [list(map(_short, row)) for row in table.to_numpy()], names=0
-    )
+    table = run.evaluations
+    if len(table) == len(run.epochs):
+        table = table.drop(columns="epochs")  # one more than epoch
+    rows = table.astype(object).to_numpy()  # bytes stay integers
+    return TextTable(list(table.columns), [list(map(_short, row)) for row in rows], names=0)
 
 
 def _short(value: object) -> str:

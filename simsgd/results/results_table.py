@@ -27,7 +27,7 @@ _MEASURES = {  # columns behind those of metrics, and the measures that they sho
     "ratio": "ratio",
     "seconds": "seconds",
 }
-_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs"}
+_NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs", "steps"}
 
 
 def results(
@@ -42,8 +42,8 @@ def results(
     after the last (`error`, which is error@1 in percent, `perplexity` of text, or as the run's
     `metric` is called; one column each where the runs have several) and at its `best`, `bytes` sent
     by each worker, the `peak` of a step if a run has one that sends more than twice the mean, those
-    put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`. Unfinished runs are
-    shown as they are now.
+    put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`; and `step` of `steps`
+    where the length of a run was given in steps. Unfinished runs are shown as they are now.
 
     Args:
         runs: run folders, or folders that hold some at any depth.
@@ -68,6 +68,9 @@ def result_rows(
     settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
     metrics = [metric.key for metric in metrics_of(found.values())]
     rows = [_row(name, run, settings, metrics) for name, run in found.items()]
+    if any(run.config.get("steps") is not None for run in found.values()):
+        lengths = [{"step": r.step, "steps": r.config.get("steps")} for r in found.values()]
+        rows = [{**row, **length} for row, length in zip(rows, lengths, strict=True)]
     if all(math.isnan(float(row["peak"] or math.nan)) for row in rows):
         rows = [{key: value for key, value in row.items() if key != "peak"} for row in rows]
     if sort is not None:
@@ -140,11 +143,17 @@ def _cells(row: Row, settings: Sequence[str], metrics: Sequence[str]) -> list[st
     return [
         str(row["name"]),
         *(value_in_words(row[key]) for key in settings),
-        f"{row['done']}/{row['epochs']}",
+        _length(row),
         *(_shown(metric_of_key(key), row[key]) for key in metrics),
         _shown(own, row[BEST]),
         *(in_words(m, float(row[key] or 0)) for key, m in _MEASURES.items() if key in row),
     ]
+
+
+def _length(row: Row) -> str:
+    if row.get("steps") is not None:
+        return f"{row['step']}/{row['steps']} steps"
+    return f"{row['done']}/{row['epochs']}"
 
 
 def _shown(metric: Metric, value: Plain) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..units import counted, in_units
 from . import html as page
@@ -14,6 +14,7 @@ from .tables import ratio
 from .used_settings import value_in_words
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from .figures.plot import PlotSettings
@@ -52,11 +53,11 @@ class Run(RunTables):
         return "\n".join(line.replace("\n", indent) for line in lines)
 
     def _repr_html_(self) -> str:
-        return page.facts(self._facts()) + self.epochs.tail(5).to_html(index=False)
+        return page.facts(self._facts()) + self.evaluations.tail(5).to_html(index=False)
 
     def _facts(self) -> list[tuple[str, str]]:
         where = ("run folder", str(self.folder))
-        if self.epochs.empty:
+        if self.evaluations.empty:
             return [where, ("epochs", "none has ended yet")]
         last = self.last
         return [
@@ -67,7 +68,7 @@ class Run(RunTables):
             ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
             ("on the network per worker", _both(last.network_bytes)),
             *self._nonfinite(),
-            ("time", f"{self.epochs['seconds'].sum():.1f} s"),
+            ("time", f"{self.seconds:.1f} s"),
             *self._settings(),
             where,
         ]
@@ -89,10 +90,9 @@ class Run(RunTables):
         last, best, metric = self.last, self.best, self.metric
         now = metric.row_in_words(last).removeprefix(f"{metric.title} ")
         least = metric.in_words(metric.value(best)).removeprefix(f"{metric.title} ")
-        length = counted(int(last.epoch) + 1, "epoch")
         return (
             f"validation {metric.title}",
-            f"{now} after {length} (best {least} in epoch {best.epoch})",
+            f"{now} after {_length(last)} (best {least} {_place(best)})",
         )
 
     def _settings(self) -> list[tuple[str, str]]:
@@ -104,9 +104,18 @@ class Run(RunTables):
         return [(f"on {link.name}", price_in_words(self, link)) for link in networks_of(networks)]
 
     def _steady(self) -> float:
-        epochs = self.epochs[["dense_bytes", "payload_bytes"]]
-        dense, payload = epochs.diff().fillna(epochs).iloc[-1]
+        rows = self.evaluations[["dense_bytes", "payload_bytes"]]
+        dense, payload = rows.diff().fillna(rows).iloc[-1]
         return ratio(dense, payload)
+
+
+def _length(row: "pd.Series[Any]") -> str:
+    whole = row.epochs == row.epoch + 1
+    return counted(int(row.epochs), "epoch") if whole else counted(int(row.step), "step")
+
+
+def _place(row: "pd.Series[Any]") -> str:
+    return f"in epoch {row.epoch}" if row.epochs == row.epoch + 1 else f"at step {row.step}"
 
 
 def _both(num_bytes: int) -> str:

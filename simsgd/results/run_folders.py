@@ -56,7 +56,7 @@ def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
     if not runs:
         rule = "is not a run folder and holds none (no config.json)"
         raise SettingError("run", str(place), rule)
-    ended = [run for run in runs if len(run.epochs)] if with_epochs else []
+    ended = [run for run in runs if len(run.evaluations)] if with_epochs else []
     return ended or runs
 
 

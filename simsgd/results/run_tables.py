@@ -12,6 +12,7 @@ from ..settings import SettingError
 from .metric import Metric, metric_of, with_metric
 from .tables import (
     EPOCH_COLUMNS,
+    EVALUATION_COLUMNS,
     LAYER_COLUMNS,
     NONFINITE_COLUMNS,
     PARTITION_COLUMNS,
@@ -100,6 +101,52 @@ class RunTables:
         return with_metric(table, metric)
 
     @property
+    def evaluations(self) -> "pd.DataFrame":
+        """One row an evaluation: the rows of `epochs`, and those between the ends of epochs.
+
+        `epochs` has how many epochs are done then, such as 1.25; what is of an epoch is of its part
+        so far.
+        """
+        import pandas as pd
+
+        ended = self.epochs
+        ended = ended.assign(epochs=ended["epoch"] + 1.0)
+        metric = self.metric
+        columns = EVALUATION_COLUMNS | dict.fromkeys(metric.own_columns, "float64")
+        within = read_table(self.folder / "evaluations.csv", columns)
+        within = within[~within["step"].isin(ended["step"])]
+        if within.empty:
+            return ended
+        within = with_metric(within, metric)
+        if ended.empty:
+            return within.reset_index(drop=True)
+        rows = pd.concat([ended, within.reindex(columns=ended.columns)])
+        return rows.sort_values("step", ignore_index=True)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all steps and evaluations."""
+        ended, rows = self.epochs, self.evaluations
+        since = 0.0
+        if len(rows) and (ended.empty or rows["step"].iloc[-1] > ended["step"].iloc[-1]):
+            since = float(rows["seconds"].iloc[-1])
+        return float(ended["seconds"].sum()) + since
+
+    @property
+    def done(self) -> str:
+        """What is done of the run, such as "3/10" epochs, or "250/1000 steps"."""
+        config = self.config
+        if config.get("steps") is None:
+            return f"{len(self.epochs)}/{config.get('epochs')}"
+        return f"{self.step}/{config['steps']} steps"
+
+    @property
+    def step(self) -> int:
+        """Steps done at the last evaluation."""
+        rows = self.evaluations
+        return int(rows["step"].iloc[-1]) if len(rows) else 0
+
+    @property
     def steps(self) -> "pd.DataFrame":
         """One row a step; bytes are those of the step."""
         return read_table(self.folder / "steps.csv", STEP_COLUMNS)
@@ -142,26 +189,31 @@ class RunTables:
 
     @property
     def best(self) -> "pd.Series[Any]":
-        """The epoch of the best validation metric (of perplexity by loss); of equals the first."""
-        epochs, metric = self._ended(), self.metric
-        sign = -1 if metric.higher_is_better else 1
-        errors = sign * epochs[metric.score_column].to_numpy()
+        """The evaluation of the best metric (of perplexity by loss); of equals the first.
+
+        By loss, too, where the metric was not measured.
+        """
+        epochs, metric = self._evaluated(), self.metric
+        column, sign = metric.score_column, -1 if metric.higher_is_better else 1
+        if epochs[column].isna().all():
+            column, sign = "val_loss", 1
+        errors = sign * epochs[column].to_numpy()
         best = min(range(len(errors)), key=lambda i: (math.isnan(errors[i]), errors[i]))
         return epochs.astype(object).iloc[best]  # object: bytes stay integers
 
     @property
     def last(self) -> "pd.Series[Any]":
-        """The epoch that ended last."""
-        return self._ended().astype(object).iloc[-1]
+        """The last evaluation, which is that of the last epoch unless there was one after it."""
+        return self._evaluated().astype(object).iloc[-1]
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 
-    def _ended(self) -> "pd.DataFrame":
-        epochs = self.epochs
-        if epochs.empty:
+    def _evaluated(self) -> "pd.DataFrame":
+        rows = self.evaluations
+        if rows.empty:
             raise SettingError("run", str(self.folder), "has no finished epoch yet")
-        return epochs
+        return rows
 
 
 def require_run(folder: Path, setting: str) -> None:

@@ -109,7 +109,7 @@ class Sweep:
         """
         from .figures.plot import plot_results  # here: drawing lies above reading
 
-        started = [run for run in self.runs if len(run.epochs) > 0]
+        started = [run for run in self.runs if len(run.evaluations) > 0]
         if not started:
             rule = "has no run with a finished epoch yet"
             raise SettingError("sweep", str(self.folder), rule)
@@ -185,10 +185,13 @@ def part_done(folder: Path) -> float:
     """Return the part of a run that is done, in [0, 1]; 0 if it has not begun."""
     if not (folder / "config.json").is_file():
         return 0.0
-    epochs = Run(folder).config.get("epochs") or 1
+    run = Run(folder)
+    steps = run.config.get("steps")
+    if steps is not None:
+        return min(1.0, run.step / float(steps))
     table = folder / "epochs.csv"
-    rows = table.read_bytes().count(b"\n") - 1 if table.exists() else 0
-    return min(1.0, max(0, rows) / epochs)
+    ended = table.read_bytes().count(b"\n") - 1 if table.exists() else 0
+    return min(1.0, max(0, ended) / (run.config.get("epochs") or 1))
 
 
 def _numbers(

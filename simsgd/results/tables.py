@@ -41,6 +41,12 @@ class EpochRow(TypedDict):
     seconds: float  # of this epoch
 
 
+class EvaluationRow(EpochRow):
+    """A row of evaluations.csv; what is of an epoch in epochs.csv is of its part so far."""
+
+    epochs: float  # done, such as 1.25 after a quarter of the second; nan if nobody knows
+
+
 class StepRow(TypedDict):
     """A row of steps.csv."""
 
@@ -60,6 +66,7 @@ class StepRow(TypedDict):
     compute_seconds: float  # of one worker
     compression_seconds: float
     seconds: float
+    samples: int  # or tokens of a text, of all workers that train; earlier versions lack it
 
 
 class LayerRow(TypedDict):
@@ -120,6 +127,7 @@ def columns_of(row: type) -> dict[str, str]:
 
 _DTYPES = {int: "int64", float: "float64", str: "str"}
 EPOCH_COLUMNS = columns_of(EpochRow)
+EVALUATION_COLUMNS = columns_of(EvaluationRow)
 STEP_COLUMNS = columns_of(StepRow)
 LAYER_COLUMNS = columns_of(LayerRow)
 TRANSFER_COLUMNS = columns_of(TransferRow)
@@ -188,9 +196,19 @@ def _text(path: Path) -> str:
 def append_rows(
     path: Path, rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]
 ) -> None:
-    """Append rows, with the columns' names first if the file is new."""
-    first = not path.exists() or path.stat().st_size == 0
-    append(path, _csv(table_of(rows, columns), header=first))
+    """Append rows, with the columns' names first if the file is new, else those that it has."""
+    names = names_in(path)
+    own = {n: kind for n, kind in columns.items() if n in names} if names else columns
+    append(path, _csv(table_of(rows, own), header=not names))
+
+
+def names_in(path: Path) -> list[str]:
+    """Return the names of a table's columns, none if it is new."""
+    if not path.exists():
+        return []
+    with path.open() as file:
+        first = file.readline().rstrip("\n")
+    return first.split(",") if first else []
 
 
 def replace_table(path: Path, table: "pd.DataFrame") -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..communication.segments import Layout, Segment
-from ..config import Config, worker_batches
+from ..config import Config
 from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..recipe import Recipe
 from ..results.tables import ratio
 from ..settings import SettingError, kept, require
+from .epoch_length import worker_batches
 from .method_choice import algorithm_of, compressor_for
 from .model_shapes import shapes_of
 from .probe_exchange import Exchange, Sent

@@ -116,6 +116,12 @@ class Experiment:
         """Global batches in an epoch."""
         return batches_of(self.config, self.dataset)
 
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        assert self.config.epochs is not None
+        return self.config.steps or self.config.epochs * self.batches
+
     def epoch_batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tree, Tree]]:
         """Return the global batches of an epoch from number `start` on: x and y, [B, ...] each.
 

@@ -54,8 +54,9 @@ class FolderFiles:
         """Keep the wanted rows of a table, if it exists, and no half-written one."""
         path = self.folder / name
         if self.writes and path.exists():
-            table = read_table(path, columns).reindex(columns=[*columns])  # old runs lack some
-            replace_table(path, table[wanted(table)])
+            table = read_table(path, columns)
+            there = [n for n, kind in columns.items() if n in table or kind == "float64"]
+            replace_table(path, table[wanted(table)].reindex(columns=there))  # old runs lack some
 
     def replace_checkpoint(self, state: Mapping[str, object], best: bool) -> None:
         """Replace last.pt, whose old form is then previous.pt, and best.pt too if it is the best.

@@ -19,18 +19,17 @@ _MOST_LOOKS = 400  # epochs that are looked at, of many
 
 @dataclass
 class Timeline:
-    """The values that settings have over the epochs and steps of a run."""
+    """The values that settings have over the steps of a run."""
 
     values_at: Callable[[int, int, Results], Values]  # of (epoch, steps done, results)
-    epochs: int
-    batches: int  # steps of an epoch
+    steps: int  # of the run
+    batches: int  # of an epoch
     _seen: dict[tuple[int, bool], Values] = field(default_factory=dict)
 
     def phases(self) -> dict[str, Used]:
         """Return the value of each setting, a list of phases where it changes."""
-        every = max(1, self.epochs // _MOST_LOOKS) * self.batches
-        steps = self.epochs * self.batches
-        looks = [*dict.fromkeys([*range(0, steps, every), steps - 1])]
+        every = max(1, self.steps // self.batches // _MOST_LOOKS) * self.batches
+        looks = [*dict.fromkeys([*range(0, self.steps, every), self.steps - 1])]
         names = dict.fromkeys(name for step in looks for name in self._at(step))
         return {name: self._used(name, looks) for name in names}
 

@@ -60,12 +60,16 @@ class Progress:
             tqdm.write(text)
 
 
-def epoch_line(row: EpochRow, metric: str) -> str:
-    """Return an epoch's line for the terminal and the log, with the validation metric in words."""
+def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:
+    """Return the line of an epoch, or of an evaluation within one, for the terminal and the log.
+
+    `metric` is the validation metric in words.
+    """
+    place = f"step {row['step']}" if within else f"epoch {row['epoch']:3d}"
     saved = ratio(row["dense_bytes"], row["payload_bytes"])
     sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
     return (
-        f"epoch {row['epoch']:3d}: lr {row['lr']:g}, kept {row['kept']:g}, "
+        f"{place}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
         f"val {metric}, {sent} so far"
     )

@@ -33,4 +33,8 @@ def run_config(given: Mapping[str, object]) -> Config:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")
     changed = {name: getattr(asked, name) for name in given.keys() & ON_RESUME}
+    if asked.epochs is not None:
+        changed["steps"] = None
+    if asked.steps is not None or (own.steps is not None and asked.epochs is None):
+        changed["epochs"] = None  # they follow from the steps
     return dataclasses.replace(own, **{**changed, "resume": folder})

@@ -4,6 +4,7 @@ RUNS_DIR/NAME/
   config.json   every setting, and under "used" as it was really used
   log.txt       what happened, with the time
   epochs.csv    one row an epoch; bytes are running totals for one worker
+  evaluations.csv  one row an evaluation between the ends of epochs, if there are any
   steps.csv     one row a step; bytes are of that step
   workers.csv   one row an epoch and worker, if each worker's model is evaluated
   partition.csv how many samples of each class each worker has, if these are fixed
@@ -26,6 +27,7 @@ from ..results.metric import Metric, metric_of
 from ..results.run_tables import RunTables, require_run
 from ..results.tables import (
     EPOCH_COLUMNS,
+    EVALUATION_COLUMNS,
     LAYER_COLUMNS,
     NONFINITE_COLUMNS,
     PARTITION_COLUMNS,
@@ -33,6 +35,7 @@ from ..results.tables import (
     TRANSFER_COLUMNS,
     WORKER_COLUMNS,
     EpochRow,
+    EvaluationRow,
     LayerRow,
     NonfiniteRow,
     PartitionRow,
@@ -74,6 +77,7 @@ class RunFolder:
         self.folder = folder
         self._lock = lock
         self._epoch_columns = EPOCH_COLUMNS | dict.fromkeys(own, "float64")
+        self._evaluation_columns = EVALUATION_COLUMNS | dict.fromkeys(own, "float64")
         self._worker_columns = WORKER_COLUMNS | dict.fromkeys(own[1:], "float64")
         self.fresh = fresh  # made here, and nothing learned yet
         self._files = FolderFiles(folder, writes)
@@ -179,13 +183,24 @@ class RunFolder:
         self.fresh = False
         self._files.append_rows("epochs.csv", [whole], self._epoch_columns)
 
-    def truncate(self, step: int, epoch: int) -> None:
+    def add_evaluation(self, row: EvaluationRow, own: Mapping[str, float] = NO_COLUMNS) -> None:
+        """Write a row of evaluations.csv at once, with the columns of a metric of one's own."""
+        self.fresh = False
+        self._files.append_rows("evaluations.csv", [{**row, **own}], self._evaluation_columns)
+
+    def truncate(self, step: int, epoch: int, evaluated: int | None = None) -> None:
         """Forget what came after a checkpoint: `step` steps are done, `epoch` is the next to end.
+
+        The last evaluation was after `evaluated` steps, None: after `step` at most.
 
         Rows of later steps, of `epoch` and of later epochs go, and so does a half-written row.
         """
         for name, columns in {"steps.csv": STEP_COLUMNS, **_BY_STEP}.items():
             self._files.keep_rows(name, columns, lambda table: table["step"] <= step)
+        last = step if evaluated is None else min(step, evaluated)
+        self._files.keep_rows(
+            "evaluations.csv", self._evaluation_columns, lambda table: table["step"] <= last
+        )
         self._files.keep_rows(
             "workers.csv", self._worker_columns, lambda table: table["epoch"] < epoch
         )

@@ -3,6 +3,7 @@
 Letters: W workers, b samples each, B = W * b.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,10 +49,14 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     ratio = Fraction(size, declared["batch"] or _BATCH)
     stretch = declared["scale_epochs"] if config.scale_epochs is None else config.scale_epochs
     times = ratio if stretch else Fraction(1)
-    epochs = config.epochs or _epochs(_last("epochs", [own, *parts]), times)
+    if config.steps is not None:
+        epochs = -(-config.steps // batches)
+    else:
+        epochs = config.epochs or _epochs(_last("epochs", [own, *parts]), times)
+    steps = config.steps or epochs * batches
     whole = Regime()
     for part in parts:
-        whole = whole.then(_regime(part, epochs, batches, times))
+        whole = whole.then(_regime(part, (epochs, batches, steps), times))
     scale_lr = config.scale_lr or declared["scale_lr"] or "none"
     rate = _rate(config, scale_lr, float(ratio), batches)
     whole = whole if rate is None else whole.scaled(rate)
@@ -95,12 +100,20 @@ def _epochs(epochs: int | None, times: Fraction) -> int:
     return max(1, math.ceil(epochs * times))
 
 
-def _regime(part: _Declared, epochs: int, batches: int, times: Fraction) -> Regime:
-    """Return a part's regime; a `schedule` knows the epochs, any other is stretched to them."""
+def _regime(part: _Declared, length: tuple[int, int, int], times: Fraction) -> Regime:
+    """Return a part's regime; a `schedule` knows the length, any other is stretched to it.
+
+    `length` are epochs, the last of which may not be whole, steps of an epoch, and steps.
+    """
     if part["schedule"] is not None:
-        return Regime(part["schedule"](epochs, batches))
+        return Regime(part["schedule"](*length[: _taken(part["schedule"])]))
     form = part["regime"]
     return (form if isinstance(form, Regime) else Regime(form)).stretched(times)
+
+
+def _taken(schedule: Callable[..., object]) -> int:
+    """Return how many of (epochs, batches, steps) a schedule takes: 2 or 3."""
+    return 3 if len(inspect.signature(schedule).parameters) > 2 else 2
 
 
 def _rate(config: Config, rule: str, ratio: float, batches: int) -> Callable[[int], float] | None:

@@ -29,7 +29,7 @@ def start_message(experiment: Experiment) -> str:
     lines.append(optimizer_line(used_settings(experiment)))
     lines.append(f"engine {config.engine}" + engine_note(simulator.components.engine))
     lines.append(machine_line(experiment.threads))
-    lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(config)
+    lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(experiment)
     lines += _of_last_steps(experiment) + _of_unused(experiment)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
@@ -47,8 +47,15 @@ def _header(experiment: Experiment) -> str:
         f"{model} on {data}: {experiment.simulator.components.layout.n:,} parameters, "
         f"{config.workers} workers x {config.worker_batch} {each}, "
         f"{counted(experiment.batches, 'step')} an epoch{unused}, "
-        f"{counted(config.epochs or 0, 'epoch')}, {config.device}"
+        f"{_length(experiment)}, {config.device}"
     )
+
+
+def _length(experiment: Experiment) -> str:
+    steps, batches = experiment.config.steps, experiment.batches
+    if steps is None:
+        return counted(experiment.config.epochs or 0, "epoch")
+    return f"{counted(steps, 'step')} ({steps / batches:.4g} epochs)"
 
 
 def _of_files(config: Config) -> list[str]:
@@ -90,13 +97,30 @@ def _compression(experiment: Experiment) -> str:
     )
 
 
-def _of_short_runs(config: Config) -> list[str]:
+def _of_short_runs(experiment: Experiment) -> list[str]:
+    config, batches = experiment.config, experiment.batches
     climbs = bool(config.prune) and config.warmup and config.warmup_epochs > 0
-    if not climbs or (config.epochs or 0) > config.warmup_epochs:
-        return []
+    if not climbs or experiment.steps > config.warmup_epochs * batches:
+        return _of_phases_to_come(experiment)
     return [
         f"note: the run ends within its warm-up of {config.warmup_epochs} epochs, before prune "
         f"{config.prune:g} is reached; --no-warmup or fewer --warmup-epochs would reach it"
+    ]
+
+
+def _of_phases_to_come(experiment: Experiment) -> list[str]:
+    """Return a note if a run of so many steps ends before phases that its regime counts in epochs.
+
+    Epochs are passes over the data, whatever ends the run; a `schedule` knows the steps.
+    """
+    steps, batches = experiment.config.steps, experiment.batches
+    starts = [epoch for epoch, _ in experiment.simulator.components.regime.starts]
+    late = [epoch for epoch in starts if steps is not None and epoch * batches >= steps]
+    if not late:
+        return []
+    return [
+        f"note: the run ends after {(steps or 0) / batches:.4g} epochs, before the regime's phase "
+        f"of epoch {late[0]}; --epochs {late[0] + 1} would reach it"
     ]
 
 
@@ -104,7 +128,7 @@ def _of_last_steps(experiment: Experiment) -> list[str]:
     """Return a note if the last steps of a run are not followed by an exchange."""
     config, algorithm = experiment.config, experiment.simulator.components.algorithm
     assert config.epochs is not None
-    steps = config.epochs * experiment.batches
+    steps = experiment.steps
     period = algorithm.period(config.epochs - 1) if steps else 1
     left = steps % period
     if not left or config.final_exchange:

@@ -29,18 +29,25 @@ class StepLog:
     dashboards: Dashboards
     totals: Totals
     last: StepRecord | None = None  # that was read, of those unwritten
-    unread: list[tuple[StepRecord, Tensor, int, float]] = field(default_factory=list)
+    unread: list[tuple[StepRecord, Tensor, int, float, int | None]] = field(default_factory=list)
     unwritten: int = 0  # steps
     transfers: list[TransferRow] = field(default_factory=list)
     layers: list[LayerRow] = field(default_factory=list)
     nonfinite: list[NonfiniteRow] = field(default_factory=list)
 
-    def add(self, record: StepRecord, sums: Tensor, guessed: int, seconds: float) -> None:
+    def add(
+        self,
+        record: StepRecord,
+        sums: Tensor,
+        guessed: int,
+        seconds: float,
+        samples: int | None = None,
+    ) -> None:
         """Add a step, of which `Totals.add` says the numbers.
 
         Raises `Diverged` once one is read whose numbers are not finite.
         """
-        self.unread.append((record.without_output(), sums, guessed, seconds))
+        self.unread.append((record.without_output(), sums, guessed, seconds, samples))
         self.unwritten += 1
         if record.losses.device.type == "cpu":
             self._read()
@@ -66,9 +73,9 @@ class StepLog:
 
     def _read(self) -> None:
         unread, self.unread = self.unread, []
-        for record, sums, guessed, seconds in unread:
+        for record, sums, guessed, seconds, samples in unread:
             self._require_finite(record)
-            row = self.totals.add(record, sums, guessed, seconds)
+            row = self.totals.add(record, sums, guessed, seconds, samples)
             self.folder.add_step(row)
             self.dashboards.step(row)
             self.transfers += transfer_rows(record)

@@ -52,10 +52,18 @@ class Totals:
     network_bytes: int = 0
     dense_bytes: int = 0  # of the whole run, of one worker
 
-    def add(self, record: StepRecord, sums: Tensor, guessed: int, seconds: float) -> StepRow:
+    def add(
+        self,
+        record: StepRecord,
+        sums: Tensor,
+        guessed: int,
+        seconds: float,
+        samples: int | None = None,
+    ) -> StepRow:
         """Add a step and return its row of steps.csv; this waits for the device.
 
-        `sums` [3] are those of `Metric.sums` over `guessed` samples or tokens.
+        `sums` [3] are those of `Metric.sums` over `guessed` targets: samples, tokens or pixels.
+        `samples` are those, or the tokens, that trained; None: as many.
         """
         payload, loss = record.payload_bytes, record.loss
         wrong1, wrong5, metric = sums.tolist()
@@ -88,6 +96,7 @@ class Totals:
             "compute_seconds": record.timer.seconds("compute"),
             "compression_seconds": record.timer.seconds("compression"),
             "seconds": seconds,
+            "samples": guessed if samples is None else samples,
         }
 
     def epoch_row(

@@ -5,6 +5,7 @@ Letters: W workers, B global batch.
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import operator
 import sys
@@ -17,9 +18,9 @@ from torch import Tensor, nn
 
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..gradients.thread_count import thread_count
-from ..gradients.trees import Tree
+from ..gradients.trees import Tree, leaves
 from ..results.run import Run
-from ..results.tables import numbers_of
+from ..results.tables import EpochRow, numbers_of
 from ..simulator.record import StepRecord
 from .checkpoint import checkpoint_errors, load_last
 from .data import Text
@@ -105,14 +106,14 @@ class Trainer:
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
     best: float = math.inf  # validation metric, of text loss; negative where more is better
+    evaluated: int = 0  # steps done at the last evaluation
 
     def run(self) -> None:
-        """Train from where the folder stands to the last epoch."""
+        """Train from where the folder stands to the last step."""
         self._resume()
         config, batches = self.experiment.config, self.experiment.batches
-        assert config.epochs is not None
         done = self.epoch * batches + self.batch
-        self.progress = Progress(config.epochs * batches, done, config.quiet, self.folder.log)
+        self.progress = Progress(self.experiment.steps, done, config.quiet, self.folder.log)
         self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
         self.step_log = StepLog(config, self.folder, self.dashboards, self.totals)
         threads = self.experiment.threads
@@ -121,9 +122,21 @@ class Trainer:
         with contextlib.closing(self.progress), contextlib.closing(self.dashboards), others:
             self.progress.write(start_message(self.experiment))
             self._tell_partition()
-            for epoch in range(self.epoch, config.epochs):
-                self._train_epoch(epoch)
-                self._end_epoch()
+            while not self._done:
+                self._train_epoch(self.epoch)
+                if self.batch == batches:
+                    self._end_epoch()
+                else:
+                    self._evaluate_within()
+
+    @property
+    def _done(self) -> bool:
+        """Whether all steps are done, and the model behind the last of them is evaluated."""
+        experiment = self.experiment
+        steps, epochs = experiment.simulator.steps, experiment.config.epochs
+        assert epochs is not None
+        within = self.batch < experiment.batches and self.evaluated == steps >= experiment.steps
+        return self.epoch >= epochs or within
 
     def _tell_partition(self) -> None:
         """Say and write how many samples of each class each worker has, where these are fixed."""
@@ -138,14 +151,18 @@ class Trainer:
         self.folder.add_partition(partition_rows(table))
 
     def _train_epoch(self, epoch: int) -> None:
-        experiment, last_epoch = self.experiment, self.experiment.config.epochs == epoch + 1
-        for x, y in self._timed(experiment.epoch_batches(epoch, self.batch)):
-            is_last = last_epoch and self.batch + 1 == experiment.batches
+        experiment = self.experiment
+        left = experiment.steps - experiment.simulator.steps
+        batches = itertools.islice(experiment.epoch_batches(epoch, self.batch), max(0, left))
+        for x, y in self._timed(batches):
+            is_last = experiment.simulator.steps + 1 == experiment.steps
             record = experiment.simulator.step(x, y, epoch, is_last)
             sums = self._sums(record, y)
             seconds = time.perf_counter() - self.began
-            guessed = record.num_of_participants(num_targets(y))
-            self.step_log.add(record, sums, guessed, seconds)
+            targets = num_targets(y)
+            samples = len(leaves(y)[0]) if experiment.config.tokens is None else targets
+            guessed, trained = map(record.num_of_participants, (targets, samples))
+            self.step_log.add(record, sums, guessed, seconds, trained)
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
@@ -176,8 +193,10 @@ class Trainer:
         if self.step_log.unwritten >= config.log_every:
             self._write_steps()
         self.progress.note_chunk(self.experiment.simulator.components.engine.reduced_chunk)
-        asked = self._asked_to_stop()
-        if asked or _due(record.step, config.checkpoint_every):
+        asked, in_epoch = self._asked_to_stop(), self.batch < self.experiment.batches
+        if in_epoch and _due(record.step, config.eval_every):
+            self._evaluate_within()
+        elif asked or _due(record.step, config.checkpoint_every):
             self._save()
         if asked:
             go_on = f"simsgd train --resume {self.folder.folder}"
@@ -192,43 +211,61 @@ class Trainer:
         return bool(simulator.all_gather(own).any())
 
     def _end_epoch(self) -> None:
+        row, own = self._measured_row()
+        self.experiment.simulator.end_epoch(broadcast_object(_results({**numbers_of(row), **own})))
+        self.folder.add_epoch(row, own)
+        is_best = self._report(row, own)
+        self.totals.next_epoch()
+        self.epoch, self.batch = self.epoch + 1, 0
+        self._save(is_best)
+
+    def _evaluate_within(self) -> None:
+        """Evaluate between the ends of two epochs."""
+        self._write_steps()
+        row, own = self._measured_row(within=True)
+        epochs = self.epoch + self.batch / self.experiment.batches
+        self.folder.add_evaluation({**row, "epochs": epochs}, own)
+        self._save(self._report(row, own, within=True))
+
+    def _measured_row(self, within: bool = False) -> tuple[EpochRow, dict[str, float]]:
+        """Evaluate; return the row of the epoch, or of its part so far, and that of one's own."""
         experiment, totals = self.experiment, self.totals
         began = time.perf_counter()
         with thread_count(experiment.threads.gradients):
-            measured = self._evaluated()
+            measured = self._evaluated(within)
         totals.seconds += time.perf_counter() - began
         steps, workers = experiment.simulator.steps, experiment.config.workers
+        self.evaluated = steps
         spread = experiment.simulator.consensus_distance()
         row = totals.epoch_row(self.epoch, steps, workers, measured, spread)
-        shown = experiment.metric.shown
-        own = totals.own_measures(shown, measured)
-        numbers = {**numbers_of(row), **own}
-        experiment.simulator.end_epoch(broadcast_object(_results(numbers)))
-        self.folder.add_epoch(row, own)
+        return row, totals.own_measures(experiment.metric.shown, measured)
+
+    def _report(self, row: EpochRow, own: Mapping[str, float], within: bool = False) -> bool:
+        """Show an evaluation, and return whether it is the best so far."""
+        shown, numbers = self.experiment.metric.shown, {**numbers_of(row), **own}
         self.dashboards.epoch(numbers)
-        self.progress.write(epoch_line(row, shown.row_in_words(numbers)))
+        self.progress.write(epoch_line(row, shown.row_in_words(numbers), within))
         score = shown.value(numbers) if shown.score_column != "val_loss" else row["val_loss"]
         score = -score if shown.higher_is_better else score
         is_best = score < self.best
         self.best = min(self.best, score)
-        totals.next_epoch()
-        self.epoch, self.batch = self.epoch + 1, 0
-        self._save(is_best)
+        return is_best
 
-    def _evaluated(self) -> Measures:
+    def _evaluated(self, within: bool = False) -> Measures:
         """Return the measures of the averaged model, or the mean of those of all workers' own."""
         experiment, whose = self.experiment, self.experiment.config.evaluate
         if whose == "average":
             return evaluate(experiment, self._averaged())
         each = evaluate_workers(experiment)
         shown = experiment.metric.shown
-        self.folder.add_workers(
-            [
-                worker_row(self.epoch, worker, measured)
-                | dict.fromkeys(shown.own_columns[1:], measured["metric"])
-                for worker, measured in enumerate(each)
-            ]
-        )
+        if not within:
+            self.folder.add_workers(
+                [
+                    worker_row(self.epoch, worker, measured)
+                    | dict.fromkeys(shown.own_columns[1:], measured["metric"])
+                    for worker, measured in enumerate(each)
+                ]
+            )
         if whose == "both":
             return evaluate(experiment, self._averaged())
         return mean_measures(each)
@@ -259,6 +296,7 @@ class Trainer:
             "epoch": self.epoch,
             "batch": self.batch,
             "best": self.best,
+            "evaluated": self.evaluated,
             "tally": self.totals.state_dict(),
         }
         self.folder.save(state, best)
@@ -272,12 +310,13 @@ class Trainer:
                 self.experiment.simulator.load_state_dict(state["simulator"])
                 self.epoch, self.batch = map(operator.index, (state["epoch"], state["batch"]))
                 self.best, self.totals = float(state["best"]), Totals(**state["tally"])
+                self.evaluated = operator.index(state.get("evaluated", 0))
         if warning:
             self.folder.put_back()
             self.folder.log(warning)
             if not self.experiment.config.quiet:
                 print(warning, file=sys.stderr)
-        self.folder.truncate(self.experiment.simulator.steps, self.epoch)
+        self.folder.truncate(self.experiment.simulator.steps, self.epoch, self.evaluated)
 
 
 def _results(numbers: Mapping[str, float]) -> dict[str, float]:

@@ -86,9 +86,8 @@ def _over_time(experiment: Experiment) -> dict[str, Used]:
     regime, memory = parts.regime, parts.memory
     owned = {name: getattr(memory, name, None) for name in ("momentum", "nesterov")}
     own = {name: value for name, value in owned.items() if value is not None}
-    assert experiment.config.epochs is not None
     timeline = Timeline(
-        lambda *now: _in_force(regime.at(*now)) | own, experiment.config.epochs, experiment.batches
+        lambda *now: _in_force(regime.at(*now)) | own, experiment.steps, experiment.batches
     )
     return timeline.phases()
 

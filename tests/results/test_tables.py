@@ -7,6 +7,7 @@ from simsgd.results.tables import append_rows, columns_of, read_table
 
 ROWS = {
     tables.EpochRow: tables.EPOCH_COLUMNS,
+    tables.EvaluationRow: tables.EVALUATION_COLUMNS,
     tables.StepRow: tables.STEP_COLUMNS,
     tables.LayerRow: tables.LAYER_COLUMNS,
     tables.TransferRow: tables.TRANSFER_COLUMNS,

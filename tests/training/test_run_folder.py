@@ -192,7 +192,7 @@ def test_the_tables_have_the_promised_columns(tmp_path):
         "payload_bytes,dense_bytes,network_bytes,ratio,consensus_distance,seconds",
         "step,epoch,loss,lr,kept,payload_bytes,payload_bytes_min,payload_bytes_max,dense_bytes,"
         "network_bytes,sent_elements,relative_error,memory_norm,compute_seconds,"
-        "compression_seconds,seconds",
+        "compression_seconds,seconds,samples",
     ]
 
 
@@ -547,7 +547,7 @@ def test_a_rank_that_does_not_write_leaves_the_folder_as_it_is(tmp_path):
     given = {
         "add_step": step_row(7), "add_epoch": epoch_row(9, 7), "log": "text", "save": {"step": 7},
         "write_config": {}, "truncate": (0, 0), "put_back": (), "flush_steps": (), "discard": (),
-        "close": (),
+        "close": (), "add_evaluation": epoch_row(9, 7) | {"epochs": 9.5},
     }  # fmt: skip
     methods = [
         name

@@ -108,7 +108,7 @@ def test_the_log_begins_with_the_optimizer_and_its_schedule(used, tmp_path):
     ],
 )
 def test_a_function_is_described_by_phases_or_in_words(lr, described):
-    timeline = Timeline(lambda *now: {"lr": lr(*now)}, epochs=20, batches=100)
+    timeline = Timeline(lambda *now: {"lr": lr(*now)}, steps=2000, batches=100)
     assert timeline.phases() == {"lr": described}
 
 
@@ -116,7 +116,7 @@ def test_a_schedule_of_many_epochs_is_read_at_some_of_them():
     asked = []
     timeline = Timeline(
         lambda epoch, step, results: asked.append(epoch) or {"lr": 1 if step < 4321 else 2},
-        epochs=100_000, batches=10,
+        steps=1_000_000, batches=10,
     )  # fmt: skip
     assert timeline.phases() == {
         "lr": [{"from": "start", "value": 1}, {"from": "step 4321", "value": 2}]

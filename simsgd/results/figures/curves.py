@@ -13,7 +13,7 @@ from ..metric import higher_is_better
 from ..tables import STEP_COLUMNS
 from .legends import Curve, name_curves
 from .request import Request
-from .series import curves_of
+from .series import OF_STEPS, curves_of
 from .ticks import set_ticks, thin_out
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ MOST_NAMED_AT_THE_LINE = 4
 LABELS = {
     "epoch": "epoch",
     "step": "step",
+    "samples": "training samples",
+    "tokens": "training tokens",
     "bytes": "bytes sent per worker",
     "lr": "learning rate",
     "kept": "fraction of entries kept",
@@ -87,7 +89,7 @@ def draw(request: Request) -> "Figure":
 
 
 def _per(x: str, column: str) -> str:
-    of_steps = x == "step" and column in STEP_COLUMNS
+    of_steps = x in OF_STEPS and column in STEP_COLUMNS
     if column == "seconds":
         return " per step" if of_steps else " per epoch"
     return " and step" if of_steps and column.endswith("_bytes") else ""
@@ -131,4 +133,4 @@ def _across(axes: "Axes", curves: list[Curve], request: Request) -> None:
         low, high = (only / 2, only * 2) if axes.get_xscale() == "log" else (only - 0.5, only + 0.5)
         axes.set_xlim(low, high)
         values = np.array([low, high])
-    set_ticks(axes.xaxis, values, in_bytes=in_bytes, whole=x in ("epoch", "step"))
+    set_ticks(axes.xaxis, values, in_bytes=in_bytes, whole=x in ("epoch", *OF_STEPS))

@@ -82,7 +82,7 @@ def _point(group: Group, request: Request) -> Point:
 
 def _last(run: RunTables, column: str) -> tuple[float, float]:
     """Return the bytes that a run sent, and a column, at its end."""
-    epochs, folder = run.epochs, str(run.folder)
+    epochs, folder = run.evaluations, str(run.folder)
     if epochs.empty:
         raise SettingError("run", folder, "has nothing to draw, no epoch of it has ended yet")
     if column not in epochs:

@@ -21,6 +21,7 @@ from . import curves, layers, pareto, partition, step_time, topology
 from .appearance import Appearance, Limits
 from .request import Request
 from .run_groups import grouped, labeled, ordered
+from .series import OF_STEPS
 from .style import require_suffix, save, theme_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ KINDS: dict[str, Callable[[Request], "Figure"]] = {
     "topology": topology.draw,
     "partition": partition.draw,
 }
-AXES = ("epoch", "step", "bytes", "seconds")
+AXES = ("epoch", "step", "samples", "tokens", "bytes", "seconds")
 
 
 class PlotSettings(TypedDict, total=False):
@@ -92,10 +93,11 @@ def plot_results(
     Args:
         runs: run folders, or folders that hold some at any depth. Those equal in all but their seed
             are drawn as one, unless `each` is true.
-        x: `epoch`, `step`, `bytes` (sent per worker since the start, on a logarithmic axis), or
-            `seconds` (simulated, on a `network`).
+        x: `epoch`, `step`, `samples` or, of text, `tokens` (that all workers together trained on),
+            `bytes` (sent per worker since the start, on a logarithmic axis), or `seconds`
+            (simulated, on a `network`).
         y: columns of epochs.csv, a panel each, and what follows from them, such as val_accuracy or
-            val_perplexity; with x = step, columns of steps.csv go first. By default the validation
+            val_perplexity; with x step, samples or tokens, columns of steps.csv go first. By default the validation
             metric of the runs: val_error1, val_perplexity of text, or what their `metric` names.
         output: a .png, .svg or .pdf to write.
         kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each
@@ -170,8 +172,8 @@ def _metric_columns(runs: Sequence[RunTables]) -> list[str]:
 def _known(x: str, y: Sequence[str], runs: Sequence[RunTables]) -> list[str]:
     """Return the columns to draw. Raises `SettingError` for one that no run has."""
     own = [name for metric in metrics_of(runs) for name in metric.own_columns]
-    of_steps = STEP_COLUMNS if x == "step" else ()
-    known = {*EPOCH_COLUMNS, *DERIVED, *own, *of_steps} - {"epoch", "step"}
+    of_steps = STEP_COLUMNS if x in OF_STEPS else ()
+    known = {*EPOCH_COLUMNS, *DERIVED, *own, *of_steps} - {"epoch", "step", "samples"}
     for column in y:
         if column not in known:
             raise unknown("y", column, known)

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from ...settings import SettingError
 from ..run_tables import RunTables
+from ..samples import SAMPLES, samples_at
 from ..step_times import step_times
 from ..tables import STEP_COLUMNS
 from .legends import Curve, Floats
@@ -17,6 +18,16 @@ from .style import Look, look_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+OF_STEPS = ("step", *SAMPLES)  # axes against which columns of steps.csv may be drawn
+_COLUMNS = {  # of each axis, where they have another name
+    "bytes": "payload_bytes",
+    "epoch": "epochs",
+    "seconds": "step",
+    "samples": "step",
+    "tokens": "step",
+}
 
 
 def curves_of(request: Request, column: str, marked: bool) -> list[Curve]:
@@ -73,20 +84,20 @@ def running_mean(values: ArrayLike, points: int) -> Floats:
 
 def _points(run: RunTables, request: Request, column: str) -> tuple[Floats, Floats]:
     x = request.x
-    table = run.steps if x == "step" and column in STEP_COLUMNS else run.epochs
+    table = run.steps if x in OF_STEPS and column in STEP_COLUMNS else run.evaluations
     if table.empty:
         _refuse(run, "has nothing to draw, no epoch of it has ended yet")
-    across = {"bytes": "payload_bytes", "seconds": "step"}.get(x, x)
+    across = _COLUMNS.get(x, x)
     for needed in (across, column):
         if needed not in table:
             _refuse(run, f"has no column {needed}")
     at = table[across].to_numpy("float64")
-    if x == "epoch":
-        at = at + 1  # epochs that have ended
     if x == "seconds":
         at = _seconds(run, request, table)
+    if x in SAMPLES:
+        at = samples_at(run, table["step"], x)
     value = table[column].to_numpy("float64")
-    drawn = np.isfinite(value) & ((at > 0) | (x != "bytes"))
+    drawn = np.isfinite(value) & np.isfinite(at) & ((at > 0) | (x != "bytes"))
     if not drawn.any():
         _refuse(run, f"has no values of {column} to draw against {x}")
     return at[drawn], value[drawn]

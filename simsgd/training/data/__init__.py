@@ -7,8 +7,8 @@ files.
 
 from pathlib import Path
 
-from ...config import worker_batches
 from ...settings import names_own_file, unknown
+from ...simulator.epoch_length import worker_batches
 from .contract import Dataset, Samples, Split
 from .downloaded import DOWNLOADED, from_files
 from .embedded import EMBEDDED

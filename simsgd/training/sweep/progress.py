@@ -56,7 +56,7 @@ class SweepProgress:
             return
         self.parts[folder.name] = 1.0
         run = Run(folder)
-        last, seconds = run.last, run.epochs["seconds"].sum()
+        last, seconds = run.last, run.seconds
         self.write(
             f"{count}: {run.metric.row_in_words(last)}, sent {in_units(last.payload_bytes)}, "
             f"ratio {last.ratio:.1f}, {seconds:.1f} s"
