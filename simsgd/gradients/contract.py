@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..settings import SettingError
 from .flat_rows import FlatRows
 from .plan import Plan, plan_of
 from .trees import Tree, leaves, mapped
@@ -72,6 +73,16 @@ DEFAULT = EngineConfig()
 
 def _detached(output: Tensor, dtype: torch.dtype) -> Tensor:
     return output.detach().to(dtype) if output.is_floating_point() else output.detach()
+
+
+def _scalar(loss: object) -> Tensor:
+    """Return a criterion's loss. Raises `SettingError` for anything but one number."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = (
+            f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else "no tensor"
+        )
+        raise SettingError("criterion", None, f"returns {shape}", "return the mean, one number")
+    return loss.reshape(()) if loss.dim() else loss
 
 
 def unused_by(missing: Sequence[Collection[str]]) -> Tensors:
@@ -151,7 +162,7 @@ class GradientEngine(ABC):
         """Return one worker's mean loss and output; buffers are updated in place."""
         with torch.autocast(leaves(x)[0].device.type, self.amp, enabled=self.amp is not None):
             output = self.output(params, buffers, x)
-            loss = self.criterion(output, y)
+            loss = _scalar(self.criterion(output, y))
         return loss, mapped(lambda own: _detached(own, loss.dtype), output)
 
     @property

@@ -33,7 +33,8 @@ from .plan import Plan
 from .self_check import Batch, compare, nan_to_zero, reference
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
-_TRIED = 2  # workers on which the first call is compared with a loop
+_TRIED = 3  # workers on which the first call is compared with a loop; of two, what counts all
+# samples once looks like what counts those of each twice
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well
 _CACHE_OF_THREAD = 1 << 21  # where every thread has a part of its own
 _RECURRENT = 4  # times as many in a recurrent model, whose many small calls are dear

@@ -183,6 +183,8 @@ class Experiment:
                 output = self.simulator.forward_once(x, y)
             few = self.simulator.recipe.workers * self.simulator.recipe.accumulate
             return output, mapped(lambda part: part[: len(part) // few], y)
+        except SettingError:
+            raise
         except Exception as wrong:  # whatever the user's own model raises
             told = f"{type(wrong).__name__}: {one_line(wrong)}"
             rule = f"cannot be trained on {self.config.dataset}: {told}"

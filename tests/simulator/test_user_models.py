@@ -340,3 +340,26 @@ def test_a_short_last_batch_is_refused_with_how_to_drop_it():
     simulator = Simulator(normed(), workers=W, lr=0.1)
     with pytest.raises(SettingError, match="drop_last"):
         simulator.step(torch.zeros(6, 6, dtype=torch.float64), torch.zeros(6, dtype=torch.long))
+
+
+@pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads", "onepass"])
+@pytest.mark.parametrize(
+    ("criterion", "message"),
+    [
+        (lambda output, target: (output - 1).square(), "criterion returns a tensor of shape"),
+        (lambda output, target: 1.0, "criterion returns no tensor; return the mean, one number"),
+    ],
+    ids=["each", "number"],
+)
+def test_a_loss_that_is_not_one_number_is_refused(engine, criterion, message):
+    simulator = Simulator(made(nn.Linear, 6, 3), criterion, workers=W, lr=0.1, engine=engine)
+    with pytest.raises(SettingError, match=message):
+        simulator.step(*next(batches()))
+
+
+@pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
+def test_a_loss_may_have_one_element(engine):
+    def criterion(output, target):
+        return F.cross_entropy(output, target).reshape(1)
+
+    assert_same(*both(normed, criterion, engine=engine))

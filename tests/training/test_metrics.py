@@ -228,6 +228,7 @@ class TestMetric:
             ({"metric": lambda o: 1.0, "metric_mode": "min"}, "cannot be computed: TypeError"),
             ({"metric": lambda o, y: o, "metric_mode": "min"}, "returns a tensor of shape"),
             ({"metric": 3}, "metric must be a name or a function"),
+            ({"criterion": lambda o, y: o.square()}, "^criterion returns a tensor of shape"),
             ({"criterion": "mse"}, "criterion is not known, got mse; did you mean mse_loss"),
         ],
     )  # fmt: skip
