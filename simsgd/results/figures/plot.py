@@ -97,8 +97,9 @@ def plot_results(
             `bytes` (sent per worker since the start, on a logarithmic axis), or `seconds`
             (simulated, on a `network`).
         y: columns of epochs.csv, a panel each, and what follows from them, such as val_accuracy or
-            val_perplexity; with x step, samples or tokens, columns of steps.csv go first. By default the validation
-            metric of the runs: val_error1, val_perplexity of text, or what their `metric` names.
+            val_perplexity; with x step, samples or tokens, columns of steps.csv go first. By
+            default the validation metric of the runs: val_error1, val_perplexity of text, or what
+            their `metric` names.
         output: a .png, .svg or .pdf to write.
         kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each
             layer; `time`, what a step takes on each `network`; `topology`, the neighbors of each
