@@ -27,6 +27,10 @@ BENCHES = {
         "Time every engine beside one plain large batch.",
         ("quick", "device", "model", "workers", "batch"),
     ),
+    "auto": Bench(
+        "Time auto's engine beside all others on ten networks as people write them.",
+        ("quick", "device", "model", "workers", "batch"),
+    ),
     "step": Bench(
         "Time a whole training step beside plain SGD, a loop over workers, and real processes.",
         ("quick", "device", "model", "workers", "batch", "processes", "plot"),
@@ -78,9 +82,9 @@ class Measurement:
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 
-    `name` is compressors, engines, step, algorithms, scaling, threads, kernels or data; `settings`
-    are those of the command: `model`, `workers` and `batch` may be several. `plot` is a figure to
-    write, of step and scaling. Raises `SettingError` for whatever does not exist.
+    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels or data;
+    `settings` are those of the command: `model`, `workers` and `batch` may be several. `plot` is a
+    figure to write, of step and scaling. Raises `SettingError` for whatever does not exist.
     """
     if name not in BENCHES:
         raise unknown("bench", name, BENCHES)

@@ -8,9 +8,13 @@ Letters: W workers, b samples each, B = W * b.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from ..gradients import GradientEngine, Gradients
+from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..registry import find
 from ..settings import SettingError
@@ -60,9 +64,9 @@ def tables(measured: Measured) -> list[str]:
 
 def _engines(task: Task, notes: list[str]) -> dict[str, Work]:
     """Return the engines that take the task; the reasons of those that decline go to `notes`."""
-    works = {}
+    works: dict[str, Work] = {}
     for name in TIMED:
-        work = _engine(name, task)
+        work = EngineCall.of(name, task)
         try:
             work()
         except SettingError as declined:
@@ -72,10 +76,30 @@ def _engines(task: Task, notes: list[str]) -> dict[str, Work]:
     return works
 
 
-def _engine(name: str, task: Task) -> Work:
-    model, x, y = task.model, task.x, task.y
-    params = dict(model.named_parameters())
-    buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
-    keys = RandomKey(0, torch.arange(len(x), device=x.device)).keys()
-    engine = find("engine", name)(model, task.criterion)
-    return lambda: engine(params, buffers, x, y, keys)
+@dataclass(frozen=True)
+class EngineCall:
+    """An engine and what it is called with."""
+
+    engine: GradientEngine
+    params: Tensors
+    buffers: Tensors
+    x: Tensor
+    y: Tensor
+    keys: Tensor
+
+    @classmethod
+    def of(cls, name: str, task: Task) -> "EngineCall":
+        """Return the engine of a name for a task."""
+        model, x = task.model, task.x
+        buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
+        keys = RandomKey(0, torch.arange(len(x), device=x.device)).keys()
+        engine = find("engine", name)(model, task.criterion)
+        return cls(engine, dict(model.named_parameters()), buffers, x, task.y, keys)
+
+    def __call__(self) -> Gradients:
+        """Compute all workers' gradients."""
+        return self.engine(self.params, self.buffers, self.x, self.y, self.keys)
+
+    def choose(self) -> str:
+        """Return the name of the engine that this one chooses."""
+        return self.engine.choose(self.params, self.buffers, self.x, self.y, self.keys)

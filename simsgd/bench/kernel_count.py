@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import compiled_loops
+from ..gradients.model_cost import is_view
 from ..gradients.worker_threads import single_threaded
 
 _ALLOCATING = (
@@ -40,7 +41,7 @@ class _Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        if name not in _ALLOCATING and not _is_view(func):
+        if name not in _ALLOCATING and not is_view(func):
             self.calls[name] += 1
         return func(*args, **(kwargs or {}))
 
@@ -51,8 +52,3 @@ def count_kernels(work: Callable[[], object]) -> KernelCount:
         work()
     waits = sum(counting.calls[name] for name in _WAITING)
     return KernelCount(counting.calls.total(), waits, counting.calls)
-
-
-def _is_view(func: Any) -> bool:
-    aliases = [result.alias_info for result in func._schema.returns]
-    return any(alias is not None and not alias.is_write for alias in aliases)

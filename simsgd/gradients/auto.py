@@ -24,7 +24,7 @@ from .contract import (
     UnsupportedModel,
 )
 from .loop import Loop
-from .model_cost import kind_of, multiplications
+from .model_cost import kind_of, work_of
 from .onepass import OnePass
 from .plan import Plan
 from .self_check import compare, nan_to_zero
@@ -43,6 +43,7 @@ _ORDER = {  # engines by plan and by what the model is made of, the fastest firs
 }
 _HEAVY = 2**26  # multiplications of a worker's convolutions, from which on threads come first
 _PER_WEIGHT = 2**8  # of these for each weight, below which reading the weights anew is dear
+_LARGE = 10_000_000  # numbers that a worker's forward makes, from which on each goes by itself
 _TRIED = 2  # workers on which it is tried whether vmap or threads take a model
 ENGINES: dict[str, Callable[..., GradientEngine]] = {
     "onepass": OnePass,
@@ -103,9 +104,9 @@ class Auto(GradientEngine):
         why_not = []
         plan = self.plan(leaves(x)[0].device)
         names = order(self.model, plan)
-        threaded = self._asks_for_threads(params, buffers, x, y, keys)
-        if self.config.agree("threads" if threaded else ""):
-            names = ("threads", *names)
+        first = self.config.agree(self._one_by_one(params, buffers, x, y, keys))
+        if first:
+            names = (first, *names)
         for name in names:
             engine = self.made(name)
             try:
@@ -120,18 +121,24 @@ class Auto(GradientEngine):
             return name
         raise AssertionError("a loop takes every model")
 
-    def _asks_for_threads(
+    def _one_by_one(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
-    ) -> bool:
-        """Return whether a worker a thread is the fastest: much to compute, in convolutions."""
-        return (
-            self.plan(leaves(x)[0].device).threads
-            and leaves(x)[0].device.type == "cpu"
-            and self.chunk == "auto"
-            and helpful(len(keys))
-            and kind_of(self.model) == "convolutions"
-            and multiplications(self, params, buffers, x, y, keys) >= self._least(params)
-        )
+    ) -> str:
+        """Return the engine that takes one worker at a time, if that is the fastest, else "".
+
+        So it is where convolutions make much of a worker's samples: workers together would leave
+        the cache, and calls are long enough. With several threads it is so from less on.
+        """
+        first = leaves(x)[0]
+        if not (self.plan(first.device).in_parts and first.device.type == "cpu"):
+            return ""
+        if self.chunk != "auto" or kind_of(self.model) != "convolutions":
+            return ""
+        work = work_of(self, params, buffers, x, y, keys)
+        large = work.elements >= _LARGE and 2 * work.convolved >= work.multiplications
+        if helpful(len(keys)):
+            return "threads" if large or work.multiplications >= self._least(params) else ""
+        return "loop" if large else ""
 
     def _least(self, params: Tensors) -> int:
         """Return the multiplications of a worker from which on threads come first."""

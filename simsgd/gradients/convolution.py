@@ -81,13 +81,17 @@ class Convolution(torch.autograd.Function):
         x, weight = node.saved_tensors
         name, bias = node.names
         slope = slope.contiguous()
-        if name is not None:
-            way = WAYS[chosen_way(x, slope, weight, node.geometry, node.fold.workers, node.plan)]
-            way(node.rows, name, x, slope, weight, node.geometry, node.fold)
         if bias is not None:
             own = node.fold.rows(slope.flatten(2) if slope.dim() > 2 else slope.unsqueeze(2))
             node.rows.add_sum(bias, own.sum(3))
-        back = None
+        back: Tensor | None = None
+        if name is not None and node.needs_input_grad[0] and node.fold.workers == 1:
+            back, of_one = _both(slope, x, weight, node.geometry)
+            node.rows.add(name, of_one.unsqueeze(0))
+            return back, None, None, None, None, None, None
+        if name is not None:
+            way = WAYS[chosen_way(x, slope, weight, node.geometry, node.fold.workers, node.plan)]
+            way(node.rows, name, x, slope, weight, node.geometry, node.fold)
         if node.needs_input_grad[0]:
             back = _backward(slope, x, weight, node.geometry, x_wanted=True)
         return back, None, None, None, None, None, None
@@ -158,8 +162,20 @@ WAYS = {"each": each, "groups": grouped, "product": product}
 def _backward(
     slope: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, x_wanted: bool = False
 ) -> Tensor:
-    zeros, wanted = [0] * (x.dim() - 2), [x_wanted, not x_wanted, False]
-    parts = torch.ops.aten.convolution_backward.default(
+    parts = _parts(slope, x, weight, geometry, [x_wanted, not x_wanted, False])
+    return parts[0 if x_wanted else 1]
+
+
+def _both(slope: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    """Return the gradients of `x` and of the weight, of one worker."""
+    back, own, _ = _parts(slope, x, weight, geometry, [True, True, False])
+    return back, own
+
+
+def _parts(
+    slope: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: list[bool]
+) -> tuple[Tensor, Tensor, Tensor]:
+    parts: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward.default(
         slope,
         x,
         weight,
@@ -168,9 +184,8 @@ def _backward(
         geometry.padding,
         geometry.dilation,
         geometry.transposed,
-        geometry.output_padding or zeros,
+        geometry.output_padding or [0] * (x.dim() - 2),
         geometry.groups,
         wanted,
     )
-    one: Tensor = parts[0 if x_wanted else 1]
-    return one
+    return parts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import flop_registry
 
 from .contract import GradientEngine, Tensors
 from .dropout import KeyedDropout
@@ -17,28 +17,30 @@ from .generators import seeded
 from .trees import row
 
 
-def multiplications(
+def work_of(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
-) -> int:
-    """Return the multiplications of the first worker's forward, by matrices and convolutions.
+) -> "CallCounter":
+    """Return what the first worker's forward computes.
 
     The arguments are those of a call of the engine, and left unchanged.
     """
     own = {name: buffer[0].clone() for name, buffer in buffers.items()}
     read = {n: p[0].detach() for n, p in params.items()} if engine.per_worker else params
-    counter = FlopCounterMode(display=False)
+    counter = CallCounter()
     with torch.no_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
         engine.loss(read, own, row(x, 0), row(y, 0))
-    return int(counter.get_total_flops()) // 2
+    return counter
 
 
 class CallCounter(TorchDispatchMode):
-    """Within it, counts products of matrices and convolutions, and what they multiply."""
+    """Within it, counts products of matrices and convolutions, and what is computed."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls = 0
-        self.multiplications = 0
+        self.calls = 0  # of products and convolutions
+        self.multiplications = 0  # of these
+        self.convolved = 0  # of the multiplications, those of convolutions
+        self.elements = 0  # of all results, views apart
 
     @property
     def multiplications_a_call(self) -> float:
@@ -49,9 +51,20 @@ class CallCounter(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         flops = flop_registry.get(func.overloadpacket)
         if flops is not None:
+            found = flops(*args, **(kwargs or {}), out_val=out) // 2
             self.calls += 1
-            self.multiplications += flops(*args, **(kwargs or {}), out_val=out) // 2
+            self.multiplications += found
+            self.convolved += found if "convolution" in func.overloadpacket.__name__ else 0
+        first = out[0] if isinstance(out, tuple) and out else out
+        if isinstance(first, Tensor) and not is_view(func):
+            self.elements += first.numel()
         return out
+
+
+def is_view(func: Any) -> bool:
+    """Return whether a call of ATen gives its argument's memory in another form."""
+    aliases = [result.alias_info for result in func._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def kind_of(model: nn.Module) -> str:

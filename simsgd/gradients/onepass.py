@@ -28,7 +28,7 @@ from .contract import (
 )
 from .flat_rows import FlatRows
 from .folded_pass import FoldedPass, Passed
-from .model_cost import kind_of, multiplications
+from .model_cost import kind_of, work_of
 from .plan import Plan
 from .self_check import Batch, compare, nan_to_zero, reference
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
@@ -171,7 +171,7 @@ class OnePass(GradientEngine):
             and x.device.type == "cpu"
             and kind_of(self.model) == "convolutions"
         ):
-            work = multiplications(self, params, buffers, x, y, keys)
+            work = work_of(self, params, buffers, x, y, keys).multiplications
             try:
                 self._replicas = self._replicas or ThreadReplicas(self.model, self._replica)
                 return self._compared(own, self._replicas, work)

@@ -5,6 +5,8 @@ from torch import nn
 
 import simsgd
 from simsgd.gradients.auto import order
+from simsgd.gradients.contract import EngineConfig
+from simsgd.gradients.model_cost import CallCounter
 from simsgd.gradients.plan import CPU, GPU
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find, names
@@ -262,6 +264,52 @@ def test_auto_takes_the_first_engine_of_its_table_that_can(layer, raw, chosen, w
     assert engine.chosen == chosen
     assert why in engine.note
     assert relative_distance(got.values, gradients("loop", model, x, y).values) < 1e-12
+
+
+class Patches(nn.Module):
+    """A small convolution before a large product."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.out = nn.Conv1d(3, 2, 1), nn.Linear(14, 5)
+        self.wide = nn.Linear(14, 14)
+
+    def forward(self, x):
+        return self.out(self.wide(self.patches(x).flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("make", "large", "chosen"),
+    [
+        (convolving, 10**6, "onepass"),
+        (convolving, 100, "loop"),  # the forward makes 6 * (10 + 5) numbers, and some of the loss
+        (Patches, 100, "onepass"),  # most of its multiplications are of matrices
+    ],
+)
+@pytest.mark.parametrize("per_worker", [False, True])
+def test_convolutions_that_make_much_go_worker_by_worker(
+    make, large, chosen, per_worker, monkeypatch
+):
+    monkeypatch.setattr("simsgd.gradients.auto._LARGE", large)
+    monkeypatch.setattr("simsgd.gradients.auto.helpful", lambda workers: False)
+    model = make().double()
+    x, y = torch.randn(W, B, 3, 7, dtype=torch.float64), torch.randint(5, (W, B))
+    params, keys = dict(model.named_parameters()), RandomKey(0, torch.arange(W)).keys()
+    if per_worker:
+        params = {n: torch.stack([p.detach()] * W) for n, p in params.items()}
+    for plan, wanted in (("cpu", chosen), ("gpu", "onepass")):
+        config = EngineConfig(per_worker=per_worker, plan=plan)
+        engine = find("engine", "auto")(model, F.cross_entropy, config)
+        assert engine.choose(params, {}, x, y, keys) == wanted
+
+
+def test_what_a_forward_computes_is_counted():
+    x = torch.randn(2, 1, 4, 4)
+    layer = nn.Conv2d(1, 3, 3, bias=False)
+    with torch.no_grad(), CallCounter() as counter:
+        layer(x).relu().flatten(1)
+    assert (counter.calls, counter.multiplications) == (1, 2 * 3 * 4 * 9)
+    assert (counter.convolved, counter.elements) == (2 * 3 * 4 * 9, 2 * (2 * 3 * 4))
 
 
 class Untidy(nn.Module):
