@@ -25,6 +25,8 @@ def test_the_bytes_of_the_examples_are_counted():
     assert bytes_of("demo", (128, 256)) in ROWS["demo"]
     assert bytes_of("demo", (128, 256), index_dtype="int64") in ROWS["demo"]
     assert bytes_of("demo", (128,), index_dtype="int64") in ROWS["demo"]
+    assert bytes_of("dion", (128, 256)) in ROWS["dion"]
+    assert bytes_of("dion2", (128, 256)) in ROWS["dion2"]
 
 
 def test_ones_own_method_is_used_as_shown(tmp_path):

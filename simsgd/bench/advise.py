@@ -35,6 +35,7 @@ USUAL = {  # settings for those that have no defaults, as their papers use them
     "bins": ("bins:2", "bins:8"),
     "qsgd": ("qsgd:15,bucket=512", "qsgd:255"),
     "powersgd": ("powersgd:2", "powersgd:4"),
+    "dion": ("dion:32",),
 }
 
 

@@ -53,6 +53,8 @@ SPECS = (
     "bins:2",
     "e3m0",
     "powersgd:2",
+    "dion:2",
+    "dion2",
     "topk:0.001+sign",
 )
 FLOOR = "one read and one write"

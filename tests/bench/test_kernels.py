@@ -39,6 +39,8 @@ CEILINGS = {  # kernels beside those of the gradients, and waits, of ResNet-8 wi
     "bins:2": (850, 0),
     "e3m0": (420, 0),
     "powersgd:2": (1060, 0),
+    "dion:2": (1080, 0),
+    "dion2": (690, 0),
     "topk:0.001+sign": (530, 0),
     "topk:0.001, residual": (270, 0),
     "topk:0.001, ef21": (320, 0),

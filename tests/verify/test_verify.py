@@ -141,7 +141,7 @@ ALGORITHMS = [
     {"algorithm": "islands:island_size=3,local_steps=2", "compressor": "qsgd:63"},
     {"algorithm": "sparta", "compressor": "turns:0.3,fresh=true"},
     {"algorithm": "sparta_diloco:selector=partitioned,local_steps=3", "compressor": "topk:0.1"},
-    {"algorithm": "noloco:local_steps=2", "compressor": "bins:4", "workers": 3},
+    {"algorithm": "noloco:local_steps=2", "compressor": "bins:4"},
     {"algorithm": "async", "staleness": "uniform:3"},
     {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
     {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},
