@@ -24,7 +24,7 @@ def shared_folder(experiment: Experiment) -> RunFolder:
     if folder is not None:
         return folder
     assert path is not None, "rank 0 has made a folder or refused to"
-    return RunFolder(path, writes=False)
+    return RunFolder(path, writes=False, metric=experiment.metric.shown)
 
 
 def _folder(experiment: Experiment) -> RunFolder:

@@ -13,6 +13,7 @@ from torch import nn
 import simsgd
 from simsgd import SettingError
 from simsgd.cli import main
+from tests.process_group import trained as in_ranks
 
 W, B = 4, 2
 RUN = {"workers": W, "batch_size": B, "epochs": 2, "lr": 0.1, "dtype": "float64", "quiet": True}
@@ -341,6 +342,23 @@ class TestFromTheCommandLine:
     def test_it_is_verified(self):
         words = call("verify", *OWN, "--steps", 2, "--epochs", 1)
         assert "the simulation is the reality" in words
+
+
+@pytest.mark.distributed
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize("algorithm", ["allreduce", "fedavg"])
+def test_a_run_spread_over_processes_is_that_of_one(algorithm, two_ranks, tmp_path):
+    recipe = {
+        "dataset": str(tmp_path / "mine.py"), "model": str(tmp_path / "mine.py"),
+        "criterion": f"{tmp_path}/mine.py:loss", "metric": f"{tmp_path}/mine.py:apart",
+        "runs_dir": tmp_path, "device": "cpu", "algorithm": algorithm, **RUN,
+    }  # fmt: skip
+    alone = simsgd.train(**{**recipe, "name": "alone"})
+    shared = simsgd.Run(two_ranks(in_ranks, {**recipe, "name": "shared"}))
+    for column in ("train_apart", "val_apart", "train_loss", "val_loss"):
+        assert shared.epochs[column].tolist() == pytest.approx(
+            alone.epochs[column].tolist(), rel=1e-9
+        )
 
 
 class OwnLoss(nn.Module):
