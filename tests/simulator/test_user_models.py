@@ -209,6 +209,32 @@ class TestCriterionWithParameters:
         assert_same(*both(normed, criterion))
 
 
+class WithCenters(nn.Module):
+    """Has the parameters of its loss, and returns them: ArcFace's centers, a temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.centers = nn.Linear(6, 4), nn.Parameter(torch.randn(3, 4))
+        self.temperature = nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, x):
+        cosines = F.normalize(self.body(x)) @ F.normalize(self.centers).T
+        return {"cosines": cosines, "temperature": self.temperature.expand(len(x), 1)}
+
+
+def arcface(output, target):
+    """Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", CVPR 2019."""
+    angles = output["cosines"].clamp(-0.999, 0.999).acos()
+    margins = 0.3 * torch.eye(3, dtype=angles.dtype)[target]
+    return F.cross_entropy(output["temperature"] * (angles + margins).cos(), target)
+
+
+@pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
+@every_algorithm
+def test_a_model_may_have_the_parameters_of_its_loss(engine, method):
+    assert_same(*both(lambda: made(WithCenters), arcface, engine=engine, **method))
+
+
 class TestSignOfZero:
     def test_rows_without_gradient_do_not_move_if_a_zero_is_kept(self):
         model = made(Words)
