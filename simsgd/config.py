@@ -277,7 +277,7 @@ class Config(Recipe):
     def plain(self) -> dict[str, Any]:
         """Return the settings as JSON takes them."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {k: str(v) if isinstance(v, Path) else v for k, v in values.items()}
+        return {k: str(v) if isinstance(v, Path | str) else v for k, v in values.items()}
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Config":

@@ -10,6 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .recipe_contradictions import check_contradictions
 from .registry import with_preset
 from .settings import (
     AMPS,
@@ -231,6 +232,23 @@ class Recipe:
     momentum: float | None = setting(None, "optimizer", "Momentum, for all epochs.")
     nesterov: bool | None = setting(None, "optimizer", "Nesterov momentum, for all epochs.")
     weight_decay: float | None = setting(None, "optimizer", "Weight decay, for all epochs.")
+    param_groups: str | None = setting(
+        None,
+        "optimizer",
+        "Parameters with options of their own, for all epochs: no_decay_1d, no weight decay of "
+        "those with fewer than two dimensions, or none; a regime and Python say more.",
+        unit="NAME",
+    )
+    scheduler: str | None = setting(
+        None,
+        "optimizer",
+        "A class of torch.optim.lr_scheduler and its arguments, as CosineAnnealingLR:T_max=30; it "
+        "begins with the regime's first lr, and takes the place of those that follow.",
+        unit="SPEC",
+    )
+    scheduler_every: str = setting(
+        "epoch", "optimizer", "When --scheduler is stepped.", choices=("epoch", "step")
+    )
     weight_decay_at: str = setting(
         "global",
         "optimizer",
@@ -272,7 +290,7 @@ class Recipe:
         require(0 <= self.seed < 2**63, "seed", self.seed, "must lie in [0, 2**63)")
         require(self.flush_every >= 0, "flush_every", self.flush_every, "must be at least 0")
         require(self.accumulate >= 1, "accumulate", self.accumulate, "must be at least 1")
-        self._check_contradictions()
+        check_contradictions(self)
         if self.topology is not None and names_file(self.topology):
             whole = str(Path(self.topology).expanduser().absolute())
             object.__setattr__(self, "topology", whole)  # to resume from another folder
@@ -313,29 +331,3 @@ class Recipe:
             rule = f"has no effect with engine {self.engine}"
             fix = "leave it out, or use engine onepass or vmap"
             raise SettingError("worker_chunk", chunk, rule, fix)
-
-    def _check_contradictions(self) -> None:
-        if self.clip is not None and self.clip == float("inf"):
-            raise SettingError("clip", self.clip, "must be finite", "leave it out for no clipping")
-        if self.prune is not None and self.compressor is not None:
-            fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
-            raise SettingError("compressor", None, "and prune were both given", fix)
-        self._check_warmup()
-        if self.nesterov and self.momentum == 0:
-            rule = "has no effect with momentum 0"
-            raise SettingError("nesterov", None, rule, "give a momentum")
-        if self.clip is None and self.clip_by != "global-norm":
-            raise SettingError(
-                "clip_by", self.clip_by, "has no effect without clip", "set clip too"
-            )
-        if self.prune_1d and self.compress_if != "dim>1":
-            raise SettingError("prune_1d", None, "and compress_if were both given", "give one")
-
-    def _check_warmup(self) -> None:
-        epochs, is_default = self.warmup_epochs, self.warmup and self.warmup_epochs == 4
-        if self.prune is None and not is_default:
-            rule = "and warmup have no effect without prune"
-            raise SettingError("warmup_epochs", None, rule)
-        if not self.warmup and epochs != 4:
-            rule = "has no effect without warmup"
-            raise SettingError("warmup_epochs", epochs, rule, "give one of the two")

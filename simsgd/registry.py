@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from .given_object import GivenObject, is_lost, refuse_lost
 from .settings import (
     SettingError,
     check_size,
@@ -98,6 +99,10 @@ def build(kind: str, spec: str) -> list[Any]:
 
     Raises `SettingError` for an unknown name or argument, or a value the method refuses.
     """
+    if isinstance(spec, GivenObject):
+        return [_given(kind, spec)]
+    if is_lost(spec):
+        refuse_lost(kind, spec)
     return [_part(kind, part, spec) for part in re.split(r"\+(?=[A-Za-z_./])", spec)]
 
 
@@ -200,6 +205,22 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":
     """Return the fields of a method that a spec may set, in order."""
     return [f for f in dataclasses.fields(method) if f.init and f.metadata.get("setting", True)]
+
+
+def _given(kind: str, spec: GivenObject) -> object:
+    """Return the object of a spec. Raises `SettingError` if it is no method of the kind."""
+    _import_folder(kind)
+    base, name = _contracts.get(kind, object), type(spec.value).__name__
+    if isinstance(spec.value, type):
+        rule = f"is the class {spec.value.__name__}"
+        raise SettingError(kind, spec.value.__name__, rule, "give an object of it")
+    if not isinstance(spec.value, base):
+        fix = f"let its class inherit from simsgd.methods.{base.__name__}"
+        raise SettingError(kind, name, f"is no {base.__name__}", fix)
+    if not dataclasses.is_dataclass(spec.value):
+        fix = f"write @dataclass(frozen=True) above class {name}"
+        raise SettingError(kind, name, "is of a class that is no dataclass", fix)
+    return spec.value
 
 
 def _part(kind: str, part: str, spec: str) -> object:

@@ -55,12 +55,15 @@ ALWAYS = {  # settings that any recipe takes
     "on_nonfinite": ("skip", "zero"),
     "optimizer": ("SGD", "SGD", "RMSprop", "Muon", *INERT),
     "weight_decay": (0.0, 0.01),
+    "param_groups": ("no_decay_1d", '[{"params": "*bias", "lr_mult": 0.5}]'),
+    "scheduler": ("ExponentialLR:gamma=0.9",),
 }
 WHERE = {  # and those that others need, by the setting and the values that they need it to have
     ("engine", ("onepass", "vmap")): {"worker_chunk": (1, 2, "auto")},
     ("engine", ("loop", "threads")): {"amp": ("bf16", "fp16")},
     ("clip", (0.1, 10.0)): {"clip_by": ("per-tensor", "value")},
     ("optimizer", (None, "SGD", "RMSprop", "Muon")): {"momentum": (0.0, 0.9)},
+    ("scheduler", ("ExponentialLR:gamma=0.9",)): {"scheduler_every": ("step", "epoch")},
     ("momentum", (0.9,)): {"nesterov": (True, False)},
     ("weight_decay", (0.01,)): {"weight_decay_at": ("local",)},
     ("prune", PRUNED): {

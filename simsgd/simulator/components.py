@@ -95,9 +95,9 @@ def components_of(
     wrap_engine: WrapEngine | None,
 ) -> Components:
     """Return the parts of a simulator. Raises `SettingError` for settings that do not fit."""
-    regime = regime_of(recipe, regime)
-    recipe = replace(recipe, memory=memory_name(recipe, regime))
     params = _trainable(model)
+    regime = regime_of(recipe, regime, model, params)
+    recipe = replace(recipe, memory=memory_name(recipe, regime))
     _check_criterion(criterion)
     like = next(iter(params.values()))
     transport = transport or InProcess()

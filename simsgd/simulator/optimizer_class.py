@@ -2,25 +2,46 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 
 import torch
 
-from ..settings import unknown
+from ..given_object import GivenObject
+from ..settings import SettingError, unknown
 
 
 def optimizer_class(name: object) -> type[torch.optim.Optimizer]:
-    """Return the class of torch.optim with this name; `SettingError` if there is none."""
+    """Return the class of this name, of torch.optim or given; `SettingError` if there is none."""
+    if isinstance(name, GivenObject) and isinstance(name.value, type):
+        return name.value
     known = torch_optimizers()
     if not isinstance(name, str) or name not in known:
         raise unknown("optimizer", str(name), known)
     return known[name]
 
 
-@functools.cache
+def optimizer_name(kind: type) -> str:
+    """Return the name of a class of torch.optim, or of a user's own, which goes with it.
+
+    Raises `SettingError` for a class that is no optimizer, or that needs a closure.
+    """
+    name = kind.__name__
+    if torch_optimizers().get(name) is kind:
+        return name
+    if not issubclass(kind, torch.optim.Optimizer) or kind.__module__.startswith("torch."):
+        raise SettingError("optimizer", name, f"must be one of {', '.join(torch_optimizers())}")
+    return GivenObject.of(kind)
+
+
 def optimizer_arguments(name: str) -> frozenset[str]:
     """Return the settings that an optimizer takes."""
-    signature = inspect.signature(optimizer_class(name))
-    return frozenset(signature.parameters) - {"params"}
+    kind: Callable[..., object] = optimizer_class(name)
+    return _arguments(kind)
+
+
+@functools.cache
+def _arguments(kind: Callable[..., object]) -> frozenset[str]:
+    return frozenset(inspect.signature(kind).parameters) - {"params"}
 
 
 @functools.cache

@@ -13,6 +13,7 @@ sets and that it does not set itself; with another `optimizer`, lr and weight_de
 times the regime's lr is its lr. A name of `RULES` may stand for a group.
 """
 
+import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..given_object import GivenObject, is_lost, refuse_lost
 from ..settings import SettingError, require, unknown
 from .optimizer_class import optimizer_arguments, taken_by_any
 
@@ -43,6 +45,7 @@ class ParameterGroup:
 
     params: tuple[Selector, ...]
     options: Settings = field(hash=False)  # of the optimizer, `optimizer` and `lr_mult` included
+    text: str = field(default="", compare=False)  # as the regime has it, where lr has changed
 
     def takes(self, name: str, parameter: Tensor) -> bool:
         """Return whether a parameter [*shape] is one of the group's."""
@@ -74,6 +77,8 @@ class ParameterGroup:
                 check_pattern("param_groups", selector, known)
 
     def __str__(self) -> str:
+        if self.text:
+            return self.text
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())
         return f"{'|'.join(map(_in_words, self.params))}: {options}"
 
@@ -94,9 +99,15 @@ def parameter_groups(form: object) -> tuple[ParameterGroup, ...]:
     """
     if form is None or form == "none":
         return ()
+    if isinstance(form, GivenObject):
+        return parameter_groups(form.value)
+    if is_lost(form):
+        refuse_lost("param_groups", str(form))
     if isinstance(form, ParameterGroup):
         return (form,)
     if isinstance(form, str):
+        if form.lstrip().startswith(("[", "{")):
+            return parameter_groups(_read(form))
         if form not in RULES:
             raise unknown("param_groups", form, RULES)
         return parameter_groups(RULES[form])
@@ -116,6 +127,14 @@ def parameter_groups(form: object) -> tuple[ParameterGroup, ...]:
         if not isinstance(selector, str) and not callable(selector):
             raise SettingError("params", selector, "must be a rule, a pattern or a function")
     return (ParameterGroup(chosen, options),)
+
+
+def _read(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as wrong:
+        fix = """as '[{"params": "dim<2", "weight_decay": 0.0}]'"""
+        raise SettingError("param_groups", text, f"is no JSON: {wrong}", fix) from wrong
 
 
 def check_group(group: ParameterGroup) -> None:

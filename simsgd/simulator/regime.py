@@ -9,31 +9,30 @@ The first phase holds from the start, and a setting until a later phase changes 
 value in it, may be such a function too; a phase may have `step_lambda` or `epoch_lambda`, functions
 of one number that return settings, and `lr_decay_rate` with `lr_decay_steps`: from the phase's step
 on, lr is multiplied by the rate at every multiple of these steps. Keys are `optimizer` (a class of
-torch.optim, or its name), the arguments of that optimizer, `param_groups`, `regularizer`, and those
-of `OURS`.
+torch.optim, or its name), the arguments of that optimizer, `param_groups`, `scheduler`,
+`regularizer`, and those of `OURS`.
 
 Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
-import torch
-
-from ..settings import SettingError, check_size, require, unknown
-from .optimizer_class import optimizer_arguments, optimizer_class, taken_by_any, torch_optimizers
-from .parameter_groups import ParameterGroup, Settings, check_group, parameter_groups
+from ..settings import SettingError, require
+from .parameter_groups import Settings
 from .regime_form import check_function, check_structure, copied
-from .regularizers import regularizers
+from .regime_settings import OURS as OURS
+from .regime_settings import check_settings, multiplied, read_settings
+from .schedulers import CHANGED, Scheduler
 
 Phase = Mapping[str, Any] | Callable[..., object]
 Results = Sequence[Mapping[str, float]]
 Form = Mapping[float, Phase] | Sequence[Phase] | Callable[..., object] | None
 
-OURS = ("prune", "compressor")  # fraction of entries dropped, in [0, 1); a spec; one at a time
 _STRUCTURE = ("epoch", "step", "epoch_lambda", "step_lambda", "lr_decay_rate", "lr_decay_steps")
 _LADDER = (0.75, 0.9375, 0.984375, 0.996)  # DGC's warm-up, dropped fractions
 
@@ -74,16 +73,54 @@ class Regime:
 
         `results` are those of the epochs that ended.
         """
+        settings, place = self._unscheduled(epoch, step, results)
+        if place is not None:
+            settings = self._scheduled(settings, place, epoch, step, results)
+        factors = [rate(step) for rate in self._rates]
+        return multiplied(settings, factors) if factors else settings
+
+    def _unscheduled(
+        self, epoch: int, step: int, results: Results
+    ) -> "tuple[Settings, _Place | None]":
+        """Return the settings in force, and where the scheduler among them began, if there is one.
+
+        A later phase of the same regime ends a scheduler if it sets lr.
+        """
         settings: Settings = {}
+        place: _Place | None = None
         for phases, times in self._layers:
             own = epoch if times == 1 else _plain(epoch / times)
-            for phase in phases[: _reached(phases, own, step)]:
+            for number, phase in enumerate(phases[: _reached(phases, own, step)]):
                 new = _resolved(phase, own, step, results)
                 if new.keys() & set(OURS):  # the later one takes the place of the other
                     settings = {k: v for k, v in settings.items() if k not in OURS}
+                if "scheduler" in new:
+                    place = _Place.of(phase, times)
+                elif number and "lr" in new:
+                    settings.pop("scheduler", None)
                 settings.update(new)
-        factors = [rate(step) for rate in self._rates]
-        return _multiplied(settings, factors) if factors else settings
+        return settings, place if settings.get("scheduler") else None
+
+    def _scheduled(
+        self, settings: Settings, place: "_Place", epoch: int, step: int, results: Results
+    ) -> Settings:
+        """Return settings with what their scheduler makes of those with which it began."""
+        scheduler: Scheduler = settings["scheduler"]
+        steps = step - place.step
+        if scheduler.every == "epoch":
+            steps = max(0, int((epoch - place.epoch) / place.times))
+        elif place.epoch:
+            rule = f"is stepped every step, and its phase begins with epoch {place.epoch}"
+            raise SettingError("scheduler", scheduler.text, rule, "let it begin with a step")
+        begun, _ = self._unscheduled(place.epoch, place.step, results[: place.epoch])
+        require("lr" in begun, "scheduler", scheduler.text, "begins without an lr", "set lr too")
+        losses = [row["val_loss"] for row in results[place.epoch :] if "val_loss" in row]
+        changed = scheduler.after(steps, begun, losses)
+        again: Settings = {key: changed[key] for key in CHANGED if key in changed}
+        groups = settings.get("param_groups", ())
+        if groups == begun.get("param_groups", ()) and groups:
+            again["param_groups"] = changed["param_groups"]
+        return {**settings, **again}
 
     def may_set(self, *names: str) -> bool:
         """Return whether any phase sets one of these, or is a function, which may."""
@@ -122,6 +159,21 @@ class Regime:
         return any(_by_epoch(phase) for phases, _ in self._layers for phase in phases)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where a phase begins."""
+
+    epoch: int
+    step: int
+    times: Fraction  # that an epoch of the regime lasts
+
+    @classmethod
+    def of(cls, phase: Phase, times: Fraction) -> "_Place":
+        if callable(phase):
+            return cls(0, 0, times)
+        return cls(ceil(Fraction(phase.get("epoch", 0)) * times), phase.get("step", 0), times)
+
+
 def prune_warmup(prune: float, epochs: int) -> Regime:
     """Return DGC's warm-up of `epochs` epochs to a dropped fraction `prune`.
 
@@ -150,51 +202,13 @@ def _phases(form: Form) -> list[Phase]:
         phases = [form]
     else:
         phases = list(form)
-    phases = [_grouped(_by_name(phase)) for phase in phases]
+    phases = [read_settings(phase) for phase in phases]
     for phase in phases:
         _check_phase(phase)
     for key in ("epoch", "step"):
         starts = [p[key] for p in phases if isinstance(p, Mapping) and key in p]
         require(starts == sorted(starts), "regime", starts, f"must list phases by rising {key}")
     return phases
-
-
-def _by_name(settings: Any) -> Any:
-    """Return settings with the name of an optimizer that they give by its class."""
-    given: Any = settings.get("optimizer") if isinstance(settings, Mapping) else None
-    if not isinstance(given, type):
-        return settings
-    name = given.__name__
-    if torch_optimizers().get(name) is not given:
-        raise SettingError("optimizer", name, "must be one of torch.optim")
-    return {**settings, "optimizer": name}
-
-
-def _grouped(settings: Any) -> Any:
-    """Return settings with their parameter groups read, unless a function gives them."""
-    form = settings.get("param_groups") if isinstance(settings, Mapping) else None
-    if form is None or callable(form):
-        return settings
-    groups = parameter_groups(form)
-    for group in groups:
-        for key, value in group.options.items():
-            _check_value("lr" if key == "lr_mult" else key, value)
-        check_group(group)
-    return {**settings, "param_groups": groups}
-
-
-def _multiplied(settings: Settings, factors: Sequence[float]) -> Settings:
-    """Return settings with every lr multiplied by `factors`, one after the other."""
-    changed = dict(settings)
-    for factor in factors if "lr" in settings else ():
-        changed["lr"] = changed["lr"] * factor
-    groups = []
-    for group in settings.get("param_groups", ()):
-        options = dict(group.options)
-        for factor in factors if "lr" in options else ():
-            options["lr"] = options["lr"] * factor
-        groups.append(ParameterGroup(group.params, options))
-    return {**changed, "param_groups": tuple(groups)} if groups else changed
 
 
 def _starting(epoch: float, phase: Phase) -> Phase:
@@ -210,43 +224,7 @@ def _check_phase(phase: Phase) -> None:
         return
     require(isinstance(phase, Mapping), "regime", phase, "must consist of dicts or functions")
     check_structure(phase)
-    _check_settings(phase, _STRUCTURE)
-
-
-def _check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()) -> None:
-    known = {*OURS, "optimizer", "regularizer", "param_groups", *structure}
-    for key, value in settings.items():
-        if key not in known and key not in taken_by_any():
-            fix = unknown("regime", str(key), known | taken_by_any()).fix.split(" `")[0]
-            raise SettingError("regime", str(key), "sets something that is not known", fix)
-        _check_value(key, value)
-    both = settings.keys() >= set(OURS)
-    require(not both, "regime", None, "sets prune and compressor at once", "set one")
-    if isinstance(settings.get("optimizer"), str):
-        takes = optimizer_arguments(settings["optimizer"])
-        for key in settings.keys() - known - takes:
-            rule, fix = f"is not taken by {settings['optimizer']}", "leave it out"
-            value = None if settings[key] is True else settings[key]
-            raise SettingError(key, value, rule, fix)
-
-
-def _check_value(key: str, value: object) -> None:
-    if callable(value):
-        return
-    if key == "prune":
-        holds = isinstance(value, int | float) and 0 <= value < 1
-        require(holds, "prune", value, "must lie in [0, 1)", "for 99.9 % use 0.999")
-    elif key == "compressor":
-        require(isinstance(value, str), key, value, "must be a spec, such as topk:0.01")
-    elif key in ("lr", "weight_decay", "momentum"):
-        one = not isinstance(value, torch.Tensor) or value.numel() == 1
-        holds = isinstance(value, int | float | torch.Tensor) and one and bool(value >= 0)
-        require(holds, key, value, "must be a number of at least 0")
-        check_size(key, value)
-    elif key == "optimizer":
-        optimizer_class(value)
-    elif key == "regularizer":
-        regularizers(value)
+    check_settings(phase, _STRUCTURE)
 
 
 def _reached(phases: list[Phase], epoch: float, step: int) -> int:
@@ -302,13 +280,16 @@ def _arguments(function: Callable[..., object]) -> int:
 def _checked(given: object) -> Settings:
     if not isinstance(given, Mapping):
         raise SettingError("regime", given, "must give a dict of settings")
-    settings = dict(_grouped(_by_name(given)))
-    _check_settings(settings)
+    settings = dict(read_settings(given))
+    check_settings(settings)
     return settings
 
 
 def _by_epoch(phase: Phase) -> bool:
     if callable(phase):
+        return True
+    scheduler = phase.get("scheduler")
+    if isinstance(scheduler, Scheduler) and scheduler.every == "epoch":
         return True
     varies = any(callable(value) for key, value in phase.items() if key != "step_lambda")
     return varies or phase.get("epoch", 0) > 0

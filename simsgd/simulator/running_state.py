@@ -61,7 +61,7 @@ class RunningState:
         return {
             "parameters": parts.parameters.state_dict(gather),
             "buffers": {name: gather(own) for name, own in self.buffers.items()},
-            "compressor": self.compressor,
+            "compressor": str(self.compressor),
             "voices": {
                 state.segment.name: state.state_dict(None if parts.hosts_all else gather)
                 for state in parts.segment_states

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..communication.transport import Observer, Transport
+from ..given_object import with_objects
 from ..gradients.contract import Criterion, Tensors
 from ..gradients.trees import Tree, mapped
 from ..methods.algorithms import ParameterAlgorithm
@@ -50,6 +51,8 @@ class Simulator:
     `evaluation_model()` puts the mean of these into it. Each worker has its own BatchNorm
     statistics, of which `evaluation_model()` takes the mean too. Settings are those of `Recipe`, by
     the same names as the command line's options. Raises `SettingError` for any that is wrong.
+    `compressor`, `memory`, `algorithm`, `optimizer`, `scheduler` and `param_groups` may be objects
+    too, where a name stands otherwise.
 
     A model with an attribute `carried` keeps a state of each sample in the buffers [b, ...] that it
     names: each worker has its own, keeps it from step to step, and starts again with each epoch.
@@ -72,7 +75,7 @@ class Simulator:
         wrap_engine: WrapEngine | None = None,
         **settings: object,
     ) -> None:
-        recipe = Recipe.of(settings)
+        recipe = Recipe.of(with_objects(settings))
         self._parts = components_of(
             model, criterion, recipe, regime, transport, samples, observers, wrap_engine
         )

@@ -3,7 +3,10 @@
 `momentum` has one owner: the memory if it declares the field, else the optimizer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from torch import nn
 
 from ..methods.compressors import composed
 from ..methods.memories import Memory
@@ -12,6 +15,7 @@ from ..recipe import Recipe
 from ..settings import SettingError, kept
 from .method_choice import algorithm_named, compressor_spec, memory_name, memory_of, needs_memory
 from .optimizer_class import optimizer_arguments
+from .own_optimizer import optimizer_settings
 from .parameter_groups import ParameterGroup, Settings
 from .regime import (
     OURS,
@@ -21,8 +25,9 @@ from .regime import (
     prune_warmup,
 )
 from .regularizers import Regularizer, regularizers
+from .schedulers import scheduler_setting
 
-_OPTIMIZER_SETTINGS = ("optimizer", "lr", "momentum", "nesterov", "weight_decay")
+_OPTIMIZER_SETTINGS = ("optimizer", "lr", "momentum", "nesterov", "weight_decay", "param_groups")
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,13 @@ class StepSettings:
         return self.memory.inertia
 
 
-def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
-    """Return a model's regime with the recipe's settings laid over it, the warm-up included."""
+def regime_of(
+    recipe: Recipe, regime: Form | Regime, model: nn.Module, params: Mapping[str, nn.Parameter]
+) -> Regime:
+    """Return a model's regime with the recipe's settings laid over it, the warm-up included.
+
+    `params` are those of the model that are trained.
+    """
     whole = regime if isinstance(regime, Regime) else Regime(regime)
     if recipe.method is not None and recipe.optimizer is None:
         whole = whole.then(Regime(preset_of(recipe.method).regime))
@@ -116,9 +126,17 @@ def regime_of(recipe: Recipe, regime: Form | Regime) -> Regime:
         whole = whole.then(Regime({0: {"compressor": recipe.compressor}}))
     chosen = {name: getattr(recipe, name) for name in _OPTIMIZER_SETTINGS}
     given = {k: v for k, v in chosen.items() if v is not None}
+    if recipe.optimizer is not None:
+        given = {**optimizer_settings(recipe.optimizer, model, params), **_without_optimizer(given)}
+    if recipe.scheduler is not None:
+        given["scheduler"] = scheduler_setting(recipe.scheduler, recipe.scheduler_every)
     whole = whole.then(Regime({0: given}))
     _check_effects(recipe, whole, given)
     return whole
+
+
+def _without_optimizer(given: Settings) -> Settings:
+    return {key: value for key, value in given.items() if key != "optimizer"}
 
 
 def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:

@@ -60,8 +60,9 @@ class TorchOptimizers:
 
     def reset(self) -> None:
         """Start again: momenta and counts are dropped."""
-        for inner in self.inners.values():
-            inner.state.clear()
+        groups = self.groups()
+        kinds = [kind for kind, inner in self.inners.items() for _ in inner.param_groups]
+        self.set_groups(groups, kinds)
 
     def kept(self) -> dict[str, StateDict]:
         """Return what is kept of each parameter, by name: those alone that were stepped."""

@@ -14,12 +14,12 @@ from torch import nn
 
 from ..catalog import load
 from ..config import Config
+from ..given_object import PREFIX as _OBJECT
+from ..given_object import refuse_lost, with_objects
 from ..gradients.contract import Criterion
 from ..settings import SettingError
 from .data import Dataset
 from .data.own import own_dataset
-
-_OBJECT = "object:"  # begins the name of what was given as an object, in config.json
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def taken_objects(settings: Mapping[str, object]) -> tuple[Given, dict[str, obje
 
     Raises `SettingError` for an object that is none of these.
     """
-    plain, module, dataset = dict(settings), None, None
+    plain, module, dataset = with_objects(settings), None, None
     model, data = settings.get("model"), settings.get("dataset")
     functions = {name: _function(plain, name) for name in ("criterion", "metric")}
     if model is not None and not isinstance(model, str):
@@ -75,8 +75,7 @@ def model_module(config: Config, given: Given) -> ModuleType:
 def refuse_object(name: str, value: str) -> None:
     """Raise `SettingError` if a setting names what was an object when the run began."""
     if value.startswith(_OBJECT):
-        fix = f"give it again: simsgd.train(resume=..., {name}=...)"
-        raise SettingError(name, value, "was an object in Python", fix)
+        refuse_lost(name, value)
 
 
 def _module(model: object) -> ModuleType:

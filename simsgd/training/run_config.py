@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from ..config import Config
 from ..config_values import ON_RESUME
+from ..given_object import NAMES, GivenObject
 from ..results.run import Run
 from ..results.run_tables import require_run
 from ..settings import SettingError, require
@@ -17,9 +18,9 @@ def run_config(given: Mapping[str, object]) -> Config:
     Raises `SettingError` for one that is wrong, or that a resumed run cannot change.
     """
     asked = Config.of(given)
-    again = restarted_folder(asked)
-    if again is not None and asked.resume is None:
-        asked = dataclasses.replace(asked, resume=again, overwrite=False)
+    restarted = restarted_folder(asked)
+    if restarted is not None and asked.resume is None:
+        asked = dataclasses.replace(asked, resume=restarted, overwrite=False)
         given = {**given, "overwrite": False}
     if asked.resume is None:
         return asked
@@ -32,7 +33,8 @@ def run_config(given: Mapping[str, object]) -> Config:
     for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")
-    changed = {name: getattr(asked, name) for name in given.keys() & ON_RESUME}
+    again = [name for name in NAMES if isinstance(getattr(asked, name), GivenObject)]
+    changed = {name: getattr(asked, name) for name in {*again, *(given.keys() & ON_RESUME)}}
     if asked.epochs is not None:
         changed["steps"] = None
     if asked.steps is not None or (own.steps is not None and asked.epochs is None):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from ..config_values import OF_ONE_RUN
+from ..given_object import GivenObject
 from ..registry import settings_of
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.method_choice import compressor_spec
@@ -21,12 +22,7 @@ from .given import name_of
 from .phases import Timeline, Values
 
 _OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay")
-_NOT_OPTIMIZER = (
-    "prune",
-    "compressor",
-    "regularizer",
-    "param_groups",
-)  # what else a regime may set
+_ELSE = ("prune", "compressor", "regularizer", "param_groups", "scheduler")  # that a regime may set
 
 
 def used_settings(experiment: Experiment) -> dict[str, Used]:
@@ -47,7 +43,7 @@ def optimizer_line(used: Mapping[str, Used]) -> str:
     'optimizer SGD; lr 0.1, from epoch 30: 0.01; momentum 0.9'
     """
     parts = [f"optimizer {value_in_words(used['optimizer'])}"]
-    for name in (*_OF_OPTIMIZER, "param_groups"):
+    for name in (*_OF_OPTIMIZER, "param_groups", "scheduler"):
         value = used.get(name)
         if value:  # else it is off
             parts.append(f"{name.replace('_', ' ')} {value_in_words(value)}")
@@ -97,7 +93,7 @@ def _in_force(settings: Settings) -> Values:
     name = settings.get("optimizer", "SGD")
     taken = inspect.signature(optimizer_class(name)).parameters
     defaults = {key: taken[key].default if key in taken else None for key in _OF_OPTIMIZER}
-    given = {key: value for key, value in settings.items() if key in {*taken, *_NOT_OPTIMIZER}}
+    given = {key: value for key, value in settings.items() if key in {*taken, *_ELSE}}
     values = {"prune": None, **defaults, **given, "optimizer": name}
     values["compressor"] = compressor_spec(settings)
     return {key: _plain(value) for key, value in values.items()}
@@ -108,4 +104,4 @@ def _plain(value: object) -> Plain:
         return float(value)
     if isinstance(value, tuple) and all(isinstance(part, ParameterGroup) for part in value):
         return "; ".join(map(str, value)) or None
-    return value if is_plain(value) else str(value)
+    return value if is_plain(value) and not isinstance(value, GivenObject) else str(value)

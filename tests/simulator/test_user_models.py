@@ -246,12 +246,12 @@ class TestSignOfZero:
         assert torch.equal(model.words.weight[10:], before)
 
     def test_that_they_move_otherwise_is_noted(self):
-        recipe = Recipe(compressor="sign", memory="none")
-        (note,) = notes(recipe, regime_of(recipe, None))
+        model, recipe = normed(), Recipe(compressor="sign", memory="none")
+        (note,) = notes(recipe, regime_of(recipe, None, model, {}))
         assert "sign sends a zero as +" in note
         assert "sign:zero=keep leaves them" in note
         kept = Recipe(compressor="sign:zero=keep", memory="none")
-        assert "zero" not in notes(kept, regime_of(kept, None))[0]
+        assert "zero" not in notes(kept, regime_of(kept, None, model, {}))[0]
 
 
 class TestLocalStepsLeftOver:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
+from ...given_object import refuse_objects
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
 from ..signals import Interrupted, StopRequest, stop_requests
@@ -41,6 +42,7 @@ def sweep(
     `failures` of what is returned. Raises `SettingError` if no combination is sound, `Interrupted`
     after Ctrl-C.
     """
+    refuse_objects(settings)
     grid = _grid(settings, seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)

@@ -1,0 +1,89 @@
+"""Objects that Python gives where a setting has a name.
+
+The object goes wherever the name goes, as a text that carries it. What is written down is the text
+alone, which nobody can make the object of again.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import NoReturn
+
+from .settings import SettingError
+
+PREFIX = "object:"  # begins the text, in config.json too
+
+
+NAMES = (  # of settings that Python may give objects for
+    "compressor", "memory", "algorithm", "downlink", "aggregate", "outer_optimizer", "optimizer",
+    "scheduler", "param_groups",
+)  # fmt: skip
+
+
+def with_objects(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings in which a text stands for each object."""
+    return {
+        name: _as_text(name, value) if name in NAMES else value for name, value in settings.items()
+    }
+
+
+def _as_text(name: str, value: object) -> object:
+    if value is None or isinstance(value, str):
+        return value
+    if name == "param_groups":
+        try:
+            return json.dumps(value)
+        except (TypeError, ValueError):  # it has functions
+            return GivenObject.of(value)
+    return GivenObject.of(value)
+
+
+class GivenObject(str):
+    """The text that stands for an object, and the object."""
+
+    __slots__ = ("value",)
+    value: object
+
+    def __new__(cls, text: str, value: object = None) -> "GivenObject":
+        """Return `text` with the object that it stands for."""
+        made = super().__new__(cls, text)
+        made.value = value
+        return made
+
+    @classmethod
+    def of(cls, value: object) -> "GivenObject":
+        """Return an object with a text: the settings of a dataclass, or the name of its class."""
+        if isinstance(value, GivenObject):
+            return value
+        if isinstance(value, list | tuple):
+            names = (cls.of(part).removeprefix(PREFIX) for part in value)
+            return cls(PREFIX + "+".join(names), value)
+        named = getattr(value, "__name__", type(value).__name__).strip("<>")
+        described = is_dataclass(value) and not isinstance(value, type)
+        text = repr(value) if described else named
+        return cls(PREFIX + " ".join(text.split()), value)
+
+    def __deepcopy__(self, memo: object) -> "GivenObject":
+        return self
+
+
+def refuse_objects(settings: Mapping[str, object]) -> None:
+    """Raise `SettingError` for an object among the values that a sweep gets."""
+    for name in NAMES:
+        given = settings.get(name)
+        for value in given if isinstance(given, list | tuple) else [given]:
+            if value is not None and not isinstance(value, str):
+                rule = "is an object, which the processes of a sweep cannot make again"
+                fix = "name it, as in ./mine.py:Mine, or call train for each"
+                raise SettingError(name, GivenObject.of(value).removeprefix(PREFIX), rule, fix)
+
+
+def is_lost(text: object) -> bool:
+    """Return whether a text stands for an object that is not there any more."""
+    return isinstance(text, str) and text.startswith(PREFIX) and not isinstance(text, GivenObject)
+
+
+def refuse_lost(name: str, text: str) -> NoReturn:
+    """Raise `SettingError` for a setting that was an object when the run began."""
+    fix = f"give it again: simsgd.train(resume=..., {name}=...)"
+    raise SettingError(name, text, "was an object in Python", fix)

@@ -1,0 +1,97 @@
+"""The settings that a user's own optimizer of torch stands for.
+
+It may be a class; an optimizer of the model's parameters that took no step yet; several, each of
+some parameters; or a function of the model that returns such. The simulator makes optimizers of the
+same classes and options by itself, one or one a worker, and never steps the user's.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..given_object import GivenObject, is_lost, refuse_lost
+from ..settings import SettingError, require
+from .optimizer_class import optimizer_arguments, optimizer_class, optimizer_name
+from .parameter_groups import ParameterGroup, Settings
+
+
+@dataclass(frozen=True)
+class Named:
+    """The parameters of these names."""
+
+    names: frozenset[str]
+
+    @property
+    def __name__(self) -> str:
+        first = min(self.names)
+        more = len(self.names) - 1
+        return f"{first} and {more} more" if more else first
+
+    def __call__(self, name: str, parameter: Tensor) -> bool:
+        """Return whether a parameter is one of them."""
+        return name in self.names
+
+
+def optimizer_settings(spec: str, model: nn.Module, params: Mapping[str, nn.Parameter]) -> Settings:
+    """Return what a regime would say in place of an optimizer, `params` those that are trained.
+
+    Raises `SettingError` for what is no optimizer of the model's parameters.
+    """
+    if is_lost(spec):
+        refuse_lost("optimizer", spec)
+    if not isinstance(spec, GivenObject):
+        return {"optimizer": spec}
+    value = spec.value
+    if isinstance(value, type):
+        return {"optimizer": optimizer_name(value)}
+    is_made = isinstance(value, torch.optim.Optimizer | list | tuple)
+    if callable(value) and not is_made:
+        value = value(model)
+    every: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    rule = (
+        "must be an optimizer of torch, a class of such, or a function of the model that makes one"
+    )
+    right = bool(every) and all(isinstance(own, torch.optim.Optimizer) for own in every)
+    require(right, "optimizer", str(spec), rule)
+    return _settings(every, params)
+
+
+def _settings(
+    every: Sequence[torch.optim.Optimizer], params: Mapping[str, nn.Parameter]
+) -> Settings:
+    names = {p: name for name, p in params.items()}
+    found: list[tuple[frozenset[str], Settings]] = []
+    for optimizer in every:
+        kind = optimizer_name(type(optimizer))
+        stepped = any(float(own.get("step", 1)) > 0 for own in optimizer.state.values())
+        require(not stepped, "optimizer", kind, "has taken steps already", "make a new one")
+        for group in optimizer.param_groups:
+            own = [p for p in group["params"] if p.requires_grad]
+            if any(p not in names for p in own):
+                rule = "has parameters that are not the model's"
+                raise SettingError("optimizer", kind, rule, "make it of model.parameters()")
+            usual = found[0][1] if found else {}
+            options = {"optimizer": kind, **_options(kind, group, usual)}
+            found.append((frozenset(names[p] for p in own), options))
+    taken = frozenset[str]().union(*(own for own, _ in found))
+    missing = [name for name in params if name not in taken]
+    if missing:
+        rule = f"lacks the parameter {missing[0]}"
+        fix = "give it to a group, or freeze it with requires_grad_(False)"
+        raise SettingError("optimizer", str(found[0][1]["optimizer"]), rule, fix)
+    (_, usual), *others = found
+    groups = tuple(ParameterGroup((Named(own),), options) for own, options in others if own)
+    return {**usual, **({"param_groups": groups} if groups else {})}
+
+
+def _options(kind: str, group: Settings, first: Settings) -> Settings:
+    """Return a group's options: lr, and those that are not the default or that the first sets."""
+    usual = inspect.signature(optimizer_class(kind)).parameters
+    chosen = {key: group[key] for key in optimizer_arguments(kind) if key in group}
+    chosen["lr"] = group.get("initial_lr", group["lr"])  # that a scheduler has not changed
+    kept = {k: v for k, v in chosen.items() if k in first or v != usual[k].default}
+    return {**dict(sorted(kept.items())), "lr": chosen["lr"]}

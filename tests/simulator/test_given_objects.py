@@ -1,0 +1,205 @@
+"""Objects in Python where a name may stand: the same numbers, or one line."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
+
+import simsgd
+from simsgd import SettingError, Simulator
+from simsgd.methods import Compressor
+from simsgd.methods.adapters import grace
+from simsgd.methods.algorithms.local import LocalSGD
+from simsgd.methods.compressors.topk import TopK
+from simsgd.methods.memories.residual import Residual
+from tests.toy import batches, mlp
+
+RUN = {"dataset": "digits", "model": "logistic", "workers": 2, "epochs": 2, "quiet": True}
+METHODS = {
+    "compressor": (TopK(0.3), "topk:0.3", {}),
+    "memory": (Residual(beta=0.9), "residual:beta=0.9", {"compressor": "topk:0.3"}),
+    "algorithm": (LocalSGD(local_steps=2), "local:local_steps=2", {"compressor": "topk:0.3"}),
+    "downlink": (TopK(0.3), "topk:0.3", {"compressor": "topk:0.3"}),
+}
+
+
+class Signs(torch.optim.Optimizer):
+    """Sign descent that counts its steps in Python."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in (p for p in group["params"] if p.grad is not None):
+                own = self.state[p]
+                own["count"] = own.get("count", 0) + 1
+                p.add_(p.grad.sign(), alpha=-group["lr"] / own["count"])
+
+
+class Half:
+    def compress(self, tensor, name):
+        return [tensor.half()], tensor.dtype
+
+    def decompress(self, tensors, ctx):
+        return tensors[0].to(ctx)
+
+
+def trained(steps=3, **settings):
+    simulator = Simulator(mlp(), workers=4, **{"lr": 0.1, **settings})
+    for x, y in batches(steps, 16):
+        simulator.step(x, y, epoch=0)
+    return simulator
+
+
+def assert_same(one, other):
+    for name, value in one.parameters().items():
+        assert torch.equal(value, other.parameters()[name]), name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_by_object_is_that_of_its_name(name):
+    given, spec, more = METHODS[name]
+    assert_same(trained(**{name: given}, **more), trained(**{name: spec}, **more))
+
+
+def test_an_object_of_another_library_compresses():
+    simulator = trained(compressor=grace(Half()), memory="none")
+    assert simulator.step(*next(batches(1, 16))).payload_bytes == [11 * 8 + 72 * 2] * 4
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "local"])
+def test_an_optimizer_of_ones_own_steps_and_is_resumed(algorithm, tmp_path):
+    settings = {"optimizer": Signs, "lr": 0.01, "algorithm": algorithm}
+    whole, first, again = trained(6, **settings), trained(3, **settings), trained(0, **settings)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for x, y in list(batches(6, 16))[3:]:
+        again.step(x, y, epoch=0)
+    assert_same(whole, again)
+
+
+def test_a_run_with_objects_is_resumed_with_them_to_the_same_bit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "compressor": TopK(0.3),
+        "optimizer": lambda model: torch.optim.AdamW(
+            [{"params": [p]} for p in model.parameters()], lr=0.01
+        ),
+        "scheduler": lambda optimizer: ExponentialLR(optimizer, 0.5),
+        "param_groups": None,
+    }
+    whole = simsgd.train(name="whole", **given, **RUN)
+    half = simsgd.train(name="half", **given, **{**RUN, "epochs": 1})
+    simsgd.train(resume=half.folder, epochs=2, quiet=True, **given)
+    states = [torch.load(run.folder / "last.pt", weights_only=True) for run in (whole, half)]
+    for name, value in states[0]["model"].items():
+        assert torch.equal(value, states[1]["model"][name])
+    assert whole.config["used"]["lr"] == [
+        {"from": "start", "value": 0.01}, {"from": "epoch 1", "value": 0.005}
+    ]  # fmt: skip
+    assert whole.config["used"]["compressor"] == "object:TopK(ratio=0.3)"
+    assert whole.config["used"]["param_groups"] == "linear.bias: optimizer=AdamW, lr=0.01"
+    with pytest.raises(SettingError) as wrong:
+        simsgd.train(resume=half.folder, epochs=3, quiet=True)
+    assert "was an object in Python" in str(wrong.value)
+    assert "give it again: simsgd.train(resume=..., " in str(wrong.value)
+
+
+def test_groups_by_name_and_in_json_are_those_of_a_regime():
+    groups = [{"params": "dim<2", "weight_decay": 0.0}]
+    regime = {0: {"optimizer": "AdamW", "weight_decay": 0.3, "param_groups": groups}}
+    wanted = trained(regime=regime)
+    for given in (groups, "no_decay_1d", '[{"params": "dim<2", "weight_decay": 0}]'):
+        own = {"optimizer": "AdamW", "weight_decay": 0.3, "param_groups": given}
+        assert_same(trained(**own), wanted)
+
+
+def test_groups_in_python_are_written_down_and_resumed_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    groups = [{"params": "*.bias", "lr_mult": 0.5}]
+    run = simsgd.train(name="run", lr=0.1, param_groups=groups, **{**RUN, "epochs": 1})
+    assert run.config["param_groups"] == '[{"params": "*.bias", "lr_mult": 0.5}]'
+    assert len(simsgd.train(resume=run.folder, epochs=2, quiet=True).epochs) == 2
+
+
+@dataclass(frozen=True)
+class NoCompressor:
+    ratio: float = 0.1
+
+
+def of_another_model(model):
+    return torch.optim.SGD(mlp().parameters(), lr=0.1)
+
+
+def of_some(model):
+    return torch.optim.SGD([next(model.parameters())], lr=0.1)
+
+
+def plateau(optimizer):
+    return ReduceLROnPlateau(optimizer)
+
+
+REFUSED = [
+    (
+        {"compressor": NoCompressor()},
+        "compressor is no Compressor, got NoCompressor; let its class",
+    ),
+    ({"compressor": TopK}, "compressor is the class TopK, got TopK; give an object of it"),
+    ({"memory": 3}, "memory is no Memory, got int"),
+    ({"optimizer": nn.Linear}, "optimizer must be one of Adafactor, "),
+    ({"optimizer": 3}, "optimizer must be an optimizer of torch, a class of such"),
+    ({"optimizer": of_another_model}, "has parameters that are not the model's, got SGD"),
+    ({"optimizer": of_some}, "optimizer lacks the parameter 0.bias, got SGD; give it to a group"),
+    ({"optimizer": torch.optim.LBFGS}, "optimizer must be one of Adafactor, "),
+    ({"scheduler": 3}, "scheduler must be a scheduler of torch, or a function that makes one"),
+    ({"scheduler": lambda own: own}, "makes no scheduler of torch.optim.lr_scheduler but a SGD"),
+    ({"scheduler": plateau, "scheduler_every": "step"}, "use scheduler_every epoch"),
+    ({"scheduler": "Cosine"}, "did you mean CosineAnnealingLR?"),
+    (
+        {"scheduler": "StepLR:steps=3"},
+        "scheduler has no argument steps, got StepLR:steps=3; it has",
+    ),
+    ({"scheduler": "StepLR"}, "scheduler cannot be made: "),
+    ({"scheduler_every": "step"}, "has no effect without scheduler, got step; set scheduler too"),
+    ({"param_groups": "[{"}, "param_groups is no JSON: "),
+    ({"compressor": "object:Mine"}, "compressor was an object in Python, got object:Mine; give it"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_what_is_no_such_object_is_refused(settings, message):
+    with pytest.raises(SettingError) as wrong:
+        Simulator(mlp(), workers=2, **{"lr": 0.1, **settings})
+    assert message in str(wrong.value)
+
+
+def test_an_optimizer_that_took_steps_is_refused():
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 6, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    with pytest.raises(SettingError, match="has taken steps already, got Adam; make a new one"):
+        Simulator(copy.copy(model), workers=2, optimizer=optimizer)
+
+
+def test_sweeps_refuse_objects():
+    with pytest.raises(SettingError, match="which the processes of a sweep cannot make again"):
+        simsgd.sweep(compressor=["none", TopK(0.1)], lr=0.1, **RUN)
+    assert issubclass(TopK, Compressor)
+
+
+def test_a_scheduler_that_a_later_phase_ends():
+    cosine = {"name": "CosineAnnealingLR", "T_max": 2}
+    regime = [
+        {"epoch": 0, "lr": 0.1},
+        {"epoch": 2, "lr": 0.4, "scheduler": cosine},
+        {"epoch": 5, "lr": 0.3},
+    ]
+    whole = Simulator(mlp(), workers=2, regime=regime).components.regime
+    rates = [whole.at(epoch, 0)["lr"] for epoch in range(6)]
+    assert rates == pytest.approx([0.1, 0.1, 0.4, 0.2, 0.0, 0.3])
