@@ -7,7 +7,8 @@ from pathlib import Path
 from .config import Config, default
 from .settings import Scope
 
-RECORDS = frozenset({"environment", "used"})  # keys of config.json that are no settings
+# Keys of config.json that are no settings.
+RECORDS = frozenset({"environment", "used", "verified_steps"})
 
 Identity = frozenset[tuple[str, str]]  # names of settings, and their values as text
 

@@ -40,9 +40,15 @@ def test_every_column_of_a_table_is_described(file):
     assert described(file) == list(get_type_hints(ROWS[file]))
 
 
+def test_what_an_evaluation_has_beside_an_epoch_is_described():
+    own = [n for n in get_type_hints(tables.EvaluationRow) if n not in tables.EPOCH_COLUMNS]
+    assert described("evaluations.csv") == own
+
+
 def test_every_table_of_a_run_is_described():
     written = {name for name in dir(tables) if name.endswith("Row")}
-    assert written == {row.__name__ for row in ROWS.values()} - {"VerifyRow"}
+    described_here = {row.__name__ for row in ROWS.values()} | {"EvaluationRow"}
+    assert written == described_here - {"VerifyRow"}
 
 
 def test_every_column_of_a_sweep_is_described():

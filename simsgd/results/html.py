@@ -11,9 +11,12 @@ from ..text_table import TextTable
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
-:root { --ink: #1c2430; --soft: #5b6675; --line: #e3e7ec; --accent: #0072b2; --paper: #fff; }
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #e3e7ec;
+  --paper: #fff; --ground: #f5f6f8; --best: #eaf4fb; }
+@media (prefers-color-scheme: dark) { :root { --ink: #dfe5ec; --soft: #9aa5b3; --line: #333c48;
+  --paper: #1b2129; --ground: #12161c; --best: #17324a; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: #f5f6f8; color: var(--ink);
+body { margin: 0; background: var(--ground); color: var(--ink);
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 main { max-width: 74rem; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; }
 header p { color: var(--soft); margin: .2rem 0 0; }
@@ -23,7 +26,11 @@ h2 { font-size: 1.15rem; margin: 0 0 .9rem; }
 h3 { font-size: .95rem; margin: 1.4rem 0 .5rem; color: var(--soft); font-weight: 600; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
   padding: 1.3rem 1.5rem; margin-top: 1.4rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; scrollbar-width: thin; background:
+  linear-gradient(to right, var(--paper) 30%, transparent) left / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--paper) 30%, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to right, var(--line), transparent) left / 1rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { text-align: left; padding: .38rem 1.1rem .38rem 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; vertical-align: top; }
@@ -31,23 +38,29 @@ td.long { white-space: normal; overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; }
 thead th { border-bottom: 2px solid var(--line); }
 .number { text-align: right; }
-tr.best td { background: #eaf4fb; font-weight: 600; }
-tr.set td, tr.set th { color: var(--ink); font-weight: 600; }
+tr.best td { background: var(--best); font-weight: 600; }
 tbody tr:last-child > * { border-bottom: 0; }
-.facts { columns: 22rem 3; column-gap: 2.5rem; }
+.facts { columns: 20rem 3; column-gap: 2.5rem; }
 .facts > div { break-inside: avoid; padding-bottom: .8rem; } .facts h3 { margin-top: 0; }
-figure { margin: 0; } figure img { max-width: 100%; height: auto; display: block; }
+figure { margin: 0; } figure img { max-width: 100%; height: auto;
+  display: block; background: #fff; border-radius: 6px; }
 figcaption, .note { color: var(--soft); font-size: .88rem; margin: .5rem 0 0; }
-.figures { display: grid; gap: 1.6rem; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr));
-  align-items: start; }
+.figures { display: grid; gap: 1.6rem; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
 details { border-top: 1px solid var(--line); padding: .6rem 0; }
 details:first-of-type { border-top: 0; }
 summary { cursor: pointer; font-weight: 600; overflow-wrap: anywhere; }
 summary span { color: var(--soft); font-weight: 400; }
-pre { background: #f5f6f8; border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
+pre { background: var(--ground); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
   font: .82rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
-@media (max-width: 40rem) { .figures { grid-template-columns: 1fr; } main { padding: 1rem .6rem; } }
-@media print { body { background: #fff; } section { border: 0; padding: 0; break-inside: avoid; } }
+pre.command { white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; }
+@media (max-width: 40rem) { main { padding: 1rem .6rem; } section { padding: 1rem .9rem; }
+  h1 { font-size: 1.4rem; } td.long { min-width: 8rem; } }
+@media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --ground: #fff;
+    --best: #eee; } main { max-width: none; padding: 0; } section { border: 0; padding: 0; }
+  figure, tr, .facts > div { break-inside: avoid; } .wide { overflow: visible; background: none; }
+  table { font-size: .7rem; } th, td { padding-right: .6rem; } pre { white-space: pre-wrap; }
+  details::details-content { content-visibility: visible; } }
 """
 
 
@@ -93,12 +106,10 @@ def table(table: TextTable, best: int = -1) -> str:
     )
 
 
-def facts(pairs: Iterable[tuple[str, str]], marked: Iterable[str] = ()) -> str:
-    """Return names and their values, those that are `marked` in bold."""
-    bold = set(marked)
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names and their values."""
     lines = (
-        f"<tr{_classed('set', name in bold)}><th>{escape(name)}</th>"
-        f'<td class="long">{escape(value)}</td></tr>'
+        f'<tr><th>{escape(name)}</th><td class="long">{escape(value)}</td></tr>'
         for name, value in pairs
     )
     return f"<table><tbody>{''.join(lines)}</tbody></table>"
@@ -133,6 +144,11 @@ def folded(name: str, summary: str, *parts: str) -> str:
 def verbatim(text: str) -> str:
     """Return a text as it is, in a monospaced font."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def command(text: str) -> str:
+    """Return a command, which a click selects as a whole."""
+    return f'<pre class="command">{escape(text)}</pre>'
 
 
 def _line(row: Sequence[str], tag: str, names: int) -> str:

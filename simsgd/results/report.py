@@ -1,6 +1,5 @@
 """The page of `simsgd report`: results, figures, settings and tables of runs."""
 
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,21 +11,18 @@ from ..settings import SettingError
 from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
-from .figures.run_groups import grouped
 from .metric import Metric
 from .outcome import metrics_of
+from .report_figures import figure_sections
+from .report_tables import network_section, verified_section
 from .results_table import Row, result_rows, result_table
 from .run import Run
+from .run_command import command_of
 from .run_folders import RunPath, RunPaths, by_name, find_runs
 from .run_tables import RunTables
 from .sweep import Sweep
 from .used_settings import Used, value_in_words
 
-_FIGURES = (  # x, y, caption
-    ("epoch", "train_loss", "Training loss, mean over each epoch."),
-    ("epoch", "ratio", "How many times less is sent than dense gradients take, since the start."),
-)
-_OVER_SEEDS = "Lines of several seeds are their mean, in a band from the least to the most."
 _LAST_LINES = 30  # of the log
 _NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS
 
@@ -67,7 +63,9 @@ def report_page(runs: RunPaths) -> str:
         [
             *_sweeps(places),
             _results(result_rows(places), metrics_of(found.values())),
-            *_figures(found),
+            *figure_sections(list(found.values())),
+            *network_section(list(found.values())),
+            *verified_section(list(found.values())),
             _settings(found),
             page.section("Runs", *(_run(name, run, differing) for name, run in found.items())),
         ],
@@ -82,63 +80,40 @@ def _subtitle(places: Sequence[RunPath]) -> str:
 
 
 def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
+    """Return the table of runs: the best first, where all have the same metric."""
     metric = metrics[0]
     sign = -1 if metric.higher_is_better else 1
-    values = [sign * float(row[metric.key] or 0) for row in rows]
-    finite = [value for value in values if not math.isnan(value)]
-    best = values.index(min(finite)) if len(finite) > 1 and len(metrics) == 1 else -1
     words = "Metrics are those of the last epoch; best: of all epochs. Bytes are of one worker."
-    highlighted = f" The best {metric.title} is highlighted." if best >= 0 else ""
-    table = page.table(result_table(rows), best)
-    return page.section("Results", table, page.note(words + highlighted))
+    if len(metrics) > 1 or len(rows) == 1:
+        return page.section("Results", page.table(result_table(rows)), page.note(words))
 
+    def rank(row: Row) -> float:
+        value = row[metric.key]
+        number = math.nan if value is None else sign * float(value)
+        return math.inf if math.isnan(number) else number
 
-def _figures(runs: Mapping[str, Run]) -> list[str]:
-    drawn = [run for run in runs.values() if len(run.evaluations) > 0]
-    if not drawn:
-        return []
-    parts = [*_metric_figures(drawn)]
-    parts += [page.figure(_svg(drawn, x, y), caption) for x, y, caption in _FIGURES]
-    several = any(len(group.runs) > 1 for group in grouped(drawn))
-    notes = [page.note(_OVER_SEEDS)] if several else []
-    return [page.section("Figures", page.figures(parts), *notes)]
-
-
-def _metric_figures(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the figures of each metric that the runs have."""
-    for metric in metrics_of(runs):
-        own = [run for run in runs if run.metric.column == metric.column]
-        column, title = f"val_{metric.column}", f"Validation {metric.title}"
-        dot = "a dot marks the best"
-        yield page.figure(_svg(own, "epoch", column), f"{title} after each epoch; {dot}.")
-        sent = "against the bytes that each worker has sent"
-        yield page.figure(_svg(own, "bytes", column), f"{title} {sent}.")
-
-
-def _svg(runs: list[Run], x: str, y: str) -> bytes:
-    """Return a figure with its letters as outlines, which look alike wherever it is opened."""
-    import matplotlib as mpl
-
-    from .figures.plot import plot_results
-
-    buffer = io.BytesIO()
-    figure = plot_results(runs, x=x, y=y)
-    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "simsgd"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    order = sorted(rows, key=rank)
+    best = 0 if math.isfinite(rank(order[0])) else -1
+    table = page.table(result_table(order), best)
+    return page.section(
+        "Results", table, page.note(f"{words} The best {metric.title} stands first.")
+    )
 
 
 def _settings(runs: Mapping[str, Run]) -> str:
-    """Return the settings that all runs have in common, as they were used."""
+    """Return the settings that all runs have in common, as they were used: defaults folded."""
     differ = {*_differing(list(runs.values())), *_NOT_SHOWN}
     used = next(iter(runs.values())).used
     common = {name: value for name, value in used.items() if name not in differ}
+    changed = {name: v for name, v in common.items() if not _is_default(name, v)}
+    usual = {name: v for name, v in common.items() if name not in changed}
     several = len(runs) > 1
-    words = "Those that differ are listed with each run. " if several else ""
+    words = " Those that differ are listed with each run." if several else ""
     return page.section(
         "Settings of all runs" if several else "Settings",
-        page.groups(_by_stage(common)),
-        page.note(f"{words}Bold: not the default, or decided by model, regime or algorithm."),
+        page.groups(_by_stage(changed)),
+        page.folded("Defaults", f"{len(usual)} settings", page.groups(_by_stage(usual))),
+        page.note(f"Above: not the default, or decided by model, regime or algorithm.{words}"),
     )
 
 
@@ -149,15 +124,14 @@ def _differing(runs: Sequence[Run]) -> list[str]:
 
 
 def _by_stage(settings: Mapping[str, Used]) -> Iterator[tuple[str, str]]:
-    """Yield the stages of a step, and the settings of each; those not at their default in bold."""
+    """Yield the stages of a step, and the settings of each."""
     stages: dict[str, dict[str, Used]] = {}
     for name, value in settings.items():
         known = Config.__dataclass_fields__.get(name)
         stage = known.metadata["group"] if known else "other"
         stages.setdefault(stage, {})[name] = value
     for stage, own in stages.items():
-        marked = [name for name, value in own.items() if not _is_default(name, value)]
-        yield stage.capitalize(), page.facts(_pairs(own), marked)
+        yield stage.capitalize(), page.facts(_pairs(own))
 
 
 def _sweeps(places: Iterable[RunPath]) -> Iterator[str]:
@@ -172,6 +146,9 @@ def _sweeps(places: Iterable[RunPath]) -> Iterator[str]:
 def _run(name: str, run: Run, differing: Sequence[str]) -> str:
     own = {setting: run.used.get(setting) for setting in differing}
     parts = [page.verbatim(run.summary())]
+    command = command_of(run)
+    if command is not None:
+        parts += [page.heading("Made by"), page.command(command)]
     if own:
         parts += [page.heading("Settings of this run"), page.facts(_pairs(own))]
     if len(run.evaluations) > 0:

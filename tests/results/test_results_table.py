@@ -1,5 +1,4 @@
 import csv
-import html.parser
 import io
 import json
 
@@ -8,7 +7,6 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
-from simsgd.results.report import report_page
 from simsgd.results.results_table import as_json, result_rows
 from simsgd.settings import SettingError
 from simsgd.units import in_units
@@ -98,87 +96,6 @@ def test_an_unknown_column_is_refused_with_those_near(runs):
     done = call("results", runs, "--sort", "eror")
     assert done.exit_code == 2
     assert done.stderr.startswith("simsgd: --sort is not known, got eror; did you mean error")
-
-
-class Tags(html.parser.HTMLParser):
-    """Collects tags with their attributes, and what is written between them."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.words = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, words):
-        self.words.append(words)
-
-
-def test_a_report_needs_nothing_but_itself(runs):
-    page = Tags(report_page([runs]))
-    assert "script" not in {tag for tag, _ in page.tags}
-    sources = [a[key] for _, a in page.tags for key in ("src", "href") if key in a]
-    assert len(sources) > 4
-    assert all(source.startswith("data:") for source in sources)
-
-
-def test_a_report_has_every_run_with_its_figures_and_settings(runs):
-    page = Tags(report_page([runs]))
-    assert {"seed2", "seed10", "dense", "batch_size"} <= set(page.words)
-    assert len([1 for tag, _ in page.tags if tag == "img"]) == 4
-    assert len([1 for tag, _ in page.tags if tag == "details"]) == 3
-    error = f"{simsgd.Run(runs / 'seed2').last.val_error1:.2f}"
-    assert error in page.words
-
-
-def test_a_report_escapes_whatever_a_run_is_called(tmp_path):
-    name = "<script>alert('&\")<"
-    simsgd.train(**TINY, workers=2, epochs=1, runs_dir=tmp_path, name=name, quiet=True)
-    page = Tags(report_page([tmp_path / name]))
-    assert "script" not in {tag for tag, _ in page.tags}
-    assert name in page.words
-
-
-def test_a_report_of_a_run_that_has_just_begun_has_no_figures(runs, tmp_path):
-    begun = tmp_path / "begun"
-    begun.mkdir()
-    (begun / "config.json").write_text((runs / "seed2/config.json").read_text())
-    page = Tags(report_page([begun]))
-    assert "img" not in {tag for tag, _ in page.tags}
-    assert "0/2" in page.words
-
-
-def test_a_report_of_a_sweep_has_its_means(tmp_path):
-    from simsgd.results.sweep import write_definition
-
-    runs = {f"seed{seed}": {**TINY, "workers": 2, "epochs": 1, "seed": seed} for seed in (0, 1)}
-    for name, settings in runs.items():
-        simsgd.train(**settings, runs_dir=tmp_path, name=name, quiet=True)
-    write_definition(tmp_path, {}, runs)
-    mean = sum(simsgd.Run(tmp_path / name).last.val_error1 for name in runs) / 2
-    words = Tags(report_page([tmp_path])).words
-    assert any(f"{mean:.2f} +-" in word for word in words)
-    band = "in a band from the least to the most"
-    assert any(band in word for word in words)
-    assert not any(band in word for word in Tags(report_page([tmp_path / "seed0"])).words)
-
-
-@pytest.mark.parametrize(
-    ("output", "error"),
-    [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (the folder")],
-)
-def test_a_report_that_cannot_be_written_is_an_error_of_one_line(runs, tmp_path, output, error):
-    done = call("report", runs, "-o", tmp_path / output)
-    assert done.exit_code == 2
-    assert error in done.stderr
-    assert done.stderr.startswith("simsgd: --output ")
-
-
-def test_a_report_is_written_where_it_was_asked_for(runs, tmp_path):
-    done = call("report", runs, "-o", tmp_path / "page.html")
-    assert done.output.strip() == str(tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
 
 def test_the_most_of_a_step_is_shown_where_steps_differ(runs, tmp_path):

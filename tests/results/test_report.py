@@ -1,0 +1,177 @@
+"""The page of `simsgd report`."""
+
+import html.parser
+import shlex
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import simsgd
+from simsgd.cli import main
+from simsgd.results.report import report_page
+from simsgd.results.run_command import command_of
+
+TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "batch_size": 60}
+SMALL = {**TINY, "workers": 4, "epochs": 1, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with three runs, one of them in a folder below and one unfinished."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, below, own in (("seed10", "", {"seed": 10}), ("seed2", "", {"seed": 2}),
+                             ("dense", "deep", {"workers": 4})):  # fmt: skip
+        simsgd.train(**{**TINY, "workers": 2, "epochs": 2, **own}, runs_dir=folder / below,
+                     name=name, quiet=True)  # fmt: skip
+    lines = (folder / "deep/dense/epochs.csv").read_text().splitlines(keepends=True)
+    (folder / "deep/dense/epochs.csv").write_text("".join(lines[:2]))
+    return folder
+
+
+def call(*words):
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+class Tags(html.parser.HTMLParser):
+    """Collects tags with their attributes, and what is written between them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, words):
+        self.words.append(words)
+
+
+def test_a_report_needs_nothing_but_itself(runs):
+    page = Tags(report_page([runs]))
+    assert "script" not in {tag for tag, _ in page.tags}
+    sources = [a[key] for _, a in page.tags for key in ("src", "href") if key in a]
+    assert len(sources) > 4
+    assert all(source.startswith("data:") for source in sources)
+
+
+def test_a_report_has_every_run_with_its_figures_and_settings(runs):
+    page = Tags(report_page([runs]))
+    assert {"seed2", "seed10", "dense", "batch_size"} <= set(page.words)
+    assert len([1 for tag, _ in page.tags if tag == "img"]) == 5
+    assert len([1 for tag, _ in page.tags if tag == "details"]) == 4
+    error = f"{simsgd.Run(runs / 'seed2').last.val_error1:.2f}"
+    assert error in page.words
+
+
+def test_a_report_escapes_whatever_a_run_is_called(tmp_path):
+    name = "<script>alert('&\")<"
+    simsgd.train(**TINY, workers=2, epochs=1, runs_dir=tmp_path, name=name, quiet=True)
+    page = Tags(report_page([tmp_path / name]))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert name in page.words
+
+
+def test_a_report_of_a_run_that_has_just_begun_has_no_figures(runs, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "config.json").write_text((runs / "seed2/config.json").read_text())
+    page = Tags(report_page([begun]))
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert "0/2" in page.words
+
+
+def test_a_report_of_a_sweep_has_its_means(tmp_path):
+    from simsgd.results.sweep import write_definition
+
+    runs = {f"seed{seed}": {**TINY, "workers": 2, "epochs": 1, "seed": seed} for seed in (0, 1)}
+    for name, settings in runs.items():
+        simsgd.train(**settings, runs_dir=tmp_path, name=name, quiet=True)
+    write_definition(tmp_path, {}, runs)
+    mean = sum(simsgd.Run(tmp_path / name).last.val_error1 for name in runs) / 2
+    words = Tags(report_page([tmp_path])).words
+    assert any(f"{mean:.2f} +-" in word for word in words)
+    band = "in a band from the least to the most"
+    assert any(band in word for word in words)
+    assert not any(band in word for word in Tags(report_page([tmp_path / "seed0"])).words)
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (the folder")],
+)
+def test_a_report_that_cannot_be_written_is_an_error_of_one_line(runs, tmp_path, output, error):
+    done = call("report", runs, "-o", tmp_path / output)
+    assert done.exit_code == 2
+    assert error in done.stderr
+    assert done.stderr.startswith("simsgd: --output ")
+
+
+def test_a_report_is_written_where_it_was_asked_for(runs, tmp_path):
+    done = call("report", runs, "-o", tmp_path / "page.html")
+    assert done.output.strip() == str(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_runs_are_sorted_with_the_best_first(runs):
+    page = report_page([runs / "seed2", runs / "seed10"])
+    errors = {name: simsgd.Run(runs / name).last.val_error1 for name in ("seed2", "seed10")}
+    best = min(errors, key=lambda name: errors[name])
+    assert f'<tr class="best"><td>{best}</td>' in page
+
+
+def test_a_report_shows_what_the_runs_have(tmp_path):
+    gossip = {"algorithm": "choco", "compressor": "topk:0.1", "partition": "sorted"}
+    simsgd.train(**SMALL, **gossip, log_layers=True, runs_dir=tmp_path, name="choco")
+    page = Tags(report_page([tmp_path]))
+    captions = [a["alt"].split()[0] for tag, a in page.tags if tag == "img"]
+    assert captions == ["Validation", "Validation", "Training", "How",
+                        "Consensus", "Neighbors", "Samples", "Bytes"]  # fmt: skip
+    assert {"On a network", "wan", "10gbe"} <= set(page.words)
+    assert "Held to real processes" not in page.words
+
+
+@pytest.mark.distributed
+def test_a_report_shows_the_verdict_of_verify(tmp_path):
+    recipe = {**TINY, "workers": 2, "compressor": "topk:0.1", "runs_dir": tmp_path, "name": "held"}
+    verdict = simsgd.verify(2, **recipe)
+    words = Tags(report_page([tmp_path])).words
+    assert verdict.holds
+    assert {"Held to real processes", "the simulation is the reality", "2 of 2 steps"} <= {*words}
+    assert command_of(simsgd.Run(tmp_path / "held")).startswith("simsgd verify --steps=2 ")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prune": 0.9, "warmup": False, "seed": 3},
+        {"compressor": "qsgd:15,bucket=64", "momentum": 0.5, "prune_1d": True},
+    ],
+)
+def test_the_command_of_a_run_makes_it_again(tmp_path, settings):
+    run = simsgd.train(**SMALL, **settings, runs_dir=tmp_path, name="first")
+    words = shlex.split(command_of(run))[1:]
+    done = call(*words, "--runs-dir", tmp_path, "--name", "again", "--quiet")
+    assert done.exit_code == 0, done.output
+    again = simsgd.Run(tmp_path / "again")
+    pd.testing.assert_frame_equal(
+        run.epochs.drop(columns="seconds"), again.epochs.drop(columns="seconds"), check_exact=True
+    )
+
+
+def test_a_run_of_objects_has_no_command(tmp_path):
+    import torch
+    from torch import nn
+
+    data = (torch.randn(40, 6), torch.arange(40) % 2)
+    objects = {"dataset": (data, data), "model": nn.Linear(6, 2)}
+    run = simsgd.train(workers=2, batch_size=10, epochs=1, lr=0.1, runs_dir=tmp_path, **objects)
+    assert command_of(run) is None
+    assert "Made by" not in Tags(report_page([run])).words
+
+
+def test_a_page_has_colors_for_dark_screens_and_for_paper(runs):
+    page = report_page([runs])
+    assert "@media (prefers-color-scheme: dark)" in page
+    assert "@media print" in page
