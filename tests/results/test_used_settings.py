@@ -61,7 +61,7 @@ def test_the_summary_and_the_report_have_the_settings_that_were_used(tmp_path):
     assert "\n                           lr 0.1, from epoch 30: 0.01\n" in run.summary()
     page = report_page(run)
     assert "0.1, from epoch 30: 0.01" in page
-    assert '<tr class="set"><th>optimizer</th><td class="long">sgd</td></tr>' in page
+    assert '<tr><th>optimizer</th><td class="long">sgd</td></tr>' in page
 
 
 def test_the_table_shows_what_was_used_of_settings_that_were_given_differently(tmp_path):
