@@ -30,7 +30,7 @@ from .settings import (
 )
 
 _Settings = TypeVar("_Settings", bound="Recipe")
-_NO_OWN = ("algorithm", "method")  # no setting of an algorithm
+_NO_OWN = ("attack", "algorithm", "method")  # no setting of an algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +162,15 @@ class Recipe:
     aggregate: str = setting(
         "mean",
         "algorithm",
-        "With allreduce and diloco, what is made of the workers' messages: the mean, a vote on the "
-        "sign, or another of `simsgd list aggregations`.",
+        "With allreduce and diloco, what is made of the workers' messages: the mean, the median, a "
+        "vote on the sign, or another of `simsgd list aggregations`.",
+        unit="SPEC",
+    )
+    attack: str | None = setting(
+        None,
+        "algorithm",
+        "What the first F workers send in place of their gradients, to make training fail: "
+        "sign-flip:F, noise:F or another of `simsgd list attacks`.",
         unit="SPEC",
     )
     downlink: str | None = setting(

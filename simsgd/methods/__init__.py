@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .algorithms import Exchanged as Exchanged
     from .algorithms import GradientAlgorithm as GradientAlgorithm
     from .algorithms import ParameterAlgorithm as ParameterAlgorithm
+    from .attacks import Attack as Attack
     from .compressors import Compressor as Compressor
     from .compressors import MultiRound as MultiRound
     from .compressors import Quantizer as Quantizer
@@ -62,6 +63,7 @@ _NAMES = {  # what is public, and where it is defined
     ".algorithms": (
         "Algorithm", "ExchangeContext", "Exchanged", "GradientAlgorithm", "ParameterAlgorithm",
     ),
+    ".attacks": ("Attack",),
     ".compressors": ("Compressor", "MultiRound", "Quantizer", "StepInfo", "composed"),
     ".memories": ("Memory",),
     ".outer_optimizers": ("OuterOptimizer",),

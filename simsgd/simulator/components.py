@@ -20,6 +20,7 @@ from ..gradients.contract import Criterion, EngineConfig
 from ..gradients.plan import Plan, plan_of
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, GradientAlgorithm
+from ..methods.attacks import Attack, attack_of
 from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..registry import find
@@ -61,6 +62,7 @@ class Components:
     optimizer: RegimeOptimizer
     regularized: Regularized
     clip: Clip | None
+    attack: Attack | None
     segment_states: Sequence[SegmentState]
 
     @property
@@ -138,6 +140,7 @@ def components_of(
         optimizer=RegimeOptimizer(parameters.trained, params if parameters.has_models else None),
         regularized=Regularized(model, parameters.trained),
         clip=_clip(recipe, algorithm),
+        attack=_attack(recipe),
         segment_states=[
             SegmentState(segment, like, memory, algorithm, stored_dtype(recipe))
             for segment, like in zip(layout.segments, parameters.segments(layout), strict=True)
@@ -185,6 +188,14 @@ def _engine(
         config = replace(config, agree=broadcast_object)
     engine: GradientEngine = make(model, criterion, config)
     return engine if wrap_engine is None else wrap_engine(engine)
+
+
+def _attack(recipe: Recipe) -> Attack | None:
+    if recipe.attack is None:
+        return None
+    attack = attack_of(recipe.attack)
+    attack.check_workers(recipe.workers)
+    return attack
 
 
 def _clip(recipe: Recipe, algorithm: Algorithm) -> Clip | None:

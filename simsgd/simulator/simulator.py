@@ -111,6 +111,8 @@ class Simulator:
                 parts.parameters,
                 unused,
             )
+            if parts.attack is not None:
+                parts.attack.replace_(segments, key, parts.transport.all_gather_rows)
             exchange = ExchangeStep(
                 channel=parts.channel,
                 memory=settings.memory,

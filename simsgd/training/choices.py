@@ -12,6 +12,7 @@ from ..communication.topology import about as topologies
 from ..communication.topology import topology
 from ..gradients import GradientEngine
 from ..methods.algorithms import Algorithm
+from ..methods.attacks import Attack
 from ..methods.compressors import Compressor
 from ..methods.describe import details, recipe_text, settings_text
 from ..methods.memories import Memory
@@ -19,7 +20,13 @@ from ..registry import find, names
 from ..settings import SettingError, require, unknown
 from .data import about
 
-_ROOMS = (Compressor, Algorithm, GradientEngine, Memory)  # importing them registers all methods
+_ROOMS = (
+    Compressor,
+    Algorithm,
+    Attack,
+    GradientEngine,
+    Memory,
+)  # importing them registers all methods
 _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "models": lambda: _files("models"),
     "regimes": lambda: _files("regimes"),
@@ -31,6 +38,7 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "topologies": lambda: list(topologies().items()),
     "algorithms": lambda: _methods("algorithm"),
     "aggregations": lambda: _methods("aggregation"),
+    "attacks": lambda: _methods("attack"),
     "methods": lambda: [(name, recipe_text(find("preset", name))) for name in names("preset")],
     "outer-optimizers": lambda: _methods("outer_optimizer"),
     "engines": lambda: [(name, _first_line(find("engine", name))) for name in names("engine")],
@@ -41,7 +49,7 @@ def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     """Return the names of a kind, and what each is, in one line or more.
 
     `kind` is models, regimes, datasets, compressors, memories, algorithms, methods,
-    aggregations, outer-optimizers, topologies or engines.
+    aggregations, attacks, outer-optimizers, topologies or engines.
     Topologies are measured for a number of `workers`. Raises `SettingError` for an unknown kind.
     """
     if kind not in _KINDS:

@@ -92,13 +92,13 @@ def test_the_message_is_what_each_worker_voted():
     "compressor", [TopK(0.1), build("compressor", "randomk:0.1,shared=true")[0]]
 )
 def test_a_vote_on_few_entries_is_refused(compressor):
-    with pytest.raises(SettingError, match="aggregate needs a vote on every entry"):
+    with pytest.raises(SettingError, match="aggregate needs every entry of each worker"):
         VOTE.check_compressor(compressor)
 
 
 def test_an_unknown_aggregate_is_refused():
-    with pytest.raises(SettingError, match="aggregate is not known, got median"):
-        AllReduce("median")
+    with pytest.raises(SettingError, match="aggregate is not known, got mediam"):
+        AllReduce("mediam")
 
 
 def test_signum_moves_by_the_sign_of_most_momenta():

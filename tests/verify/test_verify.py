@@ -196,6 +196,8 @@ def test_the_simulation_is_the_reality(four_ranks, files, compressor, memory):
         {"prune": 0.9, "value_dtype": "float16", "index_dtype": "gap16", "prune_1d": True},
         {"prune": 0.9, "weight_decay_at": "local", "nesterov": True, "flush_every": 3},
         {"compressor": "sign:none", "memory": "momentum", "aggregate": "vote", "lr": 0.001},
+        {"aggregate": "median", "attack": "alie:1,z=1"},
+        {"aggregate": "trimmed-mean:0.25", "attack": "noise:1", "compressor": "qsgd:15"},
         {"compressor": "topk:0.1", "accumulate": 2, "model_config": "dropout=0.2"},
         {"compressor": "variance", "memory": "none", "model_config": "norm=False"},
         {"compressor": "none", "memory": "dgc"},

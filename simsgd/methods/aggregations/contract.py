@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ...communication.messages import Message
-from ...communication.segments import Segment
+from ...communication.messages import Message, SharedSparse, Sparse, TiledSparse
+from ...communication.segments import Layout, Segment
 from ...communication.transport import Channel
 from ...registry import build, contract
 from ...settings import SettingError
@@ -21,6 +21,9 @@ class Aggregation(ABC):
     """A rule by which the messages of all workers become one update. A frozen dataclass."""
 
     is_mean: ClassVar[bool] = False  # as compressors of several rounds and a downlink need
+    needs_every_entry: ClassVar[bool] = False  # of each worker: no messages of a few entries
+    needs_whole_gradient: ClassVar[bool] = False  # in one segment
+    takes_uncompressed: ClassVar[bool] = False  # what is exempt from compression; else averaged
 
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor whose messages the rule cannot take."""
@@ -28,6 +31,19 @@ class Aggregation(ABC):
             rule = "has no meaning for a compressor of several rounds, which need the mean"
             fix = "use a compressor that sends every entry, as sign does"
             raise SettingError("aggregate", None, rule, fix)
+        few = isinstance(compressor.probe((2, 2)), Sparse | SharedSparse | TiledSparse)
+        if few and self.needs_every_entry:
+            rule, fix = "needs every entry of each worker", "use a compressor that sends all"
+            raise SettingError("aggregate", None, rule, f"{fix}, as sign does")
+
+    def check_workers(self, workers: int) -> None:  # noqa: B027 - most take any
+        """Raise `SettingError` for a number of workers that the rule cannot take."""
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raise `SettingError` for a model that is cut into segments where the rule needs one."""
+        if self.needs_whole_gradient and len(layout.segments) > 1:
+            rule = f"compares whole gradients, and here are {len(layout.segments)} segments"
+            raise SettingError("aggregate", None, rule, "set granularity model and compress_if all")
 
     @abstractmethod
     def aggregate(
@@ -38,6 +54,25 @@ class Aggregation(ABC):
         `channel.gather` brings those of all workers together, [W, n]. `at_server`: only a server
         has to know the result.
         """
+
+
+class ServerRule(Aggregation):
+    """A rule of a server, which gathers the messages and sends the outcome to all, uncompressed."""
+
+    takes_uncompressed = True
+
+    def aggregate(
+        self, message: Message, segment: Segment, channel: Channel, at_server: bool
+    ) -> tuple[Message, Tensor]:
+        """Return the messages, and what comes of them, [n]."""
+        sent, rows = channel.gather(message, segment)
+        outcome = self.of_rows(rows)
+        channel.count_broadcast(outcome, segment)
+        return sent, outcome
+
+    @abstractmethod
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """Return what comes of what all workers sent, [W, n]: the update, [n]."""
 
 
 def aggregation_of(spec: str) -> Aggregation:

@@ -27,3 +27,11 @@ class Mean(Aggregation):
         """Return the messages, and their mean, [n]."""
         mean = channel.gather_mean if at_server else channel.all_reduce_mean
         return mean(message, segment)
+
+
+def rule_for(rule: Aggregation, segment: Segment) -> Aggregation:
+    """Return the rule of a segment: what is exempt from compression is averaged by most rules."""
+    return rule if rule.takes_uncompressed or not segment.dense else _MEAN
+
+
+_MEAN = Mean()

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...communication.messages import Message, SharedSparse, Sparse
+from ...communication.messages import Message
 from ...communication.segments import Segment
 from ...communication.transport import Channel
 from ...registry import register
-from ...settings import SettingError
-from ..compressors import Compressor
 from .contract import Aggregation
 
 
@@ -25,12 +23,7 @@ class Vote(Aggregation):
     Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291.
     """
 
-    def check_compressor(self, compressor: Compressor) -> None:
-        """Raise `SettingError` for messages without the sign of every entry."""
-        super().check_compressor(compressor)
-        if isinstance(compressor.probe((2, 2)), Sparse | SharedSparse):
-            rule, fix = "needs a vote on every entry", "use a compressor that sends every entry"
-            raise SettingError("aggregate", "vote", rule, f"{fix}, as sign does")
+    needs_every_entry = True
 
     def aggregate(
         self, message: Message, segment: Segment, channel: Channel, at_server: bool

@@ -6,16 +6,18 @@ Letters: L workers hosted here, n elements of one segment, m of one message.
 import dataclasses
 import functools
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from ...communication.messages import Dense, Message, State
-from ...communication.segments import Segment
+from ...communication.segments import Layout, Segment
+from ...recipe import Recipe
 from ...registry import register
 from ...settings import SettingError
 from ..aggregations import Aggregation, aggregation_of
-from ..aggregations.mean import Mean
+from ..aggregations.mean import rule_for
 from ..compressors import Compressor, MultiRound, composed
 from ..compressors.contract import Aggregated, run_rounds
 from .contract import ExchangeContext, GradientAlgorithm
@@ -27,7 +29,7 @@ class AllReduce(GradientAlgorithm):
     """Synchronous data-parallel SGD: parameters are shared, compressed gradients are aggregated.
 
     `aggregate` is the rule that makes one gradient of the workers' messages; what is exempt from
-    compression is averaged all the same.
+    compression is averaged all the same, unless the rule takes it too.
 
     With `downlink` a server gathers the messages, and what it sends back, v = mean + e, is
     compressed too, with a memory e = v - C(v) of its own: DoubleSqueeze.
@@ -61,6 +63,16 @@ class AllReduce(GradientAlgorithm):
             name = "downlink" if wrong.name == "compressor" else wrong.name
             raise SettingError(name, wrong.value, wrong.rule, wrong.fix) from wrong
 
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` for a number of workers that the rule cannot take."""
+        super().check(recipe)
+        self._rule.check_workers(recipe.workers)
+
+    def for_layout(self, layout: Layout) -> Self:
+        """Return the algorithm. Raises `SettingError` for segments that the rule cannot take."""
+        self._rule.check_layout(layout)
+        return self
+
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor whose messages the rule cannot take."""
         self._rule.check_compressor(compressor)
@@ -89,7 +101,7 @@ class AllReduce(GradientAlgorithm):
                 largest = channel.all_reduce_max(compressor.local_max(compensated), segment)
                 step = dataclasses.replace(step, global_max=largest)
             message = compressor.compress(compensated, context.compressor_state, step)
-            rule = _MEAN if segment.dense else self._rule
+            rule = rule_for(self._rule, segment)
             sent, aggregated = rule.aggregate(message, segment, channel, bool(self.downlink))
         if self.downlink:
             aggregated = self._sent_back(aggregated, context, state)
@@ -112,7 +124,6 @@ class AllReduce(GradientAlgorithm):
 
 
 _DOWN = "downlink "  # before the names of the server's compressor's state
-_MEAN = Mean()
 
 
 def _in_rounds(

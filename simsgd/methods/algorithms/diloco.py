@@ -6,15 +6,17 @@ Letters: W workers, L hosted here, n elements of one segment, x their parameters
 import functools
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
 
 from ...communication.messages import Message, State
-from ...communication.segments import Segment
+from ...communication.segments import Layout, Segment
+from ...recipe import Recipe
 from ...registry import build, register
 from ...settings import require
 from ..aggregations import Aggregation, aggregation_of
-from ..aggregations.mean import Mean
+from ..aggregations.mean import rule_for
 from ..compressors import Compressor
 from ..outer_optimizers import OuterOptimizer
 from .contract import ExchangeContext
@@ -28,7 +30,7 @@ class DiLoCo(LocalSGD):
 
     The outer gradient is g = -mean_i (x_i - a), and the outer optimizer SGD with Nesterov momentum.
     The workers' own optimizers continue. `aggregate` is the rule that makes one difference of the
-    workers' messages, for what is compressed; all else is averaged.
+    workers' messages; what is exempt from compression is averaged, unless the rule takes it too.
     Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023,
     https://arxiv.org/abs/2311.08105.
     """
@@ -57,6 +59,16 @@ class DiLoCo(LocalSGD):
     def _rule(self) -> Aggregation:
         return aggregation_of(self.aggregate)
 
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` for a number of workers that the rule cannot take."""
+        super().check(recipe)
+        self._rule.check_workers(recipe.workers)
+
+    def for_layout(self, layout: Layout) -> Self:
+        """Return the algorithm. Raises `SettingError` for segments that the rule cannot take."""
+        self._rule.check_layout(layout)
+        return super().for_layout(layout)
+
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor whose messages the rule cannot take."""
         super().check_compressor(compressor)
@@ -64,7 +76,7 @@ class DiLoCo(LocalSGD):
 
     def aggregated(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and what the rule makes of them, [n]."""
-        rule = Mean() if context.segment.dense else self._rule
+        rule = rule_for(self._rule, context.segment)
         return rule.aggregate(message, context.segment, context.channel, at_server=False)
 
     def init(self, x: Tensor, segment: Segment) -> State:

@@ -21,8 +21,8 @@ class MuLoCo(Preset):
     Inside: M = mu M + G; W = W - lr 0.2 sqrt(max(rows, cols)) NewtonSchulz(G + mu M) for matrices,
     AdamW for the rest; e = e + a - theta_r; s = Q(e); e = e - s; outside a step of SGD with
     Nesterov momentum along mean_r s.
-    Therien et al., "MuLoCo: Muon is a practical inner optimizer for
-    DiLoCo", 2025, https://arxiv.org/abs/2505.23725.
+    Therien et al., "MuLoCo: Muon is a practical inner optimizer for DiLoCo", 2025,
+    https://arxiv.org/abs/2505.23725.
 
     Differs from the paper: lr and momentum outside are those of modded-nanogpt's form. Muon's step
     is scaled to the size of AdamW's, so that both take the regime's lr. Tensors of one dimension go
