@@ -246,6 +246,8 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
     methods = (StepSettings.at(recipe, regime, step // batches, step) for step in range(steps))
     return (
         config.algorithm == "allreduce"
+        and config.aggregate == "mean"
+        and config.attack is None
         and not config.downlink
         and config.memory == "none"
         and config.clip is None

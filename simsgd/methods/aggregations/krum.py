@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...registry import register
 from ...settings import require
+from ...units import counted
 from .contract import ServerRule
 
 
@@ -35,8 +36,8 @@ class Krum(ServerRule):
     def check_workers(self, workers: int) -> None:
         """Raise `SettingError` for fewer than 2 F + 3 workers, or fewer than m."""
         least = 2 * self.attackers + 3
-        rule = f"needs at least {least} workers for {self.attackers} attackers, and has {workers}"
-        require(workers >= least, "aggregate", None, rule)
+        rule = f"needs at least {least} workers for {counted(self.attackers, 'attacker')}"
+        require(workers >= least, "aggregate", None, f"{rule}, and has {workers}")
         rule = f"takes {self.m} of {workers} workers"
         require(self.m <= workers, "aggregate", None, rule, "give a smaller m")
 
