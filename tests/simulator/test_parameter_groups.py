@@ -204,3 +204,8 @@ def test_an_option_that_a_memory_has_for_all_is_refused_in_a_group(memory, optio
     rule = "has no place in a parameter group beside memory"
     with pytest.raises(SettingError, match=rule):
         Simulator(mlp(), regime=regime, workers=2, memory=memory, compressor="topk:0.5")
+
+
+def test_a_new_round_begins_with_a_new_optimizer_that_holds_its_sums():
+    settings = {"optimizer": "Adagrad", "lr": 0.05, "participation": 0.5}
+    assert_same(*loops(mlp, engine="auto", algorithm="fedavg", local_steps=2, **settings))

@@ -1,4 +1,5 @@
 import pytest
+from torch import nn
 
 from simsgd.methods.memories import DGC, NoMemory, Residual
 from simsgd.recipe import Recipe
@@ -10,7 +11,7 @@ MODEL = {0: {"optimizer": "SGD", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-
 
 def method(epoch=9, regime=MODEL, **settings):
     recipe = Recipe(**settings)
-    return StepSettings.at(recipe, regime_of(recipe, regime), epoch, 0)
+    return StepSettings.at(recipe, regime_of(recipe, regime, nn.Linear(1, 1), {}), epoch, 0)
 
 
 def test_without_compression_the_optimizer_has_the_momentum():
