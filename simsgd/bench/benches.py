@@ -51,6 +51,10 @@ BENCHES = {
         "Count the kernels and the waits of a step of every method beside a plain step.",
         ("quick", "model", "workers", "plan"),
     ),
+    "device": Bench(
+        "Check a device against the CPU and measure all tables on it, in at most eight minutes.",
+        ("quick", "device", "page"),
+    ),
     "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
 }
 _SEVERAL = {"model", "workers", "batch"}  # settings of which there may be several
@@ -82,9 +86,9 @@ class Measurement:
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 
-    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels or data;
-    `settings` are those of the command: `model`, `workers` and `batch` may be several. `plot` is a
-    figure to write, of step and scaling. Raises `SettingError` for whatever does not exist.
+    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, device or
+    data; `settings` are those of the command: `model`, `workers` and `batch` may be several. `plot`
+    is a figure to write, of step and scaling. Raises `SettingError` for whatever does not exist.
     """
     if name not in BENCHES:
         raise unknown("bench", name, BENCHES)

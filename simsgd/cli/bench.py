@@ -44,6 +44,12 @@ _OPTIONS = {  # by the name of the setting of a bench
     "processes": click.option(
         "--processes/--no-processes", default=True, help="Real processes too, up to 16."
     ),
+    "page": click.option(
+        "--page",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Also write all of it as a page of Markdown.",
+    ),
     "plot": click.option(
         "--plot",
         type=click.Path(path_type=Path),

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from .rows import paired
 
 _LABELS = ("targets", "labels")  # attributes in which data sets keep the classes of all samples
 _SECOND = ("val", "validation", "valid", "test")  # names of the part for validation
+_Item = TypeVar("_Item")
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
 _PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, y)"
 
@@ -75,16 +76,28 @@ class Read:
     def batches(
         self, indices: Iterable[Tensor], numbers: Numbers | None = None
     ) -> Iterator[tuple[Tree, Tree]]:
-        """Return samples and targets at each of `indices`, one by one."""
-        for index in indices:
-            seeds = index.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
-            each = zip(index.tolist(), seeds.tolist(), strict=True)
+        """Return samples and targets at each of `indices`, one by one.
+
+        A batch is read while a GPU computes with the one before.
+        """
+        for index, each in _ahead(self._numbered(indices, numbers)):
             xs, ys = zip(*(self._one(i, int(seed)) for i, seed in each), strict=True)
-            x = _scaled(_on(stacked([*xs]), self.device))
+            x = _scaled(_sent(stacked([*xs]), self.device))
             if self.labels is None:
-                yield x, _on(stacked([*ys]), self.device)
+                yield x, _sent(stacked([*ys]), self.device)
             else:
                 yield x, self.labels[index.to(self.labels.device)]
+
+    def _numbered(
+        self, indices: Iterable[Tensor], numbers: Numbers | None
+    ) -> Iterator[tuple[Tensor, list[tuple[int, float]]]]:
+        """Return each batch's samples, with the number and the seed of each as Python's own.
+
+        This waits for the device that they are on.
+        """
+        for index in indices:
+            seeds = index.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
+            yield index, [*zip(index.tolist(), seeds.tolist(), strict=True)]
 
     def _one(self, index: int, seed: int) -> tuple[Tree, Tree]:
         with put_back(torch.device("cpu")) as generators:
@@ -220,6 +233,23 @@ def _tensors(sample: object) -> Tree:
 
 def _on(tree: Tree, device: torch.device | str) -> Tree:
     return mapped(lambda leaf: leaf.to(device), tree)
+
+
+def _sent(tree: Tree, device: torch.device | str) -> Tree:
+    """Return a batch on a device; to a GPU it goes from pinned memory, without waiting for it."""
+    if torch.device(device).type != "cuda":
+        return _on(tree, device)
+    return mapped(lambda leaf: leaf.pin_memory().to(device, non_blocking=True), tree)
+
+
+def _ahead(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Return the items, each once the next was made."""
+    made = iter(items)
+    for now in made:
+        for following in made:
+            yield now
+            now = following
+        yield now
 
 
 def _scaled(x: Tree) -> Tree:
