@@ -109,7 +109,7 @@ def components_of(
     key = RandomKey(recipe.seed, torch.arange(recipe.workers, device=like.device)[hosted])
     dtypes = {name: p.dtype for name, p in params.items()}
     layout = Layout.of(shapes(params), recipe.granularity, recipe.rule, like.element_size(), dtypes)
-    algorithm = algorithm_of(recipe).for_layout(layout)
+    algorithm = algorithm_of(recipe).for_layout(layout, recipe.workers)
     if not (algorithm.between_processes or isinstance(transport, InProcess)):
         rule = "runs in one process only"
         raise SettingError("algorithm", recipe.algorithm, rule, "start it without torchrun")

@@ -105,6 +105,7 @@ def exchange_gradient(
     state.widen_memory()
     context = step.context(state, gradient, squares)
     compensated = memory.compensate(gradient, state.memory_state)
+    compensated = state.algorithm.to_send(compensated, state.algorithm_state)
     if not state.checked:
         check_compensated(memory, compensated, (len(gradient), state.segment.n))
         check_message(context.compressor, compensated, context.step, state.compressor_state)

@@ -163,6 +163,15 @@ class RegimeOptimizer:
                 }
             )
 
+    def step_frozen_after(self, steps: int, gradients: dict[str, Tensor]) -> None:
+        """Take a step of Adam, or along `gradients` as momenta after so many of a parameter."""
+        late = self._sets[0].steps_done()
+        frozen = {name: m for name, m in gradients.items() if late.get(name, 0) >= steps}
+        early = {name: g for name, g in gradients.items() if name not in frozen}
+        if early:
+            self.step(early)
+        self._sets[0].step_frozen(frozen)
+
     def state_dict(self, rows: Rows = lambda own: own) -> StateDict:
         """Return all that a resumed run needs.
 

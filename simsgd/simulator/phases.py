@@ -16,6 +16,10 @@ def check_phases(parts: Components) -> None:
 
     What a regime of functions asks for is known only then, and refused only then.
     """
+    for epoch, step in ((0, 0), *parts.regime.starts):
+        settings = StepSettings.at(parts.recipe, parts.regime, epoch, step, parts.memory)
+        for plan in parts.optimizer.plans(settings.optimizer):
+            parts.algorithm.check_optimizer(plan.optimizer)
     checked = ""
     for epoch, step in parts.regime.starts:
         settings = StepSettings.at(parts.recipe, parts.regime, epoch, step, parts.memory)

@@ -103,6 +103,7 @@ class Exchange:
         own.skip_to(begins, state)
         models = torch.zeros_like(gradient)
         kept = self.algorithm.init(models, segment)
+        self.algorithm.skip_to(begins, kept)
         found: list[tuple[int, Transfer]] = []
         for step in range(self.period):
             key = RandomKey(self.recipe.seed, torch.arange(self._rows))
@@ -113,7 +114,7 @@ class Exchange:
             )
             context = ExchangeContext(own, state, info, segment, channel)
             if isinstance(self.algorithm, GradientAlgorithm):
-                self.algorithm.gradients(gradient, context, kept)
+                self.algorithm.gradients(self.algorithm.to_send(gradient, kept), context, kept)
             elif isinstance(self.algorithm, ParameterAlgorithm):
                 self.algorithm.parameters(models.add_(gradient), context, kept)
             found += [(step, transfer) for transfer in channel.ledger.transfers]

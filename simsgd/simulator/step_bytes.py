@@ -158,7 +158,7 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     check_use(recipe, compressor.compresses)
     torch_shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
     layout = Layout.of(torch_shapes, recipe.granularity, recipe.rule, own.itemsize)
-    exchange = Exchange(algorithm.for_layout(layout), recipe)
+    exchange = Exchange(algorithm.for_layout(layout, recipe.workers), recipe)
     segments = tuple(_size(segment, compressor, exchange, own) for segment in layout.segments)
     return Sizes(
         compressor=spec,

@@ -58,6 +58,31 @@ class TorchOptimizers:
             inner.step()
             inner.zero_grad(set_to_none=True)
 
+    def steps_done(self) -> dict[str, int]:
+        """Return the steps that an optimizer such as Adam counts, by parameter."""
+        return {name: int(own["step"]) for name, own in self.kept().items() if "step" in own}
+
+    @torch.no_grad()
+    def step_frozen(self, momenta: Mapping[str, Tensor]) -> None:
+        """Move the parameters by lr m / (sqrt(v) + eps), m {name: [*shape]}, and keep Adam's v.
+
+        v is corrected for its bias as it is after the steps that were counted. Weight decay acts
+        as the optimizer has it: AdamW's shrinks the parameter, Adam's is added to what it moves by.
+        """
+        kept, homes = self.kept(), self._homes
+        for name, momentum in momenta.items():
+            parameter, own = self.params[name], kept[name]
+            inner = homes[parameter]
+            [group] = [g for g in inner.param_groups if any(p is parameter for p in g["params"])]
+            variance = own.get("max_exp_avg_sq", own["exp_avg_sq"])
+            variance = variance / (1 - group["betas"][1] ** int(own["step"]))
+            moved = momentum / variance.sqrt().add_(group["eps"])
+            if group["weight_decay"] and isinstance(inner, torch.optim.AdamW):
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            elif group["weight_decay"]:
+                moved.add_(parameter, alpha=group["weight_decay"])
+            parameter.sub_(moved, alpha=group["lr"])
+
     def reset(self) -> None:
         """Start again: momenta and counts are dropped."""
         groups = self.groups()

@@ -42,6 +42,12 @@ OWN = {  # every algorithm whose workers have models of their own, with settings
 SHARED = {
     "allreduce": {"compressor": "topk:0.3", "downlink": "topk:0.5"},
     "async": {"compressor": "topk:0.3", "staleness": "uniform:3"},
+    "onebit_adam": {
+        "algorithm": "onebit_adam:freeze_step=3",
+        "compressor": "sign:rms",
+        "optimizer": "Adam",
+        "momentum": None,
+    },
 }
 ALL = {**OWN, **SHARED}
 

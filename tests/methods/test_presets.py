@@ -21,6 +21,7 @@ PRESETS = sorted(names("preset"))
 SHORTER = {  # rounds than the papers'
     "diloco": {"local_steps": 4},
     "muloco": {"local_steps": 4},
+    "onebit_adam": {"algorithm": "onebit_adam:freeze_step=2"},
     "sparseloco": {"local_steps": 4},
     "noloco": {"algorithm": "noloco:local_steps=4"},
     "sparta_diloco": {"algorithm": "sparta_diloco:fraction=0.2,local_steps=4"},
@@ -78,11 +79,13 @@ def test_a_method_steps_finitely_and_is_resumed_to_the_last_bit(method, tmp_path
 @pytest.mark.parametrize("method", PRESETS)
 def test_the_bytes_of_a_method_follow_from_shapes(method):
     settings = settings_of(method)
-    simulator, records = stepped(12, **settings)
-    shapes = {name: p.shape for name, p in simulator.model.named_parameters()}
+    shapes = {name: p.shape for name, p in model().named_parameters()}
     counted = sizes(shapes, "float64", **settings)
     assert counted.period <= 4
     rounds = 12 // counted.period * counted.period
+    late = 2 if method == "onebit_adam" else 0  # steps before it compresses
+    _, records = stepped(12 + late, **settings)
+    records = records[late:]
     sent = [max(record.payload_bytes) for record in records][:rounds]
     assert sent == list(counted.step_payloads) * (rounds // counted.period)
     network = sum(record.network_bytes for record in records[:rounds])
@@ -280,3 +283,83 @@ def test_an_optimizer_that_is_given_takes_the_place_of_the_methods():
     given, _ = stepped(3, **settings_of("muloco", optimizer="SGD"))
     plain, _ = stepped(3, **{**find("preset", "muloco").settings, **SHORTER["muloco"]}, workers=W)
     same(given.parameters(), plain.parameters())
+
+
+# 1-bit Adam
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW"])
+def test_onebit_adam_that_never_freezes_is_adam_to_the_last_bit(optimizer):
+    settings = {"optimizer": optimizer, "weight_decay": 0.1}
+    one, _ = stepped(6, **settings_of("onebit_adam", algorithm="onebit_adam", **settings))
+    other, _ = stepped(6, workers=W, **settings)
+    same(one.parameters(), other.parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW"])
+def test_onebit_adam_is_its_formulas(optimizer):
+    """Signs of momenta with error feedback at each worker, and of each chunk of their mean."""
+    freeze, lr, beta, decay, workers = 3, 0.05, 0.9, 0.1, 3
+    torch.manual_seed(0)
+    layer = nn.Linear(6, 3, bias=False).double()  # 18 entries; 5 workers would have 4 each
+    simulator = Simulator(
+        layer, workers=workers, method="onebit_adam", lr=lr, optimizer=optimizer,
+        algorithm=f"onebit_adam:freeze_step={freeze}", weight_decay=decay,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    plain = nn.Linear(6, 3, bias=False).double()
+    adam = getattr(torch.optim, optimizer)(plain.parameters(), lr=lr, weight_decay=decay)
+    weight = plain.weight
+    m = torch.zeros(18, dtype=torch.float64)
+    own, chunks = torch.zeros(workers, 18, dtype=torch.float64), m.clone().view(workers, 6)
+
+    def signs(x):
+        scale = (x.norm() / len(x) ** 0.5).float().double()
+        return torch.where(x < 0, -scale, scale)
+
+    for number, (x, y) in enumerate(toy.batches(7, 12)):
+        simulator.step(x, y, 0)
+        rows = []
+        for a, b in zip(x.chunk(workers), y.chunk(workers), strict=True):
+            loss = nn.functional.cross_entropy(plain(a), b)
+            rows.append(torch.autograd.grad(loss, weight)[0].flatten())
+        if number < freeze:
+            mean = torch.stack(rows).mean(0)
+            m = beta * m + (1 - beta) * mean
+            weight.grad = mean.view_as(weight)
+            adam.step()
+        else:
+            own += torch.stack([beta * m + (1 - beta) * g for g in rows])
+            sent = torch.stack([signs(row) for row in own])
+            own -= sent
+            chunks += sent.mean(0).view(workers, 6)
+            served = torch.stack([signs(row) for row in chunks])
+            chunks -= served
+            m = served.flatten()
+            v = adam.state[weight]["exp_avg_sq"] / (1 - 0.999**freeze)
+            moved = m.view_as(weight) / (v.sqrt() + 1e-8)
+            if optimizer == "AdamW":
+                weight.data.mul_(1 - lr * decay)
+            else:
+                moved = moved + decay * weight.detach()
+            weight.data.sub_(moved, alpha=lr)
+        torch.testing.assert_close(layer.weight, weight, rtol=0, atol=1e-10)
+
+
+def test_chunks_of_an_uneven_number_of_entries_are_sent_without_padding():
+    """83 entries in 4 chunks of 21: the last has 20, and the bytes of a bit each."""
+    settings = settings_of("onebit_adam", compress_if="all", granularity="model")
+    _, records = stepped(4, **settings)
+    assert records[1].payload_bytes == [8 * 83] * W
+    assert records[2].payload_bytes == [4 + 11 + 4 + 3] * W
+    network = 3 * (4 + 11) + W * 3 * (4 + 3)  # W - 1 buffers to the chunks' servers, W to all
+    assert records[2].network_bytes == network
+
+
+def test_an_optimizer_without_a_variance_is_refused():
+    with pytest.raises(SettingError, match="keeps no variance that algorithm onebit_adam can"):
+        stepped(1, **settings_of("onebit_adam", optimizer="SGD"))
+    with pytest.raises(SettingError, match="must be a quantizer with algorithm onebit_adam"):
+        stepped(1, **settings_of("onebit_adam", compressor="topk:0.1"))
+    with pytest.raises(SettingError, match="must be none with algorithm onebit_adam"):
+        stepped(1, **settings_of("onebit_adam", memory="residual"))

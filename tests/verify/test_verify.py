@@ -142,6 +142,13 @@ ALGORITHMS = [
     {"algorithm": "sparta", "compressor": "turns:0.3,fresh=true"},
     {"algorithm": "sparta_diloco:selector=partitioned,local_steps=3", "compressor": "topk:0.1"},
     {"algorithm": "noloco:local_steps=2", "compressor": "bins:4"},
+    {
+        "algorithm": "onebit_adam:freeze_step=3",
+        "compressor": "sign:rms",
+        "optimizer": "Adam",
+        "lr": 0.01,
+        "momentum": None,
+    },
     {"algorithm": "async", "staleness": "uniform:3"},
     {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
     {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},

@@ -78,6 +78,11 @@ class Channel:
         self._count(Transfer(segment.name, "down", "broadcast", payload))
         return sent, outcome
 
+    def all_gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send the messages to all; return them, and what each stands for, [W, n]."""
+        sent = self._send(message, segment, "all-gather")
+        return sent, self.transport.all_gather(sent)
+
     def gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send the messages to a server; return them, and what each stands for, [W, n]."""
         sent = self._send(message, segment, "gather")

@@ -80,6 +80,13 @@ class OptimizerSteps(Protocol):
     def step(self, gradients: dict[str, Tensor]) -> None:
         """Move the parameters along {name: [*shape]}."""
 
+    def step_frozen_after(self, steps: int, gradients: dict[str, Tensor]) -> None:
+        """Take a step of Adam, or after so many of a parameter along its momentum instead.
+
+        `gradients` {name: [*shape]} are momenta m then, x = x - lr m / (sqrt(v) + eps), and v is
+        what it was after `steps` steps.
+        """
+
     def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
         """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""
 
@@ -106,17 +113,23 @@ class Algorithm(ABC):
     def check(self, recipe: Recipe) -> None:  # noqa: B027 - most take any
         """Raise `SettingError` for settings of a step that do not go with the algorithm."""
 
+    def check_optimizer(self, name: str) -> None:  # noqa: B027 - most take any
+        """Raise `SettingError` for an optimizer of a regime that does not go with the algorithm."""
+
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor that does not go with the algorithm."""
         _check_alone(compressor)
 
-    def for_layout(self, layout: Layout) -> Self:
-        """Return the algorithm for a model that is cut into segments so."""
+    def for_layout(self, layout: Layout, workers: int) -> Self:
+        """Return the algorithm for W `workers` and a model that is cut into segments so."""
         return self
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""
         return {}
+
+    def skip_to(self, step: int, state: State) -> None:  # noqa: B027 - most count no steps
+        """Bring a state from `init` to where it counts `step` steps done."""
 
     def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
         """Return which workers train in a step, [W] bool on the CPU; None: all.
@@ -163,6 +176,10 @@ class Algorithm(ABC):
 class GradientAlgorithm(Algorithm):
     """Workers exchange their gradients, before the optimizer's step."""
 
+    def to_send(self, gradient: Tensor, state: State) -> Tensor:
+        """Return what the workers have to send, [L, n], for their compensated `gradient` [L, n]."""
+        return gradient
+
     @abstractmethod
     def gradients(
         self, compensated: Tensor, context: ExchangeContext, state: State | None = None
@@ -186,7 +203,7 @@ class ParameterAlgorithm(Algorithm):
             fix = "each worker's own optimizer has its weight decay"
             raise SettingError("weight_decay_at", "local", rule, fix)
         if self.has_own_memory:
-            _check_without_memory(recipe)
+            check_without_memory(recipe)
 
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor that wants more than models have."""
@@ -211,7 +228,8 @@ def _check_alone(compressor: Compressor) -> None:
         raise SettingError("compressor", None, rule, fix)
 
 
-def _check_without_memory(recipe: Recipe) -> None:
+def check_without_memory(recipe: Recipe) -> None:
+    """Raise `SettingError` for a memory beside an algorithm that has its own."""
     name = recipe.algorithm
     if recipe.memory not in (None, "none"):
         rule = f"must be none with algorithm {name}, which takes no memory"

@@ -60,7 +60,7 @@ class StreamingDiLoCo(DiLoCo):
         rule = "has no effect with algorithm streaming"
         require(self.post_local_from == 0, "post_local_from", self.post_local_from, rule)
 
-    def for_layout(self, layout: Layout) -> Self:
+    def for_layout(self, layout: Layout, workers: int) -> Self:
         """Return the algorithm with the layers of a model dealt out to fragments.
 
         Raises `SettingError` for more fragments than layers.
