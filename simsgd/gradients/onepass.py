@@ -58,7 +58,7 @@ class OnePass(GradientEngine):
     parameters that are added or multiplied, and what is computed from parameters alone. A model in
     which anything else uses a parameter, or mixes the samples of a batch, is declined, never
     computed wrongly: autograd finds the former at every call, and the latter shows when the first
-    call is compared with a loop over two workers, for which the model runs a few more times.
+    call is compared with a loop over a few workers, for which the model runs some more times.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simsgd import SettingError
+from simsgd import SettingError, Simulator
 from simsgd.catalog import build_model
 from simsgd.gradients.contract import EngineConfig
 from simsgd.keyed_random import RandomKey
@@ -320,3 +320,17 @@ def test_dropout_of_attention_is_declined():
     model[1].self_attn.dropout = 0.5
     with pytest.raises(SettingError, match="attention draws its dropout from torch's generator"):
         run("onepass", model, x, y)
+
+
+@pytest.mark.parametrize("method", [{"momentum": 0.9}, {"algorithm": "dpsgd"}], ids=str)
+def test_steps_by_the_plan_of_a_gpu_are_those_of_a_loop(method):
+    taken = []
+    for own in ({"plan": "gpu", "engine": "onepass"}, {"engine": "loop"}):
+        model, x, y = case("U-Net")
+        simulator = Simulator(model, workers=W, lr=0.1, **own, **method)
+        for _ in range(3):
+            simulator.step(x.flatten(0, 1), y.flatten())
+        taken.append({**simulator.parameters(), **simulator.buffers})
+    assert taken[0].keys() == taken[1].keys()
+    for name, value in taken[1].items():
+        assert torch.allclose(taken[0][name].double(), value.double(), rtol=1e-10, atol=1e-12), name
