@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .training.errors import OutOfMemory as OutOfMemory
     from .training.evaluate import evaluate as evaluate
     from .training.generate import generate as generate
+    from .training.loop_recorder import Recording as Recording
+    from .training.recording import recording as recording
     from .training.signals import Interrupted as Interrupted
     from .training.sweep.sweep import sweep as sweep
     from .training.trainer import train as train
@@ -54,6 +56,7 @@ _PLACES = {  # where each public name is defined
     "OutOfMemory": "training.errors",
     "RankLost": "communication.transport",
     "Recipe": "recipe",
+    "Recording": "training.loop_recorder",
     "Run": "results.run",
     "SettingError": "settings",
     "Simulator": "simulator.simulator",
@@ -68,6 +71,7 @@ _PLACES = {  # where each public name is defined
     "list_names": "training.choices",
     "network": "results.network_prices",
     "plot_results": "results.figures.plot",
+    "recording": "training.recording",
     "report": "results.report",
     "results": "results.results_table",
     "sweep": "training.sweep.sweep",

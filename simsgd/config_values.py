@@ -8,7 +8,7 @@ from .config import Config, default
 from .settings import Scope
 
 # Keys of config.json that are no settings.
-RECORDS = frozenset({"environment", "used", "verified_steps"})
+RECORDS = frozenset({"environment", "recorded", "used", "verified_steps"})
 
 Identity = frozenset[tuple[str, str]]  # names of settings, and their values as text
 

@@ -37,9 +37,9 @@ COMMANDS = {  # the function of each, and the options that only say how it is pr
     "verify": (simsgd.verify, {"quiet"}),
 }
 FUNCTIONS = ("advise", "bench", "bytes_of", "evaluate", "generate", "list_names", "network",
-             "plot_results", "report", "results", "sweep", "train", "tune_consensus",
+             "plot_results", "recording", "report", "results", "sweep", "train", "tune_consensus",
              "verify")  # fmt: skip
-CLASSES = ("Config", "Recipe", "Run", "Simulator", "StepRecord", "Sweep")
+CLASSES = ("Config", "Recipe", "Recording", "Run", "Simulator", "StepRecord", "Sweep")
 ERRORS = ("Diverged", "Interrupted", "NotWritten", "OutOfMemory", "RankLost", "SettingError")
 MODULES = ("adapters", "ddp", "methods")
 TYPED = """
@@ -48,6 +48,7 @@ from typing import assert_type
 
 import pandas as pd
 import simsgd
+from torch import nn
 from simsgd.methods import Compressor, Message
 
 run = simsgd.train(workers=2)
@@ -63,6 +64,8 @@ assert_type(simsgd.bytes_of(workers=2).payload_bytes, int)
 assert_type(simsgd.tune_consensus(workers=4).best, float)
 assert_type(simsgd.count(0.1, 10), int)
 assert_type(simsgd.list_names("models"), dict[str, str])
+with simsgd.recording("runs/mine", simsgd.Simulator(nn.Linear(2, 2))) as recorded:
+    assert_type(recorded, simsgd.Recording)
 error: type[Exception] = simsgd.Diverged
 simsgd.plot_results("runs").savefig("runs.png")
 simsgd.no_such_name  # error

@@ -38,6 +38,9 @@ def _metrics(runs: Sequence[Run]) -> Iterator[str]:
     for metric in metrics_of(runs):
         own = [run for run in runs if run.metric.column == metric.column]
         column, title = f"val_{metric.column}", f"Validation {metric.title}"
+        own = [run for run in own if run.evaluations[column].notna().any()]
+        if not own:  # loops of one's own that were not evaluated
+            continue
         dot = "a dot marks the best"
         yield page.figure(_svg(own, y=column), f"{title} after each epoch; {dot}.")
         sent = "against the bytes that each worker has sent"
@@ -78,6 +81,11 @@ def _panels(groups: Sequence[Group]) -> Iterator[str]:
             yield page.figure(_svg(shown, kind=kind), caption + left)
 
 
+def _knows_epochs(run: RunTables) -> bool:
+    """Return whether a run counts epochs, as a loop of one's own need not."""
+    return bool(run.evaluations["epochs"].notna().any())
+
+
 def _has_topology(run: RunTables) -> bool:
     return isinstance(run.used.get("topology"), str)
 
@@ -98,6 +106,8 @@ def _svg(
 
     from .figures.plot import plot_results
 
+    if kind == "curves" and x == "epoch" and not all(map(_knows_epochs, runs)):
+        x = "step"
     buffer = io.BytesIO()
     figure = plot_results(list(runs), x=x, y=y, kind=kind)
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "simsgd"}):

@@ -68,7 +68,7 @@ def result_rows(
     settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
     metrics = [metric.key for metric in metrics_of(found.values())]
     rows = [_row(name, run, settings, metrics) for name, run in found.items()]
-    if any(run.config.get("steps") is not None for run in found.values()):
+    if any(_in_steps(run.config) for run in found.values()):
         lengths = [{"step": r.step, "steps": r.config.get("steps")} for r in found.values()]
         rows = [{**row, **length} for row, length in zip(rows, lengths, strict=True)]
     if all(math.isnan(float(row["peak"] or math.nan)) for row in rows):
@@ -150,9 +150,15 @@ def _cells(row: Row, settings: Sequence[str], metrics: Sequence[str]) -> list[st
     ]
 
 
+def _in_steps(config: Mapping[str, object]) -> bool:
+    return config.get("steps") is not None or config.get("epochs") is None
+
+
 def _length(row: Row) -> str:
     if row.get("steps") is not None:
         return f"{row['step']}/{row['steps']} steps"
+    if row["epochs"] is None:
+        return f"{row['step']} steps"
     return f"{row['done']}/{row['epochs']}"
 
 

@@ -134,8 +134,10 @@ class RunTables:
 
     @property
     def done(self) -> str:
-        """What is done of the run, such as "3/10" epochs, or "250/1000 steps"."""
+        """What is done of the run, such as "3/10" epochs, "250/1000 steps" or "250 steps"."""
         config = self.config
+        if config.get("steps") is None and config.get("epochs") is None:
+            return f"{self.step} steps"
         if config.get("steps") is None:
             return f"{len(self.epochs)}/{config.get('epochs')}"
         return f"{self.step}/{config['steps']} steps"

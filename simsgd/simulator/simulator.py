@@ -23,6 +23,7 @@ from .phases import check_phases, enter_epoch, follow_regime
 from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
 from .running_state import RunningState, StateDict
+from .step_listener import StepListener
 from .step_timer import StepTimer
 from .summary import html_table, one_line
 from .worker_gradients import (
@@ -82,6 +83,7 @@ class Simulator:
         self._state = RunningState.of(self._parts)
         check_phases(self._parts)
         follow_regime(self._parts, self._state)
+        self._listener: StepListener | None = None
 
     def step(self, x: Tree, y: Tree, epoch: int | None = None, last: bool = False) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
@@ -93,6 +95,8 @@ class Simulator:
         regime follows epochs and none was ever given.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
+        if self._listener is not None:
+            self._listener.begin_step()
         enter_epoch(parts, state, epoch)
         settings = follow_regime(parts, state)
         key = parts.key.fold_in(state.steps)
@@ -142,7 +146,7 @@ class Simulator:
                     step_parameters(parts, aggregated, settings, unused, {})
         parts.parameters.stepped()
         state.steps += 1
-        return record_of(
+        record = record_of(
             parts,
             settings,
             gradients,
@@ -152,6 +156,13 @@ class Simulator:
             state.epoch or 0,
             unused,
         )
+        if self._listener is not None:
+            self._listener.end_step(record, x, y)
+        return record
+
+    def listen(self, listener: StepListener | None) -> None:
+        """Have a listener called around each step from now on; None: no more."""
+        self._listener = listener
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""

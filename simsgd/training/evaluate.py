@@ -80,6 +80,9 @@ def restored(
     given = {"data_dir": data_dir, "device": device}
     changed = {name: str(value) for name, value in given.items() if value is not None}
     state = load_checkpoint(checkpoint, "checkpoint")
+    if "loop" in state:
+        rule = "holds a loop of one's own, whose model and data simsgd cannot make"
+        raise SettingError("checkpoint", str(checkpoint), rule, 'its "model" is a state_dict')
     try:
         config = Config.from_plain({**state["config"], **changed, "resume": None})
         experiment = Experiment.of(config)

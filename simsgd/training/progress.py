@@ -68,8 +68,10 @@ def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:
     place = f"step {row['step']}" if within else f"epoch {row['epoch']:3d}"
     saved = ratio(row["dense_bytes"], row["payload_bytes"])
     sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
+    if math.isnan(row["val_loss"]) and metric.endswith(("nan", "nan %")):
+        metric = ""  # a loop of one's own that was not evaluated
+    val = f"val loss {row['val_loss']:.4f}, val {metric}, " if metric else ""
     return (
         f"{place}: lr {row['lr']:g}, kept {row['kept']:g}, "
-        f"train loss {row['train_loss']:.4f}, val loss {row['val_loss']:.4f}, "
-        f"val {metric}, {sent} so far"
+        f"train loss {row['train_loss']:.4f}, {val}{sent} so far"
     )

@@ -29,6 +29,10 @@ def run_config(given: Mapping[str, object]) -> Config:
         rule = "is not where the run stopped"
         raise SettingError("resume", str(folder), rule, f"give the folder, {folder.parent}")
     require_run(folder, "resume")
+    if Run(folder).config.get("recorded"):
+        rule = "holds a loop of one's own, which simsgd cannot start"
+        fix = "start the loop again, with simsgd.recording(..., resume=True)"
+        raise SettingError("resume", str(folder), rule, fix)
     own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
     for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
+from ..config import Config
 from ..config_values import OF_ONE_RUN
 from ..given_object import GivenObject
 from ..registry import settings_of
@@ -16,6 +17,7 @@ from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.method_choice import compressor_spec
 from ..simulator.optimizer_class import optimizer_class
 from ..simulator.parameter_groups import ParameterGroup, Settings
+from ..simulator.simulator import Simulator
 from .data import Text
 from .experiment import Experiment
 from .given import name_of
@@ -30,8 +32,21 @@ def used_settings(experiment: Experiment) -> dict[str, Used]:
     return {
         **{name: v for name, v in experiment.config.plain().items() if name not in OF_ONE_RUN},
         **_of_data(experiment),
-        **_of_algorithm(experiment),
+        **_of_algorithm(experiment.simulator),
         **_over_time(experiment),
+    }
+
+
+def used_in_a_loop(simulator: Simulator, config: Config) -> dict[str, Used]:
+    """Return each setting of a loop of the user's own, whose length nobody knows, by name."""
+    regime = simulator.components.regime
+    varies = regime.follows_epochs or bool(regime.starts)
+    now = _in_force(regime.at(0, 0))
+    settings = config.plain().items()
+    return {
+        **{name: v for name, v in settings if name not in OF_ONE_RUN and v is not None},
+        **_of_algorithm(simulator),
+        **{n: f"{v} at first, then as the regime says" if varies else v for n, v in now.items()},
     }
 
 
@@ -71,8 +86,8 @@ def _of_data(experiment: Experiment) -> Values:
     }
 
 
-def _of_algorithm(experiment: Experiment) -> Values:
-    algorithm = experiment.simulator.components.algorithm
+def _of_algorithm(simulator: Simulator) -> Values:
+    algorithm = simulator.components.algorithm
     return {f.name: _plain(getattr(algorithm, f.name)) for f in settings_of(type(algorithm))}
 
 

@@ -1,0 +1,116 @@
+"""Opens the folder of a loop that is recorded, and writes the settings that it has."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..config import Config
+from ..config_values import ON_RESUME
+from ..recipe import Recipe
+from ..results.metric import NAMES, Metric, metric_of
+from ..results.run import Run
+from ..settings import SettingError, require
+from ..simulator.simulator import Simulator
+from .checkpoint import checkpoint_errors, load_last
+from .environment import environment
+from .loop_state import State
+from .run_folder import RunFolder
+from .used_settings import used_in_a_loop
+
+_SAME = ("model", "tokens", *(f.name for f in dataclasses.fields(Recipe)))
+
+
+def loop_config(folder: Path, simulator: Simulator, **settings: object) -> Config:
+    """Return the settings of a loop: those of its simulator, and what `recording` was given."""
+    recipe = {f.name: getattr(simulator.recipe, f.name) for f in dataclasses.fields(Recipe)}
+    parameter = next(iter(simulator.components.params.values()))
+    metric = settings.pop("metric", None)
+    if isinstance(metric, str) and metric not in NAMES:
+        require(metric.isidentifier(), "metric", metric, "must be a name, as variables have")
+        metric = f"object:{metric}"
+    return Config.of(
+        {
+            **recipe,
+            **settings,
+            "metric": metric,
+            "model": f"object:{type(simulator.model).__name__}",
+            "dtype": str(parameter.dtype).removeprefix("torch."),
+            "device": str(parameter.device),
+            "name": folder.name,
+            "runs_dir": folder.parent,
+        }
+    )
+
+
+def metric_shown(config: Config) -> Metric:
+    """Return what tables and figures show of a loop's evaluations."""
+    return metric_of(config.plain())
+
+
+def loop_folder(
+    folder: Path, simulator: Simulator, config: Config, resume: bool, overwrite: bool
+) -> tuple[RunFolder, bool]:
+    """Return the folder, locked, and whether it holds a run that goes on.
+
+    Raises `SettingError` for one that exists and is neither to be resumed nor to be overwritten,
+    and for a run with other settings.
+    """
+    if not (resume and (folder / "config.json").is_file()):
+        written = _written(simulator, config)
+        return RunFolder.create(folder.parent, folder.name, written, overwrite), False
+    opened = RunFolder.resume(folder)
+    try:
+        _require_same(folder, config)
+        steps = simulator.steps
+        rule = f"has done {steps} steps already, and the run has its own"
+        require(steps == 0, "simulator", None, rule, "give a new one")
+    except SettingError:
+        opened.close()
+        raise
+    return opened, True
+
+
+def write_settings(
+    folder: RunFolder, simulator: Simulator, config: Config, changed: Mapping[str, object]
+) -> Config:
+    """Change some settings, and write config.json."""
+    changed_config = dataclasses.replace(config, **changed)  # type: ignore[arg-type]
+    folder.write_config(_written(simulator, changed_config))
+    return changed_config
+
+
+def read_state(folder: RunFolder, simulator: Simulator) -> State | None:
+    """Give a simulator the state in a folder's checkpoint, and return the whole checkpoint.
+
+    None if the run ended before its first. Rows that came after the checkpoint go.
+    """
+    state, warning = load_last(folder.folder)
+    epoch = evaluated = 0
+    if state is not None:
+        with checkpoint_errors("resume", folder.folder):
+            simulator.load_state_dict(state["simulator"])
+            epoch, evaluated = int(state["epoch"]), int(state["evaluated"])
+            assert isinstance(state["loop"], dict)
+    if warning:
+        folder.put_back()
+        folder.log(warning)
+    folder.truncate(simulator.steps, epoch, evaluated)
+    return state
+
+
+def _require_same(folder: Path, config: Config) -> None:
+    """Raise `SettingError` for a run that has other settings than now."""
+    known, now = Run(folder).config, config.plain()
+    if not known.get("recorded"):
+        fix = f"simsgd train --resume {folder} continues it"
+        raise SettingError("folder", str(folder), "holds a run of `simsgd train`", fix)
+    for name in _SAME:
+        if name not in ON_RESUME and known.get(name) != now[name]:
+            rule = f"cannot change on resume, the run has {known.get(name)}"
+            raise SettingError(name, now[name], rule)
+
+
+def _written(simulator: Simulator, config: Config) -> dict[str, object]:
+    used = used_in_a_loop(simulator, config)
+    place = environment(config.device)
+    return {**config.plain(), "recorded": True, "environment": place, "used": used}

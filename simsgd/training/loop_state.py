@@ -1,0 +1,76 @@
+"""The state of a loop of the user's own: random generators, and what else it names.
+
+Captured between steps, saved with a checkpoint, put back when the loop goes on.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from ..settings import SettingError
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What can be saved and put back: a scheduler, an average of weights, a sampler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to go on."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Go on from what `state_dict` returned."""
+
+
+Kept = Mapping[str, Stateful | torch.Generator]
+State = dict[str, Any]
+
+
+def check_kept(kept: Kept) -> None:
+    """Raise `SettingError` for an object that cannot be saved."""
+    for name, one in kept.items():
+        if not isinstance(one, torch.Generator | Stateful):
+            rule = f"has {name}, which has no state_dict and load_state_dict"
+            raise SettingError("state", None, rule, "give it both, or leave it out")
+
+
+def capture_random(kept: Kept) -> State:
+    """Return the states of torch's, NumPy's and Python's generators, and of those that are kept."""
+    kind, words, *rest = np.random.get_state(legacy=True)
+    version, numbers, gauss = random.getstate()
+    own = {n: one.get_state() for n, one in kept.items() if isinstance(one, torch.Generator)}
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "numpy": [str(kind), torch.from_numpy(np.asarray(words).astype("int64")), *rest],
+        "python": [version, list(numbers), gauss],
+        "own": own,
+    }
+
+
+def restore_random(state: State, kept: Kept) -> None:
+    """Put back what `capture_random` returned."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    kind, words, *rest = state["numpy"]
+    np.random.set_state((kind, words.numpy().astype("uint32"), *rest))
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    for name, one in kept.items():
+        if isinstance(one, torch.Generator):
+            one.set_state(state["own"][name])
+
+
+def states_of(kept: Kept) -> State:
+    """Return the states of all that is kept but generators."""
+    return {n: one.state_dict() for n, one in kept.items() if not isinstance(one, torch.Generator)}
+
+
+def load_states(states: State, kept: Kept) -> None:
+    """Put back what `states_of` returned. Raises KeyError for one that was not saved."""
+    for name, one in kept.items():
+        if not isinstance(one, torch.Generator):
+            one.load_state_dict(states[name])
