@@ -68,7 +68,7 @@ class AllReduce(GradientAlgorithm):
         super().check(recipe)
         self._rule.check_workers(recipe.workers)
 
-    def for_layout(self, layout: Layout) -> Self:
+    def for_layout(self, layout: Layout, workers: int) -> Self:
         """Return the algorithm. Raises `SettingError` for segments that the rule cannot take."""
         self._rule.check_layout(layout)
         return self

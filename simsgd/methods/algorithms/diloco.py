@@ -64,10 +64,10 @@ class DiLoCo(LocalSGD):
         super().check(recipe)
         self._rule.check_workers(recipe.workers)
 
-    def for_layout(self, layout: Layout) -> Self:
+    def for_layout(self, layout: Layout, workers: int) -> Self:
         """Return the algorithm. Raises `SettingError` for segments that the rule cannot take."""
         self._rule.check_layout(layout)
-        return super().for_layout(layout)
+        return super().for_layout(layout, workers)
 
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor whose messages the rule cannot take."""
