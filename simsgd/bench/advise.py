@@ -17,10 +17,10 @@ from ..registry import names
 from ..results.network import Network, way_of
 from ..results.network_prices import milliseconds
 from ..results.step_times import Pricing
+from ..results.text_table import columns
 from ..settings import SettingError
 from ..simulator.model_shapes import shapes_of
 from ..simulator.step_bytes import Sizes, sizes
-from ..text_table import columns
 from ..units import in_units
 from .compressor_time import seconds_to_compress
 

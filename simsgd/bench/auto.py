@@ -6,8 +6,8 @@ Letters: W workers, b samples each.
 import statistics
 from collections.abc import Sequence
 
+from ..results.text_table import columns
 from ..settings import SettingError, require, unknown
-from ..text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
 from .cases import Task

@@ -20,7 +20,7 @@ from ..communication.wire import Wire
 from ..keyed_random import RandomKey
 from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import StepInfo, composed
-from ..text_table import columns
+from ..results.text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
 from .tables import Measured, Row

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ..catalog import attribute, build_model, load, parse_config
 from ..config import Config
+from ..results.text_table import columns
 from ..simulator.regime import Regime
 from ..simulator.simulator import Simulator
-from ..text_table import columns
 from ..training.data import Dataset, Split
 from ..training.data.statistics import described
 from ..training.devices import device_of

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..results.text_table import columns
 from ..settings import SettingError, one_line
-from ..text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
 from . import algorithms, compressors, engines, kernels, step

@@ -9,8 +9,8 @@ Letters: W workers, b samples each.
 from collections.abc import Sequence
 from typing import Any
 
+from ..results.text_table import columns
 from ..settings import PLANS, unknown
-from ..text_table import columns
 from ..training.environment import environment
 from .cases import QUICK, RESNET, Case, selected, task_of
 from .compressors import SPECS

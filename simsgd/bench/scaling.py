@@ -6,8 +6,8 @@ Letters: W workers, b samples each, B = W * b, P all parameters.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..results.text_table import columns
 from ..settings import require
-from ..text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
 from .cases import MLP, QUICK, RESNET, Case, Task, task_of

@@ -6,7 +6,7 @@ Letters: W workers, b samples each.
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from ..text_table import columns
+from ..results.text_table import columns
 
 Row = dict[str, Any]  # what was timed and how long it took, by column
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import click
 
 from ..config import Config
-from ..config_values import OF_ONE_RUN
+from ..results.config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
 from .numbers import REAL, WHOLE
 

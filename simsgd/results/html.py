@@ -7,7 +7,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..text_table import TextTable
+from .text_table import TextTable
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from ..text_table import TextTable
 from .network import Network, networks_of
 from .run_folders import RunPaths, find_runs
 from .run_tables import RunTables
 from .step_times import Pricing, step_times
+from .text_table import TextTable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,11 +6,10 @@ from datetime import datetime
 from pathlib import Path
 
 from ..config import Config
-from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_short, varying
 from ..settings import SettingError
-from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
+from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_short, varying
 from .metric import Metric
 from .outcome import metrics_of
 from .report_figures import figure_sections
@@ -21,6 +20,7 @@ from .run_command import command_of
 from .run_folders import RunPath, RunPaths, by_name, find_runs
 from .run_tables import RunTables
 from .sweep import Sweep
+from .text_table import TextTable
 from .used_settings import Used, value_in_words
 
 _LAST_LINES = 30  # of the log

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..settings import SettingError
-from ..text_table import TextTable
 from . import html as page
 from .network import networks_of
 from .network_prices import milliseconds, prices
 from .run import Run
 from .tables import read_table
+from .text_table import TextTable
 
 _NETWORKS = ("wan", "1gbe", "10gbe", "100g-ib")
 _COMPARED = {

@@ -7,13 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from ..settings import unknown
-from ..text_table import TextTable
+from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from .metric import Metric, metric_of_key
 from .outcome import BEST, heading_of, in_words, metrics_of, outcome
 from .run_folders import RunPaths, by_name, find_runs, natural_key
 from .run_tables import RunTables
+from .text_table import TextTable
 from .used_settings import Plain, is_plain, value_in_words
 
 if TYPE_CHECKING:

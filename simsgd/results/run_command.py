@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 
 from ..config import default
-from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_full
+from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_full
 from .run_tables import RunTables
 
 _OBJECT = "object:"  # begins the value of what was given as an object in Python

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from ..config_values import OF_THE_MACHINE, in_full, in_short, varying
 from ..settings import SettingError
-from ..text_table import TextTable
 from . import html as page
 from .atomic_files import replace
+from .config_values import OF_THE_MACHINE, in_full, in_short, varying
 from .metric import Metric, metric_of
 from .outcome import heading_of, mean_in_words, measures_of, metrics_of, outcome
 from .run import Run
 from .tables import replace_table
+from .text_table import TextTable
 
 if TYPE_CHECKING:
     import pandas as pd

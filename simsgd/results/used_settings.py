@@ -7,7 +7,7 @@ of phases. Folders of earlier versions have no such key; their settings are thos
 from collections.abc import Mapping
 from typing import TypedDict, TypeGuard, cast
 
-from ..config_values import RECORDS, in_short
+from .config_values import RECORDS, in_short
 
 Plain = str | int | float | None  # a value as JSON has it; bool is an int
 Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "epoch 30", ...}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..text_table import columns
+from ..results.text_table import columns
 from ..units import in_units
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..config import Config
-from ..config_values import ON_RESUME
 from ..recipe import Recipe
+from ..results.config_values import ON_RESUME
 from ..results.metric import NAMES, Metric, metric_of
 from ..results.run import Run
 from ..settings import SettingError, require

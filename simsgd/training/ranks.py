@@ -17,7 +17,7 @@ from ..communication.transport import (
     restarts,
 )
 from ..config import Config
-from ..config_values import PER_RANK
+from ..results.config_values import PER_RANK
 from ..settings import SettingError, require
 
 _PATIENCE = 30.0  # seconds that one rank waits for another

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from ..config import Config
-from ..config_values import ON_RESUME
 from ..given_object import NAMES, GivenObject
+from ..results.config_values import ON_RESUME
 from ..results.run import Run
 from ..results.run_tables import require_run
 from ..settings import SettingError, require

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import torch
 
 from ..config import Config
-from ..config_values import OF_ONE_RUN
 from ..given_object import GivenObject
 from ..registry import settings_of
+from ..results.config_values import OF_ONE_RUN
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.method_choice import compressor_spec
 from ..simulator.optimizer_class import optimizer_class

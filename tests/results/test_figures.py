@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from simsgd.cli import main
 from simsgd.communication.topology import topology
-from simsgd.config_values import OF_THE_MACHINE
+from simsgd.results.config_values import OF_THE_MACHINE
 from simsgd.results.figures.graph_layout import places_of
 from simsgd.results.figures.pareto import Point, frontier
 from simsgd.results.figures.plot import KINDS, plot_results

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from ...config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, default_of, in_short, varying
+from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, default_of, in_short, varying
 from ..run_tables import RunTables
 
 _NOT_IN_NAMES = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"seed"}

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...config_values import identity
 from ...settings import SettingError, unknown
+from ..config_values import identity
 from ..run_folders import natural_key
 from ..run_tables import RunTables
 from .group_names import group_names

@@ -21,6 +21,7 @@ from ...gradients.trees import leaves, row
 from ...gradients.worker_threads import single_threaded
 from ...keyed_random import RandomKey
 from ...methods.algorithms import ParameterAlgorithm
+from ...results.text_table import columns
 from ...settings import require
 from ...simulator.components import Components
 from ...simulator.exchange_step import ExchangeStep, exchange_gradient, exchange_models
@@ -29,7 +30,6 @@ from ...simulator.segment_state import SegmentState
 from ...simulator.shard import shard
 from ...simulator.step_settings import StepSettings
 from ...simulator.torch_optimizers import TorchOptimizers
-from ...text_table import columns
 from ...units import in_units
 from ..devices import device_of
 from ..evaluation import evaluation_batches

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...config import Config
-from ...config_values import (
+from ...results.config_values import (
     OF_ONE_RUN,
     OF_THE_MACHINE,
     in_full,

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-from ...config_values import OF_THE_MACHINE, default_of, in_short, varying
+from ...results.config_values import OF_THE_MACHINE, default_of, in_short, varying
 from .grid import Settings
 
 _SELF_EXPLAINING = {  # settings whose values need no name beside them

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...given_object import refuse_objects
+from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
 from ..signals import Interrupted, StopRequest, stop_requests

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from simsgd.cli import main
-from simsgd.config_values import identity
+from simsgd.results.config_values import identity
 from simsgd.settings import SettingError
 from simsgd.training.command_line import train_command
 from simsgd.training.sweep.grid import Grid

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from simsgd.config import Config
-from simsgd.config_values import OF_ONE_RUN, OF_THE_MACHINE, ON_RESUME, PER_RANK, identity
+from simsgd.results.config_values import OF_ONE_RUN, OF_THE_MACHINE, ON_RESUME, PER_RANK, identity
 from simsgd.results.figures.run_groups import grouped
 from simsgd.results.results_table import results
 from simsgd.results.run import Run

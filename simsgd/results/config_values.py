@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .config import Config, default
-from .settings import Scope
+from ..config import Config, default
+from ..settings import Scope
 
 # Keys of config.json that are no settings.
 RECORDS = frozenset({"environment", "recorded", "used", "verified_steps"})
