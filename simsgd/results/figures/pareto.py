@@ -1,8 +1,8 @@
 """The kind `pareto`: a column at the end of each run against the bytes that it sent.
 
 Runs that differ in their seed alone are one point, their mean, with bars from least to most. The
-line is the frontier: no run below and left of it, or above
-and left where more is better.
+line is the frontier: no run below and left of it, or above and left where more is better. Points
+on it are filled, the others are hollow.
 """
 
 import math
@@ -105,8 +105,9 @@ def _draw(
         if len(point.xs) > 1:
             axes.plot([min(point.xs), max(point.xs)], [point.y] * 2, color=color, linewidth=1)
             axes.plot([point.x] * 2, [min(point.ys), max(point.ys)], color=color, linewidth=1)
+        face = color if (point.x, point.y) in corners else "white"
         size, marker = _size(request.theme), point.look.marker
-        axes.plot(point.x, point.y, marker, color=color, markersize=size, zorder=4)
+        axes.plot(point.x, point.y, marker, color=color, mfc=face, markersize=size, zorder=4)
     across = np.array([x for point in points for x in point.xs])
     up = np.array([y for point in points for y in point.ys])
     axes.set(xlabel="bytes sent per worker", ylabel=label_of(request.y[0]))

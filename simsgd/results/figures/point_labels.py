@@ -72,8 +72,8 @@ def _place(axes: "Axes", point: Point, taken: "Sequence[Bbox]") -> "tuple[Annota
 
 
 def _lead(point: Point) -> dict[str, object]:
-    look = {"color": point.look.color, "alpha": 0.45, "linewidth": 0.8}
-    return {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 4, **look}
+    look = {"color": point.look.color, "alpha": 0.6, "linewidth": 0.8, "linestyle": ":"}
+    return {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 4, **look}  # dotted: no data are
 
 
 def _box(text: "Annotation") -> "Bbox":
