@@ -1,10 +1,19 @@
 """`simsgd results`: print a table of runs."""
 
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ..settings import require
 from .group import main
+
+if TYPE_CHECKING:
+    from ..results.results_table import Row
+    from ..text_table import TextTable
 
 
 @main.command(short_help="Print a table of runs.")
@@ -13,13 +22,45 @@ from .group import main
 @click.option("--reverse", is_flag=True, help="Print the last row first.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, with numbers in full.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, with numbers in full.")
-def results(runs: tuple[Path, ...], sort: str | None, reverse: bool, form: str | None) -> None:
+@click.option(
+    "--columns", metavar="NAME,NAME", help="Print these columns of the table, in this order."
+)
+@click.option("--wide", is_flag=True, help="Print all columns, however narrow the terminal is.")
+def results(
+    runs: tuple[Path, ...],
+    sort: str | None,
+    reverse: bool,
+    form: str | None,
+    columns: str | None,
+    wide: bool,
+) -> None:
     """Print a table of runs: the settings that differ, error, bytes, ratio, time.
 
-    RUNS are run folders, or folders that hold some, such as a sweep's; default: runs.
+    RUNS are run folders, or folders that hold some, such as a sweep's; default: runs. A terminal
+    shows as many columns as it has room for.
     """
-    from ..results.results_table import as_csv, as_json, result_rows, result_table
+    from ..results.results_table import as_csv, as_json, result_rows
 
+    require(form is None or not (columns or wide), "columns", columns, f"has no effect on --{form}")
     rows = result_rows(runs or "runs", sort=sort, reverse=reverse)
-    text = {"csv": as_csv, "json": as_json, None: result_table}[form](rows)
-    click.echo(text, nl=form != "csv")
+    if form is not None:
+        click.echo({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")
+        return
+    for line in _table(rows, columns, wide):
+        click.echo(line)
+
+
+def _table(rows: "Sequence[Row]", columns: str | None, wide: bool) -> "Iterator[TextTable | str]":
+    """Yield the table, and a line about the columns that found no room."""
+    from ..results.results_table import chosen_columns, fitted, result_table
+
+    table = result_table(rows)
+    if columns is not None:
+        yield chosen_columns(table, [name.strip() for name in columns.split(",")])
+    elif wide or not sys.stdout.isatty():
+        yield table
+    else:
+        narrow, left_out = fitted(table, shutil.get_terminal_size().columns)
+        yield narrow
+        if left_out:
+            yield f"\nwithout {', '.join(left_out)}: --wide shows all columns, --columns some"

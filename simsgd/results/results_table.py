@@ -27,6 +27,7 @@ _MEASURES = {  # columns behind those of metrics, and the measures that they sho
     "ratio": "ratio",
     "seconds": "seconds",
 }
+_LEFT_OUT_FIRST = ("time (s)", "in a step", "on the network", "ratio", "epochs", "best")
 _NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs", "steps"}
 
 
@@ -91,6 +92,37 @@ def result_table(rows: Sequence[Row]) -> TextTable:
     head = ["run", *settings, "epochs", *titles, BEST, *measures]
     cells = [_cells(row, settings, metrics) for row in rows]
     return TextTable(head, cells, names=1 + len(settings))
+
+
+def fitted(table: TextTable, width: int) -> tuple[TextTable, list[str]]:
+    """Return a table of results as wide as a terminal at most, and the columns that it lacks.
+
+    Those that can best be done without are left out first; run, metric and bytes remain.
+    """
+    kept = list(range(len(table.head)))
+    unneeded = [table.head.index(name) for name in _LEFT_OUT_FIRST if name in table.head]
+    settings = list(range(table.names - 1, 0, -1))
+    for place in [*unneeded, *settings]:
+        if table.with_columns(kept).width <= width:
+            break
+        kept.remove(place)
+    left_out = [name for place, name in enumerate(table.head) if place not in kept]
+    return table.with_columns(kept), left_out
+
+
+def chosen_columns(table: TextTable, columns: Sequence[str]) -> TextTable:
+    """Return a table of results with these columns behind the runs' names, in this order.
+
+    A column may be named without its unit. Raises `SettingError` for an unknown name.
+    """
+    known = {name.partition(" (")[0]: place for place, name in enumerate(table.head)}
+    known |= {name: place for place, name in enumerate(table.head)}
+    for name in columns:
+        if name not in known:
+            raise unknown("columns", name, table.head)
+    places = [known[name] for name in columns if name != "run"]
+    words = [place for place in places if place < table.names]
+    return table.with_columns([0, *words, *(place for place in places if place not in words)])
 
 
 def metrics_shown(rows: Sequence[Row]) -> list[str]:

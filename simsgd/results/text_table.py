@@ -15,6 +15,25 @@ class TextTable:
     def __str__(self) -> str:
         return columns([self.head, *self.rows], left=range(self.names))
 
+    @property
+    def width(self) -> int:
+        """The characters of a line."""
+        return sum(max(map(len, cells)) + 2 for cells in self._columns()) - 2
+
+    def with_columns(self, places: Sequence[int]) -> "TextTable":
+        """Return the table with these columns alone, in this order; words stand first.
+
+        >>> print(TextTable(["run", "a", "b"], [["x", "1", "22"]]).with_columns([0, 2]))
+        run   b
+        x    22
+        """
+        rows = [[row[place] for place in places] for row in self.rows]
+        names = sum(place < self.names for place in places)
+        return TextTable([self.head[place] for place in places], rows, names)
+
+    def _columns(self) -> list[tuple[str, ...]]:
+        return list(zip(self.head, *self.rows, strict=True))
+
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
     """Return rows under each other, the columns in `left` flush left and the others flush right.

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
-from simsgd.results.results_table import as_json, result_rows
+from simsgd.results.results_table import as_json, fitted, result_rows, result_table
 from simsgd.settings import SettingError
 from simsgd.units import in_units
 
@@ -108,3 +108,28 @@ def test_the_most_of_a_step_is_shown_where_steps_differ(runs, tmp_path):
     assert "in a step" in call("results", tmp_path).output
     mean = in_units(float(run.steps["payload_bytes"].mean()))
     assert f"{mean} on average, {in_units(size)} at most" in run.summary()
+
+
+def test_columns_are_chosen_by_name(runs):
+    lines = call("results", runs, "--columns", "error@1,sent,seed").output.splitlines()
+    assert lines[0].split() == ["run", "seed", "error@1", "(%)", "sent"]
+    assert len(lines) == 4
+    done = call("results", runs, "--columns", "sent,sead")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("simsgd: --columns is not known, got sead; did you mean seed")
+
+
+def test_a_narrow_terminal_gets_the_columns_that_it_has_room_for(runs):
+    table = result_table(result_rows(runs))
+    assert fitted(table, table.width) == (table.with_columns(range(len(table.head))), [])
+    narrow, left_out = fitted(table, 40)
+    assert narrow.width <= 40
+    assert max(map(len, str(narrow).splitlines())) == narrow.width
+    assert narrow.head[0] == "run"
+    assert {"error@1 (%)", "sent"} <= set(narrow.head)
+    assert set(narrow.head) | set(left_out) == set(table.head)
+
+
+def test_all_columns_are_printed_where_no_terminal_reads(runs):
+    assert call("results", runs).output == call("results", runs, "--wide").output
+    assert "time (s)" in call("results", runs).output
