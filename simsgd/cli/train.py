@@ -1,5 +1,8 @@
 """`simsgd train`: train with W simulated workers."""
 
+import os
+import sys
+
 import click
 
 from .group import main
@@ -38,4 +41,12 @@ def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
     networks_of(network)  # a wrong one is refused before the first step
     run = run_training(**given(options))
     if not options["quiet"] and is_rank_zero():
-        click.echo(run.summary(network))
+        _print(run.summary(network))
+
+
+def _print(text: str) -> None:
+    """Print, unless nobody reads on, as after `| head`: the run is whole all the same."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end

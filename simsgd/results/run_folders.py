@@ -1,6 +1,8 @@
 """Finds the runs in folders, at any depth and in natural order: seed2 before seed10."""
 
+import functools
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -56,8 +58,35 @@ def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
     if not runs:
         rule = "is not a run folder and holds none (no config.json)"
         raise SettingError("run", str(place), rule)
+    runs = _sound(runs)
     ended = [run for run in runs if len(run.evaluations)] if with_epochs else []
     return ended or runs
+
+
+def _sound(runs: Sequence[RunTables]) -> list[RunTables]:
+    """Return the runs whose config.json can be read, and name the others on stderr.
+
+    Raises the `SettingError` of the first if none can.
+    """
+    sound, wrong = [], []
+    for run in runs:
+        try:
+            run.config  # noqa: B018, raises if it cannot be read
+        except SettingError as error:
+            wrong.append(error)
+        else:
+            sound.append(run)
+    if not sound:
+        raise wrong[0]
+    for left_out in wrong:
+        _name(f"simsgd: left out: {left_out}")
+    return sound
+
+
+@functools.cache
+def _name(text: str) -> None:
+    """Print a line once, however often runs are looked for."""
+    print(text, file=sys.stderr)
 
 
 def _outermost_runs(folder: Path) -> list[Path]:

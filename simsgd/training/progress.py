@@ -16,7 +16,8 @@ tqdm = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
 def is_seen() -> bool:
     """Return whether there is somebody to look at a bar: at a terminal, or in a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return sys.stderr.isatty() or getattr(shell, "kernel", None) is not None
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return on_terminal or getattr(shell, "kernel", None) is not None
 
 
 class Progress:
@@ -54,10 +55,15 @@ class Progress:
             self.write(f"note: out of memory; from here on {lowered} workers at a time")
 
     def write(self, text: str) -> None:
-        """Print and log a text."""
+        """Print and log a text; log alone from when nobody reads what is printed."""
         self.log(text)
-        if not self.quiet:
+        if self.quiet or sys.stdout is None:
+            return
+        try:
             tqdm.write(text)
+            sys.stdout.flush()
+        except (BrokenPipeError, ValueError):  # closed, as by `| head`
+            self.quiet = True
 
 
 def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:

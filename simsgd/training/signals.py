@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupted(RuntimeError):
-    """Ctrl-C or SIGTERM stopped the run, with all saved; a second Ctrl-C stops it at once."""
+    """Ctrl-C, SIGTERM or SIGHUP stopped the run, with all saved; a second Ctrl-C ends at once."""
 
     exit_code = 130
 
@@ -21,7 +21,9 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Note Ctrl-C and SIGTERM instead of dying; the second Ctrl-C ends at once.
+    """Note Ctrl-C, SIGTERM and SIGHUP instead of dying; the second Ctrl-C ends at once.
+
+    SIGHUP comes when a terminal is closed; where it is ignored, as under nohup, it stays so.
 
     Signals can only be caught in the main thread; elsewhere nothing changes.
     """
@@ -35,7 +37,11 @@ def stop_requests() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield request
     finally:

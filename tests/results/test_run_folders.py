@@ -96,3 +96,19 @@ def test_every_command_finds_the_same_runs(runs, command, tmp_path):
         assert found == ["dense", "seed2", "seed10"]
     else:
         assert all(name in output.read_text() for name in ("dense", "seed2", "seed10"))
+
+
+def test_a_run_with_a_bad_config_is_named_and_the_others_are_shown(runs, capsys):
+    bad = runs / "deep" / "deeper" / "dense" / "config.json"
+    bad.write_text("{")
+    assert names(find_runs([runs])) == ["seed2", "seed10"]
+    assert names(find_runs([runs], with_epochs=True)) == ["seed2", "seed10"]
+    told = f"simsgd: left out: run has a config.json that is not JSON, got {bad.parent}\n"
+    assert capsys.readouterr().err == told
+    done = CliRunner().invoke(main, ["results", str(runs)])
+    assert done.exit_code == 0
+    assert "seed2" in done.output
+    for name in ("seed2", "seed10"):
+        (runs / name / "config.json").write_text("[]")
+    with pytest.raises(SettingError, match=r"^run has a config.json that is not JSON"):
+        find_runs([runs])
