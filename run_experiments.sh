@@ -69,6 +69,15 @@ model-alexnet-qsgd      | --model alexnet --dataset cifar10 --workers 2 --batch-
 # CHOCO-SGD on a ResNet; *: models of their own with BatchNorm, evaluated as one.
 choco-resnet20-ring16 * | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm choco --topology ring --compressor sign --consensus-stepsize 0.45 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 choco-resnet20-dpsgd    | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm dpsgd --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+# Methods that send seldom or little, on a GPT and a text of characters in data/shakespeare; *: a composition of all kinds of parts.
+lowcomm-adamw           | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-diloco          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method diloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-streaming       | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method streaming_diloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-sparseloco *    | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method sparseloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-demo            | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method demo | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-muloco          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method muloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-sparta          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method sparta | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-dion            | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method dion | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
 # Large batches; *: regime large_batch, longer, with ghost batches.
 batch-small             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 128 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 8
 batch-large             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 4096 | --dataset digits --model-config depth=8 --batch-size 512 --epochs 8
@@ -154,4 +163,36 @@ print("\n".join("| " + " | ".join(map(str, row)) + " |" for row in [
     ["experiment", "measure", *shown.columns], ["---"] * (2 + len(shown.columns)),
     *[[*index, *values] for index, values in zip(shown.index, shown.astype(str).values.tolist())],
 ]))
+TABLE
+
+case " ${chosen[*]%%|*}" in *" lowcomm-"*) python - "$folder" <<'TABLE' ;; esac
+"""Print what methods that send seldom or little send until all have come to the same loss."""
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+import simsgd
+
+runs = [simsgd.Run(folder) for folder in sorted(Path(sys.argv[1]).glob("lowcomm-*"))]
+within = {run.name: run.evaluations for run in runs}
+loss = max(table["val_loss"].min() for table in within.values())  # that all came to
+rows = []
+for run in runs:
+    reached = within[run.name].query("val_loss <= @loss").iloc[0]
+    prices = simsgd.network(run.folder, ["wan", "1gbe"]).set_index("network")["total_ms"]
+    rows.append({"run": run.name, "loss": f"{run.last.val_loss:.4f}",
+                 "sent (MiB)": f"{run.last.payload_bytes / 2**20:.3f}",
+                 "most in a step (KiB)": f"{run.steps['payload_bytes_max'].max() / 2**10:.1f}",
+                 f"sent until {loss:.4f} (MiB)": f"{reached.payload_bytes / 2**20:.3f}",
+                 "steps until then": int(reached.step),
+                 "s on wan": f"{prices['wan'] * len(run.steps) / 1000:.1f}",
+                 "s on 1gbe": f"{prices['1gbe'] * len(run.steps) / 1000:.1f}"})
+table = pd.DataFrame(rows)
+print()
+print("\n".join("| " + " | ".join(map(str, row)) + " |" for row in [
+    list(table.columns), ["---"] * len(table.columns), *table.astype(str).values.tolist()]))
+output = Path(sys.argv[1]) / "lowcomm.png"
+simsgd.plot_results(runs, x="bytes", y=["val_loss"], output=output, logx=True)
+print(output)
 TABLE

@@ -46,12 +46,17 @@ def recipe_text(preset: type[Preset]) -> str:
 
 def _optimizers(settings: Mapping[str, Any]) -> str:
     """Return the optimizers of a regime in words, the usual one last."""
-    parts = [f"{own['optimizer']} for {_named(own['params'])}" for own in settings["param_groups"]]
-    return f"optimizers: {', '.join(parts)}, {settings['optimizer']} for all else"
+    usual = settings["optimizer"]
+    parts = [_group(own, usual) for own in settings["param_groups"]]
+    return f"optimizers: {', '.join(parts)}, {usual} for all else"
 
 
-def _named(selectors: list[Any]) -> str:
-    return " and ".join(getattr(one, "__name__", one).replace("_", " ") for one in selectors)
+def _group(own: Mapping[str, Any], usual: str) -> str:
+    """Return a group's optimizer, for which parameters, and what multiplies its lr."""
+    chosen = own["params"] if isinstance(own["params"], list) else [own["params"]]
+    names = " and ".join(getattr(one, "__name__", one).replace("_", " ") for one in chosen)
+    times = f" with {own['lr_mult']:g} times the lr" if "lr_mult" in own else ""
+    return f"{own.get('optimizer', usual)} for {names}{times}"
 
 
 def _as_option(name: str, value: object) -> str:

@@ -69,7 +69,7 @@ def test_dion_in_a_simulator_is_a_plain_loop():
     torch.manual_seed(0)
     layer = nn.Linear(6, 3, bias=False).double()
     simulator = Simulator(
-        layer, workers=workers, method="dion", lr=lr, weight_decay=decay,
+        layer, workers=workers, method="dion", lr=lr / 10, weight_decay=decay,
         compressor=f"dion:{rank},momentum={mu}",
     )  # fmt: skip
     weight, q = layer.weight.detach().clone(), None

@@ -65,6 +65,7 @@ class StreamingDiLoCo(DiLoCo):
 
         Raises `SettingError` for more fragments than layers.
         """
+        super().for_layout(layout, workers)
         self._rule.check_layout(layout)
         layers = {segment.name: _layer(segment.parameters[0]) for segment in layout.segments}
         order = list(dict.fromkeys(layers.values()))

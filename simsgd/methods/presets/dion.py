@@ -11,7 +11,10 @@ _INSIDE: dict[float, dict[str, object]] = {
         "optimizer": "SGD",
         "momentum": 0.0,
         "nesterov": False,
-        "param_groups": [{"params": "dim<2", "optimizer": "AdamW"}],
+        "param_groups": [
+            {"params": "dim<2", "optimizer": "AdamW"},
+            {"params": "dim>1", "lr_mult": 10.0},
+        ],
     }
 }
 
@@ -26,8 +29,8 @@ class Dion(Preset):
     Ahn, Xu, Abreu, Langford, "Dion: Distributed Orthonormalized Updates", 2025,
     https://arxiv.org/abs/2504.05295.
 
-    Differs from the paper: embeddings are matrices like all others. Its lr is about ten times that
-    of AdamW: give one.
+    Differs from the paper: embeddings are matrices like all others. The lr of matrices is ten times
+    the regime's, which is AdamW's.
     """
 
     settings: ClassVar = {
@@ -49,8 +52,8 @@ class Dion2(Preset):
     https://arxiv.org/abs/2512.16928.
 
     Differs from the paper: each worker has a momentum of its own gradient, of which the rows that
-    are not sent stay; there the mean gradient is sent whole. Its lr is about ten times that of
-    AdamW: give one.
+    are not sent stay; there the mean gradient is sent whole. The lr of matrices is ten times the
+    regime's, which is AdamW's.
     """
 
     settings: ClassVar = {
