@@ -31,7 +31,6 @@ NOT_RUN = {  # a command's beginning, and why it is not run
     "OMP_NUM_THREADS=1 torchrun": "starts processes of its own; tests/test_distributed.py does",
     "pytest": "is what runs this",
     "eval": "changes the shell that it is typed into; the script it asks for is made below",
-    "simsgd train --help | less": "waits for a person",
     "./run_experiments.sh": "takes a quarter of an hour; makes the README's table",
     "simsgd bench scaling": "takes minutes; a test of its own runs it short",
     "tensorboard --logdir": "serves until it is stopped",

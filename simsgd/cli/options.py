@@ -21,6 +21,14 @@ _STAGES = (
 )  # fmt: skip
 
 
+USUAL = (  # the options of `simsgd train` that its help shows; --help-all shows the others too
+    "model", "model_config", "dataset", "batch_size", "epochs", "steps", "regime", "partition", "seed",
+    "workers", "engine", "prune", "compressor", "method", "memory", "granularity", "clip",
+    "algorithm", "topology", "local_steps", "participation", "optimizer", "lr", "momentum",
+    "weight_decay", "device", "runs_dir", "name", "resume", "dry_run",
+)  # fmt: skip
+
+
 class StagedOption(click.Option):
     """An option that knows to which stage of a step it belongs."""
 
@@ -35,7 +43,7 @@ class StagedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their stages' headings."""
         stages: dict[str, list[tuple[str, str]]] = {stage: [] for stage in (*_STAGES, "other")}
-        for parameter in self.get_params(ctx):
+        for parameter in self.shown(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 stages[getattr(parameter, "stage", "other")].append(record)
@@ -47,6 +55,45 @@ class StagedCommand(click.Command):
             with formatter.section(stage.capitalize()):
                 aligned = [(name.ljust(width), text) for name, text in options]
                 formatter.write_dl(aligned, col_max=_WIDEST)
+
+    def shown(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options that the help lists."""
+        return self.get_params(ctx)
+
+
+class ShortHelpCommand(StagedCommand):
+    """A command whose help lists the options most used, and --help-all every one."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all options, --help-all after --help."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def shown(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options most used, or all after --help-all."""
+        options = self.get_params(ctx)
+        if ctx.meta.get(_ALL):
+            return options
+        return [o for o in options if o.name in (*USUAL, "help", _ALL)]
+
+
+_ALL = "help_all"
+
+
+def _print_all(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_all,
+    help="Show every option and exit; --help shows the thirty most used.",
+)
 
 
 def settings(command: _Command) -> _Command:

@@ -6,10 +6,10 @@ import sys
 import click
 
 from .group import main
-from .options import StagedCommand, given, settings
+from .options import ShortHelpCommand, given, settings
 
 
-@main.command(cls=StagedCommand, short_help="Train with W simulated workers.")
+@main.command(cls=ShortHelpCommand, short_help="Train with W simulated workers.")
 @settings
 @click.option("--dry-run", is_flag=True, help="Print the memory that a run would take, and exit.")
 @click.option(

@@ -3,6 +3,7 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
+from simsgd.cli.options import USUAL
 
 TINY = ["--model", "mlp", "--model-config", "hidden=16", "--dataset", "digits", "--workers", "4"]
 
@@ -73,8 +74,15 @@ def test_what_can_be_chosen_is_listed(kind):
     assert all(len(line.split()) > 1 for line in done.output.splitlines())
 
 
-def test_the_help_of_training_names_every_setting():
-    text = call("train", "--help").output
+def test_the_help_of_training_shows_the_thirty_options_most_used():
+    lines = call("train", "--help").output.splitlines()
+    shown = {line.split()[0] for line in lines if line.startswith("  --")}
+    assert shown == {f"--{n.replace('_', '-')}" for n in (*USUAL, "help", "help_all")} - {"--help"}
+    assert len(USUAL) == 30
+
+
+def test_the_long_help_of_training_names_every_setting():
+    text = call("train", "--help-all").output
     for name in simsgd.Config.__dataclass_fields__:
         assert f"--{name.replace('_', '-')}" in text
 
