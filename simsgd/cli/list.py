@@ -2,12 +2,13 @@
 
 import click
 
+from .completion import completes
 from .group import main
 from .numbers import WHOLE
 
 
 @main.command("list")
-@click.argument("kind")
+@click.argument("kind", shell_complete=completes("listed"))
 @click.option("--workers", type=WHOLE, help="Measure the topologies for W workers.", metavar="W")
 def list_command(kind: str, workers: int | None) -> None:
     """List what can be chosen by name.

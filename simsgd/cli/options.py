@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..config import Config
 from ..results.config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
+from .completion import Complete, completes
 from .numbers import REAL, WHOLE
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -22,8 +24,8 @@ _STAGES = (
 
 
 USUAL = (  # the options of `simsgd train` that its help shows; --help-all shows the others too
-    "model", "model_config", "dataset", "batch_size", "epochs", "steps", "regime", "partition", "seed",
-    "workers", "engine", "prune", "compressor", "method", "memory", "granularity", "clip",
+    "model", "model_config", "dataset", "batch_size", "epochs", "steps", "regime", "partition",
+    "seed", "workers", "engine", "prune", "compressor", "method", "memory", "granularity", "clip",
     "algorithm", "topology", "local_steps", "participation", "optimizer", "lr", "momentum",
     "weight_decay", "device", "runs_dir", "name", "resume", "dry_run",
 )  # fmt: skip
@@ -156,6 +158,20 @@ def several(options: Options) -> dict[str, list[object]]:
     }
 
 
+def _names(setting: str) -> Complete:
+    """Return what completes a setting, whose names are read when a shell asks."""
+
+    def complete(
+        ctx: click.Context, parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
+        names = completes(setting)
+        if names is not None:
+            return names(ctx, parameter, begun)
+        return parameter.type.shell_complete(ctx, parameter, begun)
+
+    return complete
+
+
 def _several(one: click.ParamType[object], empty: bool) -> Callable[[str], list[object]]:
     """Return what reads one value or more; "none" is one where the setting may be `empty`."""
 
@@ -194,4 +210,4 @@ def _option(
     if several:
         metavar = metavar or "|".join(choices) or one.name.upper()
         value = _several(one, empty=f.default is None and kind is not str)
-    return click.option(flag, type=value, metavar=metavar, **about)
+    return click.option(flag, type=value, metavar=metavar, shell_complete=_names(f.name), **about)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ..settings import SettingError
+from .completion import completes
 from .group import main
 from .pricing import priced
 
@@ -42,6 +43,7 @@ def _limits(
     "--kind",
     default="curves",
     show_default=True,
+    shell_complete=completes("kind"),
     help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: the "
     "time of a step on each --network; topology: the workers' graph, and each worker's error; "
     "partition: samples by worker and class.",

@@ -6,6 +6,7 @@ from typing import TypeVar
 import click
 
 from ..results.network import ALL_REDUCES, NETWORKS
+from .completion import completes
 from .numbers import REAL
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -42,6 +43,7 @@ def priced(*default: str) -> Callable[[_Command], _Command]:
             default=list(default),
             show_default=bool(default),
             metavar="SPEC",
+            shell_complete=completes("network"),
             help=_LINK,
         )
         return network(command)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from .completion import completes
 from .group import main
 from .numbers import WHOLE
 from .options import StagedCommand, given, several, swept_settings
@@ -34,6 +35,7 @@ from .options import StagedCommand, given, several, swept_settings
     "--network",
     multiple=True,
     metavar="SPEC",
+    shell_complete=completes("network"),
     help="Also print the time of a step of each run on this network, such as 10gbe; repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")

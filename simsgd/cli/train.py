@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from .completion import completes
 from .group import main
 from .options import ShortHelpCommand, given, settings
 
@@ -16,6 +17,7 @@ from .options import ShortHelpCommand, given, settings
     "--network",
     multiple=True,
     metavar="SPEC",
+    shell_complete=completes("network"),
     help="Also print the time of a step on this network, such as 10gbe; repeatable.",
 )
 def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
