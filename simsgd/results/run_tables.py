@@ -111,6 +111,8 @@ class RunTables:
 
         ended = self.epochs
         ended = ended.assign(epochs=ended["epoch"] + 1.0)
+        if not (self.folder / "evaluations.csv").exists():
+            return ended
         metric = self.metric
         columns = EVALUATION_COLUMNS | dict.fromkeys(metric.own_columns, "float64")
         within = read_table(self.folder / "evaluations.csv", columns)
