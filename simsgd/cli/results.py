@@ -13,7 +13,7 @@ from .group import main
 
 if TYPE_CHECKING:
     from ..results.results_table import Row
-    from ..text_table import TextTable
+    from ..results.text_table import TextTable
 
 
 @main.command(short_help="Print a table of runs.")

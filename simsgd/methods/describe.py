@@ -54,7 +54,7 @@ def _optimizers(settings: Mapping[str, Any]) -> str:
 def _group(own: Mapping[str, Any], usual: str) -> str:
     """Return a group's optimizer, for which parameters, and what multiplies its lr."""
     chosen = own["params"] if isinstance(own["params"], list) else [own["params"]]
-    names = " and ".join(getattr(one, "__name__", one).replace("_", " ") for one in chosen)
+    names = " and ".join(str(getattr(one, "__name__", one)).replace("_", " ") for one in chosen)
     times = f" with {own['lr_mult']:g} times the lr" if "lr_mult" in own else ""
     return f"{own.get('optimizer', usual)} for {names}{times}"
 
