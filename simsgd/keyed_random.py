@@ -10,6 +10,7 @@ Letters: L workers hosted here, n numbers of a stream.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -41,10 +42,14 @@ class RandomKey:
 
     def keys(self) -> Tensor:
         """Return the stream of each hosted worker, [L] int64."""
+        return _mix_(self.workers.bitwise_xor(_signed(self._key)).add_(_signed(_GOLDEN)))
+
+    @property
+    def _key(self) -> int:
         key = _mixed(self.seed % _WRAP)
         for step in self.place:
             key = _mixed((key ^ _number(step)) + _GOLDEN)
-        return _mix_(self.workers.bitwise_xor(_signed(key)).add_(_signed(_GOLDEN)))
+        return key
 
     def uniform(self, n: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return numbers uniform in [0, 1), [L, n]."""
@@ -66,7 +71,27 @@ def uniform(
     """
     counter = torch.arange(1, n + 1, device=keys.device).mul_(_signed(_GOLDEN))
     first = keys + skip * _signed(_GOLDEN)
-    bits = _mix_(first.unsqueeze(-1) + counter)  # [..., n]
+    return _uniform(first.unsqueeze(-1) + counter, dtype)  # [..., n]
+
+
+def stacked(places: Sequence[RandomKey]) -> Tensor:
+    """Return the streams of the same workers at S places, [L, S] int64."""
+    keys = [_signed(own._key) for own in places]
+    workers = places[0].workers
+    return _mix_(
+        workers.unsqueeze(1)
+        .bitwise_xor(torch.tensor(keys, device=workers.device))
+        .add_(_signed(_GOLDEN))
+    )
+
+
+def uniform_at(keys: Tensor, place: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return the number at `place` [n], from 0, of each stream of `keys` [L, n], in [0, 1)."""
+    return _uniform(keys + (place + 1).mul_(_signed(_GOLDEN)), dtype)
+
+
+def _uniform(counters: Tensor, dtype: torch.dtype) -> Tensor:
+    bits = _mix_(counters)
     width = 53 if dtype == torch.float64 else 24
     return _shift(bits, 64 - width).to(dtype).mul_(2.0**-width)
 

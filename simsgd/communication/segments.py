@@ -35,6 +35,34 @@ class Segment:
         """Shape of the parameter, (n,) if there are several."""
         return tuple(self.shapes[0]) if len(self.shapes) == 1 else (self.n,)
 
+    @property
+    def members(self) -> "tuple[Segment, ...]":
+        """The segments that are counted one by one: this one, or those that are joined."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class JoinedSegments(Segment):
+    """Several segments laid end to end, which are exchanged together and counted apart."""
+
+    joined: tuple[Segment, ...] = ()
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment]) -> "JoinedSegments":
+        """Return segments of which all go dense, or none, as one."""
+        return cls(
+            name=", ".join(segment.name for segment in segments),
+            parameters=tuple(name for segment in segments for name in segment.parameters),
+            shapes=tuple(shape for segment in segments for shape in segment.shapes),
+            dense=segments[0].dense,
+            joined=tuple(segments),
+        )
+
+    @property
+    def members(self) -> tuple[Segment, ...]:
+        """The segments that are counted one by one."""
+        return self.joined
+
 
 @dataclass(frozen=True)
 class Layout:

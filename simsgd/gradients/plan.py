@@ -16,11 +16,28 @@ class Plan:
     one_call: bool  # what keeps workers apart is one call: groups, one BatchNorm, one product
     joined: bool  # gradients are put into [L, P] all at once, which takes that memory twice
     in_parts: bool  # workers go in parts whose results stay in a processor's cache
+    together: bool  # segments of one kind are exchanged, and parameters stepped, in one call
     threads: bool  # threads share the workers, where that is the fastest
 
 
-CPU = Plan("cpu", by_turns=False, one_call=False, joined=False, in_parts=True, threads=True)
-GPU = Plan("gpu", by_turns=True, one_call=True, joined=True, in_parts=False, threads=False)
+CPU = Plan(
+    "cpu",
+    by_turns=False,
+    one_call=False,
+    joined=False,
+    in_parts=True,
+    together=False,
+    threads=True,
+)
+GPU = Plan(
+    "gpu",
+    by_turns=True,
+    one_call=True,
+    joined=True,
+    in_parts=False,
+    together=True,
+    threads=False,
+)
 
 
 def plan_of(name: str, device: str) -> Plan:

@@ -10,7 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..communication.messages import Message, State
+from ..communication.cuts import Cuts
+from ..communication.messages import Joined, Message, State
 from ..communication.segments import Segment
 
 
@@ -43,6 +44,17 @@ def row_norms(x: Tensor) -> Tensor:
     return norms
 
 
+def norms_of(x: Tensor, message: Message) -> Tensor:
+    """Return the norm of each row of `x` [L, n], [L]; by segment, [S, L], if several are joined."""
+    return group_norms(x, message.cuts) if isinstance(message, Joined) else row_norms(x)
+
+
+def group_norms(x: Tensor, cuts: Cuts) -> Tensor:
+    """Return the norm of each row of each segment in `x` [L, P], [S, L], all at once."""
+    rows = [row for piece in cuts.split(x) for row in piece.unbind(0)]
+    return torch.stack(torch._foreach_norm(rows)).view(len(cuts.sizes), -1)
+
+
 def squared(measures: Sequence[SegmentMeasures]) -> list[SegmentMeasures]:
     """Return the measures of all segments with their norms squared, float64, all at once."""
     if not measures:
@@ -73,6 +85,33 @@ def measure(
     return SegmentMeasures(
         segment, message.payload_bytes(), message.entries(), norms, error, memory
     )
+
+
+def measure_group(
+    segments: Sequence[Segment],
+    compensated: Tensor,
+    norms: Tensor,
+    message: Joined,
+    memory_state: State,
+) -> list[SegmentMeasures]:
+    """Return the measures of S `segments` that were exchanged together, as `measure` does.
+
+    `norms` [S, L] are those of each one in `compensated` [L, P].
+    """
+    residual, dense = memory_state.get("residual"), segments[0].dense
+    memory = error = torch.zeros_like(norms)
+    if residual is not None:
+        memory = error = group_norms(residual, message.cuts)
+    elif not dense:
+        error = group_norms(_rest(compensated, message), message.cuts)
+    numbers = zip(segments, message.parts, norms, error, memory, strict=True)
+    measures = []
+    for segment, part, *own in numbers:
+        lost = overflowed(part, norms.shape[1])
+        if lost is not None:
+            own[1] = torch.where(lost, torch.inf, own[1])
+        measures.append(SegmentMeasures(segment, part.payload_bytes(), part.entries(), *own))
+    return measures
 
 
 def overflowed(message: Message, workers: int) -> Tensor | None:

@@ -34,6 +34,7 @@ from .regime import Form, Regime
 from .regularizers import Regularized
 from .room import check_room
 from .segment_state import SegmentState
+from .state_groups import StateGroups
 from .step_settings import regime_of
 from .worker_parameters import Parameters, parameters_of
 
@@ -64,6 +65,7 @@ class Components:
     clip: Clip | None
     attack: Attack | None
     segment_states: Sequence[SegmentState]
+    groups: StateGroups  # of these: which are exchanged together
 
     @property
     def workers(self) -> Tensor:
@@ -113,8 +115,14 @@ def components_of(
     if not (algorithm.between_processes or isinstance(transport, InProcess)):
         rule = "runs in one process only"
         raise SettingError("algorithm", recipe.algorithm, rule, "start it without torchrun")
-    parameters = parameters_of(algorithm, params, layout, key)
+    plan = plan_of(recipe.plan, like.device.type)
+    together = plan.together and isinstance(transport, InProcess)
+    parameters = parameters_of(algorithm, params, layout, key, together)
     memory = memory_of(recipe, regime)
+    segment_states = [
+        SegmentState(segment, like, memory, algorithm, stored_dtype(recipe))
+        for segment, like in zip(layout.segments, parameters.segments(layout), strict=True)
+    ]
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
     return Components(
         recipe=recipe,
@@ -137,14 +145,14 @@ def components_of(
             transport.all_gather_rows,
             hosted,
         ),
-        optimizer=RegimeOptimizer(parameters.trained, params if parameters.has_models else None),
+        optimizer=RegimeOptimizer(
+            parameters.trained, params if parameters.has_models else None, plan.together
+        ),
         regularized=Regularized(model, parameters.trained),
         clip=_clip(recipe, algorithm),
         attack=_attack(recipe),
-        segment_states=[
-            SegmentState(segment, like, memory, algorithm, stored_dtype(recipe))
-            for segment, like in zip(layout.segments, parameters.segments(layout), strict=True)
-        ],
+        segment_states=segment_states,
+        groups=StateGroups(segment_states, together),
     )
 
 

@@ -3,7 +3,6 @@
 Letters: W workers, L hosted here, n elements of one segment.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,7 @@ from ..communication.transport import Channel
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..methods.algorithms import ExchangeContext, GradientAlgorithm, ParameterAlgorithm
-from ..methods.compression_error import SegmentMeasures, measure, row_norms, squared
+from ..methods.compression_error import SegmentMeasures, measure, row_norms
 from ..methods.compressors import StepInfo
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
@@ -68,31 +67,6 @@ class ExchangeStep:
         )
 
 
-def exchange_gradients(
-    step: ExchangeStep,
-    states: Sequence[SegmentState],
-    gradients: Sequence[Tensor],
-    squares: Tensors | None = None,
-) -> tuple[list[Tensor], list[SegmentMeasures]]:
-    """Return what the optimizer gets for `gradients` [L, n], and the measures, by segment.
-
-    Of a segment without any gradient nothing is sent: it gets none, and its memory stays.
-    """
-    results = [
-        _nothing(state, gradient)
-        if step.unused.issuperset(state.segment.parameters)
-        else exchange_gradient(step, state, gradient, squares)
-        for state, gradient in zip(states, gradients, strict=True)
-    ]
-    measures = squared([measures for _, measures in results])
-    return [aggregated for aggregated, _ in results], measures
-
-
-def _nothing(state: SegmentState, gradient: Tensor) -> tuple[Tensor, SegmentMeasures]:
-    empty = SegmentMeasures.empty(state.segment, len(gradient), gradient.device)
-    return torch.zeros_like(gradient), empty
-
-
 def exchange_gradient(
     step: ExchangeStep, state: SegmentState, gradient: Tensor, squares: Tensors | None = None
 ) -> tuple[Tensor, SegmentMeasures]:
@@ -120,23 +94,6 @@ def exchange_gradient(
     measures = measure(state.segment, compensated, norms, message, state.memory_state)
     state.round_memory()
     return aggregated, measures
-
-
-@torch.no_grad()
-def exchange_models(
-    step: ExchangeStep, states: Sequence[SegmentState], models: Sequence[Tensor]
-) -> tuple[list[SegmentMeasures], bool]:
-    """Exchange the workers' parameters `models` [L, n] of each segment, in place.
-
-    Returns the measures, by segment, and whether anything was sent.
-    """
-    results = [exchange_model(step, state, x) for state, x in zip(states, models, strict=True)]
-    sent = iter(squared([own for own in results if own is not None]))
-    measures = [
-        SegmentMeasures.empty(state.segment, len(x), x.device) if own is None else next(sent)
-        for own, state, x in zip(results, states, models, strict=True)
-    ]
-    return measures, any(own is not None for own in results)
 
 
 def exchange_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> SegmentMeasures | None:

@@ -43,13 +43,17 @@ class RegimeOptimizer:
     """
 
     def __init__(
-        self, params: dict[str, nn.Parameter], like: Mapping[str, Tensor] | None = None
+        self,
+        params: dict[str, nn.Parameter],
+        like: Mapping[str, Tensor] | None = None,
+        together: bool = False,
     ) -> None:
         self.params = params
         self.decayed: dict[str, Tensor] = {}  # momentum of the penalties alone, see `add_penalties`
         self._like = params if like is None else like
         self._has_rows = like is not None
-        self._sets = [TorchOptimizers(params)]  # one, or one for each worker hosted here
+        self._together = together
+        self._sets = [TorchOptimizers(params, together)]  # one, or one for each worker hosted here
         self._plans: list[GroupPlan] = []
         self._members: tuple[object, list[tuple[str, ...]]] = (None, [])
         self._idle: dict[str, Tensor] = {}

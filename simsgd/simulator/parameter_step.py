@@ -11,7 +11,8 @@ from ..gradients.contract import Tensors
 from ..methods.compression_error import SegmentMeasures
 from .client_buffers import exchange_buffers
 from .components import Components
-from .exchange_step import ExchangeStep, exchange_models
+from .exchange_step import ExchangeStep
+from .group_exchange import exchange_models
 from .running_state import RunningState
 from .step_settings import StepSettings
 
@@ -51,7 +52,7 @@ def exchange_parameters(
     Optimizers start again after an exchange if the algorithm says so.
     """
     models = parts.parameters.segments(parts.layout)
-    measures, anything_sent = exchange_models(exchange, parts.segment_states, models)
+    measures, anything_sent = exchange_models(exchange, parts.groups, models)
     if anything_sent:
         exchange_buffers(parts, state)
         if parts.algorithm.resets_optimizer:

@@ -16,8 +16,9 @@ from ..gradients.trees import Tree, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from .components import Components, WrapEngine, components_of
-from .exchange_step import ExchangeStep, exchange_gradients
+from .exchange_step import ExchangeStep
 from .gradient_transforms import transform_gradients
+from .group_exchange import exchange_gradients
 from .parameter_step import exchange_parameters, step_parameters
 from .phases import check_phases, enter_epoch, follow_regime
 from .record import StepRecord, no_measures, record_of
@@ -134,9 +135,7 @@ class Simulator:
                 timer.mark("compression")
             else:
                 aggregated, measures = guard.protect(
-                    lambda own: exchange_gradients(
-                        exchange, parts.segment_states, own, gradients.squares
-                    ),
+                    lambda own: exchange_gradients(exchange, parts.groups, own, gradients.squares),
                     segments,
                     parts.segment_states,
                     parts.channel.ledger,

@@ -3,7 +3,8 @@
 What they keep is found by the name of a parameter, so that it stays where groups change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +23,13 @@ _KEPT_IF = {  # what torch makes at the first step only, and only where a settin
 
 
 class TorchOptimizers:
-    """Optimizers of torch for `params`, rebuilt only where a class or a group changes."""
+    """Optimizers of torch for `params`, rebuilt only where a class or a group changes.
 
-    def __init__(self, params: dict[str, nn.Parameter]) -> None:
+    If parameters are stepped `together`, a call acts on all of a group, where torch has such calls.
+    """
+
+    def __init__(self, params: dict[str, nn.Parameter], together: bool = False) -> None:
+        self.together = together
         self.params = params
         self.inners: dict[str, torch.optim.Optimizer] = {}  # by the name of the class
         self._names: dict[Tensor, str] = {p: name for name, p in params.items()}
@@ -55,7 +60,8 @@ class TorchOptimizers:
         for name, parameter in self.params.items():
             parameter.grad = gradients.get(name)
         for inner in self.inners.values():
-            inner.step()
+            with _in_few_calls(inner) if self.together else nullcontext():
+                inner.step()
             inner.zero_grad(set_to_none=True)
 
     def steps_done(self) -> dict[str, int]:
@@ -169,6 +175,19 @@ class TorchOptimizers:
             fix = 'set param_groups, as [{"params": "dim!=2", "optimizer": "AdamW"}]'
             rule = f"refuses its settings: {wrong}"
             raise SettingError("optimizer", kind, rule, fix if others else "") from wrong
+
+
+@contextmanager
+def _in_few_calls(inner: torch.optim.Optimizer) -> Iterator[None]:
+    """Let a call act on all parameters of a group meanwhile, unless its options say how."""
+    chosen = [
+        g for g in inner.param_groups if g.get("foreach", True) is None and not g.get("fused")
+    ]
+    for group in chosen:
+        group["foreach"] = True
+    yield
+    for group in chosen:
+        group["foreach"] = None
 
 
 def _complete(inner: torch.optim.Optimizer, kind: str, group: Settings) -> None:

@@ -62,6 +62,7 @@ def _gradients(
 ) -> Gradients:
     needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
     squares = sample_squares if needs_squares else None
+    params = {name: params[name] for name in parts.groups.parameters}  # as they lie in [L, P]
     return accumulated(parts.engine, params, buffers, x, y, key.fold_in("dropout"), squares)
 
 

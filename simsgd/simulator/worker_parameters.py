@@ -5,16 +5,17 @@ Letters: W workers, L hosted here, n elements of one segment.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ..communication.segments import Layout
+from ..communication.segments import Layout, Segment
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm
 from .room import check_room
+from .state_groups import grouped
 
 Rows = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...], or the other way round
 _BLOCK = 1 << 20  # numbers in float64 at a time
@@ -102,10 +103,15 @@ class Parameters(ABC):
 
 
 def parameters_of(
-    algorithm: Algorithm, params: dict[str, nn.Parameter], layout: Layout, key: RandomKey
+    algorithm: Algorithm,
+    params: dict[str, nn.Parameter],
+    layout: Layout,
+    key: RandomKey,
+    together: bool = False,
 ) -> Parameters:
     """Return the workers' parameters, as the algorithm wants them; all begin with `params`.
 
+    If segments go `together`, models per worker lie so that those of a kind follow each other.
     Raises `SettingError` if memory cannot hold the past models that some read.
     """
     delays = algorithm.delays(key.seed, key.workers)
@@ -114,7 +120,7 @@ def parameters_of(
         check_room(params.values(), past, "staleness", algorithm.longest_delay)
         return StaleParameters(params, delays, algorithm.longest_delay)
     if algorithm.parameters_per_worker:
-        return WorkerParameters(params, layout, len(key.workers))
+        return WorkerParameters(params, layout, len(key.workers), together)
     return SharedParameters(params, len(key.workers))
 
 
@@ -174,16 +180,21 @@ class WorkerParameters(Parameters):
     """Each worker has a model of its own; all start from the same.
 
     The parameters of a segment lie end to end in one [L, n], so that an exchange changes them in
-    place whatever the granularity; `trained` are views of these.
+    place whatever the granularity; `trained` are views of these. If segments go `together`, so do
+    all of one dtype, in one [L, P].
     """
 
     per_worker = True
     has_models = True
 
-    def __init__(self, params: dict[str, nn.Parameter], layout: Layout, workers: int) -> None:
+    def __init__(
+        self, params: dict[str, nn.Parameter], layout: Layout, workers: int, together: bool = False
+    ) -> None:
         begun = {name: p.detach().unsqueeze(0) for name, p in params.items()}
         self.workers = workers
         self._segments = [piece.repeat(workers, 1) for piece in layout.split(begun)]  # [L, n] each
+        if together:
+            self._segments = _end_to_end(layout.segments, self._segments)
         self.trained = {}
         for segment, piece in zip(layout.segments, self._segments, strict=True):
             sizes = [math.prod(shape) for shape in segment.shapes]
@@ -231,6 +242,17 @@ class WorkerParameters(Parameters):
         """Take over what `state_dict` returned, of the workers hosted here."""
         for name, parameter in self.trained.items():
             parameter.copy_(state[name][hosted])
+
+
+def _end_to_end(segments: Sequence[Segment], pieces: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies of `pieces` [L, n], in their order, that lie by kind in one [L, P] a dtype."""
+    of_segment = dict(zip(segments, pieces, strict=True))
+    placed: dict[Segment, Tensor] = {}
+    for dtype in dict.fromkeys(piece.dtype for piece in pieces):
+        own = [s for s in grouped(segments, True) if of_segment[s].dtype == dtype]
+        flat = torch.cat([of_segment[s] for s in own], dim=1)  # [L, P]
+        placed |= dict(zip(own, flat.split([s.n for s in own], dim=1), strict=True))
+    return [placed[segment] for segment in segments]
 
 
 def _mean(rows: Tensor, weights: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ from .codebook import Codebook
 from .contract import Header, Message, State
 from .dense import Dense
 from .foreign import Foreign
+from .joined import Joined
 from .levels import Levels
 from .lowrank import LowRank
 from .powers_of_two import Powers
@@ -20,6 +21,7 @@ __all__ = [
     "Dense",
     "Foreign",
     "Header",
+    "Joined",
     "Levels",
     "LowRank",
     "Message",

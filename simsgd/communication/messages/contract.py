@@ -44,6 +44,16 @@ class Message(ABC):
         """Return the mean of each element over the workers that sent it, [n]; 0 if nobody did."""
         return self.sum().div_(len(self.payload_bytes()))
 
+    @property
+    def parts(self) -> "Sequence[Message]":
+        """The messages that are counted one by one: this one, or those that are `Joined`."""
+        return (self,)
+
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of each row, where shapes alone decide them; None: what is sent does."""
+        return None
+
     @abstractmethod
     def payload_bytes(self) -> Tensor:
         """Return the bytes of each worker's payload, [L] int64: the length of what `pack` makes."""

@@ -47,6 +47,13 @@ class Dense(Message):
             return self.counts * self.wire_dtype.itemsize
         return for_each_row(self.values.shape[1] * self.wire_dtype.itemsize, self.values)
 
+    @property
+    def row_bytes(self) -> int | None:
+        """The values' bytes, where all rows have as many."""
+        if self.counts is not None:
+            return None
+        return self.values.shape[1] * self.wire_dtype.itemsize
+
     def entries(self) -> Tensor:
         """Return the values of each worker, [L] int64."""
         return (

@@ -47,13 +47,23 @@ class LowRank(Message):
 
     def payload_bytes(self) -> Tensor:
         """Return the bytes of both factors, [L] int64."""
-        entries = self.p[0].numel() + self.q[0].numel()
-        size = entries * self.wire_dtype.itemsize
-        return for_each_row(size, self.p[:1, 0, 0].expand(self.workers))
+        return self._for_each_worker(self.row_bytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of both factors."""
+        return self._numbers * self.wire_dtype.itemsize
+
+    @property
+    def _numbers(self) -> int:
+        return self.p[0].numel() + self.q[0].numel()
+
+    def _for_each_worker(self, number: int) -> Tensor:
+        return for_each_row(number, self.p[:1, 0, 0].expand(self.workers))
 
     def entries(self) -> Tensor:
         """Return the numbers in both factors of each worker, [L] int64."""
-        return self.payload_bytes() // self.wire_dtype.itemsize
+        return self._for_each_worker(self._numbers)
 
     def explained(self, row: int) -> str:
         """Return the values of P and those of Q, times their size."""

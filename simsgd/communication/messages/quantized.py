@@ -94,13 +94,20 @@ class Quantized(Message):
 
     def payload_bytes(self) -> Tensor:
         """Return the bytes of scales and codes, [L] int64."""
-        if self.counts is not None or not self.fixed_length:
+        if self.row_bytes is None:
             return self._counted_bytes(self.entries())
+        return for_each_row(self.row_bytes, self.codes)
+
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of scales and codes, where they follow from the number of codes."""
+        if self.counts is not None or not self.fixed_length:
+            return None
         settings = [(name, _of_shape(value)) for name, value in self._settings().items()]
         shape = type(self), self.codes.shape[1], *settings
         if shape not in _BYTES:
             _BYTES[shape] = int(self._counted_bytes(torch.tensor(self.codes.shape[1])))
-        return for_each_row(_BYTES[shape], self.codes)
+        return _BYTES[shape]
 
     @property
     def fixed_length(self) -> bool:

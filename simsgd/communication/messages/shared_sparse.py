@@ -63,6 +63,11 @@ class SharedSparse(Message):
         """Return the bytes of the values, [L] int64."""
         return self.inner.payload_bytes()
 
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of the values."""
+        return self.inner.row_bytes
+
     def entries(self) -> Tensor:
         """Return k for each worker, [L] int64."""
         return self.inner.entries()

@@ -124,9 +124,19 @@ class Sparse(Message):
         if self._may_need_fillers:
             return self._filled().payload_bytes()
         bits = index_bits(self.coding, self.n)
+        if self.row_bytes is not None:
+            return for_each_row(self.row_bytes, self.index)
         if self.counts is None:
             return self.inner.payload_bytes() + (self.index.shape[1] * bits + 7) // 8
         return self.inner.payload_bytes() + (self.counts * bits + 7) // 8 + _COUNT_BYTES
+
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of values and indices, where all rows have as many."""
+        values = self.inner.row_bytes
+        if self.counts is not None or self._may_need_fillers or values is None:
+            return None
+        return values + (self.index.shape[1] * index_bits(self.coding, self.n) + 7) // 8
 
     def entries(self) -> Tensor:
         """Return the selected entries of each worker, [L] int64."""

@@ -51,6 +51,12 @@ class TiledSparse(Sparse):
         """Return the bytes of values and places, [L] int64."""
         return self.inner.payload_bytes() + (self.index.shape[1] * self._bits + 7) // 8
 
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of values and places, where the values' follow from their number."""
+        values = self.inner.row_bytes
+        return None if values is None else values + (self.index.shape[1] * self._bits + 7) // 8
+
     def explained(self, row: int) -> str:
         """Return the arithmetic of values and places."""
         k = self.index.shape[1]

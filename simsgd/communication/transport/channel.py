@@ -63,7 +63,7 @@ class Channel:
     def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""
         message = Dense.of(numbers)
-        self._count(Transfer(segment.name, "up", "all-reduce", message.payload_bytes()), message)
+        self._count_all(message, segment, "all-reduce")
         return self.transport.all_reduce_max(numbers)
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
@@ -74,8 +74,9 @@ class Channel:
         """
         sent = self._send(message, segment, "gather")
         outcome = self.transport.vote(sent)
-        payload = torch.full_like(sent.payload_bytes(), -(-len(outcome) // 8))
-        self._count(Transfer(segment.name, "down", "broadcast", payload))
+        for own, part in zip(segment.members, sent.parts, strict=True):
+            payload = torch.full_like(part.payload_bytes(), -(-own.n // 8))
+            self._count(Transfer(own.name, "down", "broadcast", payload))
         return sent, outcome
 
     def all_gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
@@ -123,9 +124,8 @@ class Channel:
         Each neighbor gets a copy of its own.
         """
         sent = message.on_wire(self.wire)
-        payload = sent.payload_bytes()
-        degree = mixing.degree.to(payload.device)
-        self._count(Transfer(segment.name, "up", NEIGHBORS, payload, degree), sent)
+        degree = mixing.degree.to(sent.parts[0].payload_bytes().device)
+        self._count_all(sent, segment, NEIGHBORS, degree)
         return sent, self.transport.neighbor_mean(sent, mixing)
 
     def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
@@ -162,8 +162,16 @@ class Channel:
     def _send(self, message: Message, segment: Segment, collective: str) -> Message:
         """Count the workers' messages; return them as they arrive."""
         sent = message.on_wire(self.wire)
-        self._count(Transfer(segment.name, "up", collective, sent.payload_bytes()), sent)
+        self._count_all(sent, segment, collective)
         return sent
+
+    def _count_all(
+        self, message: Message, segment: Segment, collective: str, degree: Tensor | None = None
+    ) -> None:
+        """Record the messages of workers, of each segment that is joined by itself."""
+        for own, part in zip(segment.members, message.parts, strict=True):
+            transfer = Transfer(own.name, "up", collective, part.payload_bytes(), degree)
+            self._count(transfer, part)
 
     def _count(self, transfer: Transfer, message: Message | None = None) -> None:
         """Record a transfer, and call the observers with it."""

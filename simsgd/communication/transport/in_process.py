@@ -19,7 +19,7 @@ class InProcess(Transport):
 
     def all_reduce_mean(self, message: Message) -> Tensor:
         """Return the mean over rows, [n]."""
-        return message.sum().div_(len(message.payload_bytes()))
+        return message.sum().div_(len(message.parts[0].payload_bytes()))
 
     def mean_of_senders(self, message: Message) -> Tensor:
         """Return the mean over the rows that have an element, [n]."""

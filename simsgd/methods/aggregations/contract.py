@@ -20,6 +20,7 @@ from ..compressors import Compressor, MultiRound
 class Aggregation(ABC):
     """A rule by which the messages of all workers become one update. A frozen dataclass."""
 
+    elementwise: ClassVar[bool] = False  # no element looks at another: segments may go together
     is_mean: ClassVar[bool] = False  # as compressors of several rounds and a downlink need
     needs_every_entry: ClassVar[bool] = False  # of each worker: no messages of a few entries
     needs_whole_gradient: ClassVar[bool] = False  # in one segment

@@ -19,6 +19,7 @@ from .contract import Aggregation
 class Mean(Aggregation):
     """The mean of the messages of all workers, by an all-reduce where messages can be summed."""
 
+    elementwise = True
     is_mean = True
 
     def aggregate(

@@ -25,6 +25,8 @@ class Senders(Aggregation):
     https://arxiv.org/abs/2411.19870.
     """
 
+    elementwise = True
+
     sign: bool = False  # pass on the sign alone; 0 stays 0
 
     def aggregate(

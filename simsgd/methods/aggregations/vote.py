@@ -23,6 +23,7 @@ class Vote(Aggregation):
     Efficient and Fault Tolerant", ICLR 2019, https://arxiv.org/abs/1810.05291.
     """
 
+    elementwise = True
     needs_every_entry = True
 
     def aggregate(

@@ -51,6 +51,11 @@ class AllReduce(GradientAlgorithm):
             rule = "needs several rounds with all workers; a downlink sends one message"
             raise SettingError("downlink", self.downlink, rule)
 
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether there is no server with a memory, and the rule looks at each element alone."""
+        return not self.downlink and self._rule.elementwise
+
     @functools.cached_property
     def _rule(self) -> Aggregation:
         return aggregation_of(self.aggregate)

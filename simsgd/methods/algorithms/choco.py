@@ -31,6 +31,8 @@ class Choco(Gossip):
     https://arxiv.org/abs/1907.09356.
     """
 
+    takes_groups = True
+
     consensus_stepsize: float = 0.5  # gamma in (0, 1]
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from ...keyed_random import RandomKey
 from ...recipe import Recipe
 from ...registry import contract, settings_of
 from ...settings import SettingError
-from ..compression_error import row_norms
+from ..compression_error import norms_of
 from ..compressors import Compressor, StepInfo
 from ..memories import Memory, NoMemory
 
@@ -64,14 +64,14 @@ class Exchanged:
     """What a parameter algorithm sent of a segment, for the measures."""
 
     compensated: Tensor  # what workers had to send, [L, n]
-    norms: Tensor  # its squared norms before anything was taken away, [L]
+    norms: Tensor  # its norms before anything was taken away, [L], or [S, L] of S segments
     message: Message
     left: State  # holds the residual, if one stays behind
 
     @classmethod
     def of(cls, compensated: Tensor, message: Message, left: State | None = None) -> "Exchanged":
         """Return what was sent, before anything of it is taken away."""
-        return cls(compensated, row_norms(compensated), message, left or {})
+        return cls(compensated, norms_of(compensated, message), message, left or {})
 
 
 class OptimizerSteps(Protocol):
@@ -104,6 +104,7 @@ class Algorithm(ABC):
     has_own_memory: ClassVar[bool] = False  # keeps what is not sent by itself: no memory beside it
     computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
     between_processes: ClassVar[bool] = True  # workers may live in several processes
+    takes_groups: ClassVar[bool] = False  # no element looks at another: segments may go together
     resets_optimizer: ClassVar[bool] = False  # optimizers start again after each exchange
     client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
     sized_by_shapes: ClassVar[bool] = True  # what is sent in each step follows from the settings

@@ -26,6 +26,8 @@ class DeepSqueeze(Gossip):
     Error-Compensated Compression", 2019, https://arxiv.org/abs/1907.07346.
     """
 
+    takes_groups = True
+
     consensus_stepsize: float = 0.5  # gamma in (0, 1]
 
     def __post_init__(self) -> None:

@@ -39,6 +39,7 @@ class DiLoCo(LocalSGD):
     outer_lr: float = 0.7  # lr, greater than 0
     outer_momentum: float = 0.9  # m in [0, 1)
     aggregate: str = "mean"  # the rule's spec, of `simsgd list aggregations`
+    takes_groups = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,6 +25,7 @@ class DPSGD(Gossip):
     Algorithms?", NeurIPS 2017, https://arxiv.org/abs/1705.09056.
     """
 
+    takes_groups = True
     neighbors_may_vary = True
 
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged:

@@ -28,6 +28,7 @@ class ECD(Gossip):
     2018, https://arxiv.org/abs/1803.06443.
     """
 
+    takes_groups = True
     only_unbiased = "Tang et al., NeurIPS 2018"
 
     def init(self, x: Tensor, segment: Segment) -> State:

@@ -34,6 +34,7 @@ class FedAvg(LocalSGD):
     client_buffers: str = "local"  # local, average or server
     resets_optimizer = True
     workers_send_alike = False
+    takes_groups = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,6 +32,7 @@ class LocalSGD(ParameterAlgorithm):
     post_local_from: int = 0  # epoch from which on H holds; before it workers agree at every step
     final_exchange: bool = False  # workers agree after the last step of a run too
     workers_send_alike = True
+    takes_groups = True
 
     def __post_init__(self) -> None:
         require(self.local_steps >= 1, "local_steps", self.local_steps, "must be at least 1")

@@ -6,14 +6,17 @@ Letters: L workers hosted here, n elements of one segment, k selected, m of one 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import Field, dataclass, replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from ...communication.messages import Message, State
+from ...communication.messages import Joined, Message, State
 from ...keyed_random import RandomKey
 from ...registry import contract
+
+if TYPE_CHECKING:
+    from .group import Group
 
 Aggregated = tuple[Message, Tensor]  # a message as it arrived, and the mean over all workers
 Rounds = Generator[Message, Aggregated, Aggregated]
@@ -85,6 +88,22 @@ class Compressor(ABC):
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
         """Return the message for `x` [L, n], the compensated gradients, which stay unchanged."""
 
+    @property
+    def group_key(self) -> object:
+        """What segments that are compressed together have in common; None: each goes alone.
+
+        By default it is the method and its settings.
+        """
+        return None if self.needs_squares or self.needs_global_max else self
+
+    def compress_group(self, x: Tensor, group: "Group") -> Joined | None:
+        """Return the messages for the segments of a group, end to end in `x` [L, P], all at once.
+
+        They are those of `compress`, bit for bit. None: there is no such form of the method, and
+        its segments are compressed one by one.
+        """
+        return None
+
     def probe(self, shape: Sequence[int] = (2, 2)) -> Message:
         """Return the message of one worker for a segment of ones of this shape.
 
@@ -129,6 +148,18 @@ class MultiRound(Compressor):
 
         Returns the message that a memory takes out of `x` [L, n], and the aggregate, [1, n].
         """
+
+    @property
+    def group_key(self) -> object:
+        """Nothing, unless the method has a form for groups."""
+        return None
+
+    def rounds_of_group(self, x: Tensor, group: "Group") -> Rounds:
+        """Yield each round's messages for the segments of a group, end to end in `x` [L, P].
+
+        They are those of `rounds`, bit for bit, and `group_key` says which have such a form.
+        """
+        raise NotImplementedError
 
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Message:
         """Return the message of workers whose means are each over themselves alone."""

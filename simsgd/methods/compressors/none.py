@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...communication.messages import Dense, State
+from ...communication.messages import Dense, Joined, State
+from ...communication.messages.joined import dense_group
 from ...registry import register
 from .contract import Compressor, StepInfo
+from .group import Group
 
 
 @register("compressor", "none")
@@ -21,3 +23,7 @@ class NoCompression(Compressor):
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Dense:
         """Return all values, [L, n]."""
         return Dense.of(x)
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return all values, [L, P]."""
+        return dense_group(group.cuts, Dense.of(x))

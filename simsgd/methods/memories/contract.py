@@ -25,6 +25,7 @@ class Memory(ABC):
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]  # every memory is a dataclass
     keeps_nothing: ClassVar[bool] = False  # has no state between steps
     needs_mean_of_all: ClassVar[bool] = False  # `on_aggregate` needs the mean over all workers
+    elementwise: ClassVar[bool] = False  # no element looks at another: segments may go together
     needs_exact_state: ClassVar[bool] = False  # its state must not be rounded between steps
 
     @property

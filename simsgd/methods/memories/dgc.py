@@ -29,6 +29,8 @@ class DGC(Memory):
     for a step at which nothing is pruned, so that compression may begin late without a jump.
     """
 
+    elementwise = True
+
     momentum: float | None = None  # m in [0, 1); None: the regime's
     nesterov: bool | None = None  # Nesterov's form; None: the regime's
     masking: bool = True  # zero u where v was sent

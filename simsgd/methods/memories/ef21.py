@@ -25,6 +25,7 @@ class EF21(Memory):
     Richtarik, Sokolov, Fatkhullin, "EF21", NeurIPS 2021, https://arxiv.org/abs/2106.05203.
     """
 
+    elementwise = True
     needs_mean_of_all = True
     needs_exact_state = True
 

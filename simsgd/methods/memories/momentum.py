@@ -26,6 +26,8 @@ class LocalMomentum(Memory):
     Differs from the paper: g is not multiplied by 1 - m, which changes no sign.
     """
 
+    elementwise = True
+
     momentum: float | None = None  # m in [0, 1); None: the regime's
     nesterov: bool | None = None  # Nesterov's form; None: the regime's
 

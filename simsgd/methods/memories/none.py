@@ -14,6 +14,7 @@ from .contract import Memory
 class NoMemory(Memory):
     """What is not sent is lost."""
 
+    elementwise = True
     keeps_nothing = True
 
     def init(self, like: Tensor, dense: bool) -> State:

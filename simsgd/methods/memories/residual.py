@@ -33,6 +33,8 @@ class Residual(Memory):
     without `lr=true`, which gives it the new lr.
     """
 
+    elementwise = True
+
     beta: float = 1.0  # weight of the residual
     gamma: float = 1.0  # weight of the gradient
     lr: bool = False  # keep lr times the gradient; the optimizer's lr is then 1

@@ -24,10 +24,12 @@ from ...methods.algorithms import ParameterAlgorithm
 from ...results.text_table import columns
 from ...settings import require
 from ...simulator.components import Components
-from ...simulator.exchange_step import ExchangeStep, exchange_gradient, exchange_models
+from ...simulator.exchange_step import ExchangeStep, exchange_gradient
+from ...simulator.group_exchange import exchange_models
 from ...simulator.parameter_groups import GroupPlan
 from ...simulator.segment_state import SegmentState
 from ...simulator.shard import shard
+from ...simulator.state_groups import StateGroups
 from ...simulator.step_settings import StepSettings
 from ...simulator.torch_optimizers import TorchOptimizers
 from ...units import in_units
@@ -190,7 +192,7 @@ def _compression(experiment: Experiment) -> int:
         channel = Channel(InProcess(), Ledger(few), parts.channel.wire)
         step = ExchangeStep(channel, settings.memory, key, number, epoch, settings.flush)
         if isinstance(parts.algorithm, ParameterAlgorithm):
-            return exchange_models(step, [state], [gradient])
+            return exchange_models(step, StateGroups([state]), [gradient])
         return exchange_gradient(step, state, gradient, _ones(segment, gradient))
 
     exchange()

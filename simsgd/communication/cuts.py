@@ -1,0 +1,81 @@
+"""Where segments lie in rows that hold them end to end.
+
+Letters: L workers hosted here, S segments, n elements of one of them, P of all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The lengths of S segments in a row of P elements."""
+
+    sizes: tuple[int, ...]  # n of each segment
+
+    @cached_property
+    def total(self) -> int:
+        """P."""
+        return sum(self.sizes)
+
+    def split(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return the segments [..., n] of `rows` [..., P], views of it."""
+        pieces: tuple[Tensor, ...] = rows.split(self.sizes, dim=-1)
+        return pieces
+
+    def owner(self, device: torch.device) -> Tensor:
+        """Return the segment of each element, [P] int64."""
+        return _owner(self.sizes, device)
+
+    def place(self, device: torch.device) -> Tensor:
+        """Return the place of each element in its segment, [P] int64."""
+        return _place(self.sizes, device)
+
+    def spread(self, numbers: Tensor) -> Tensor:
+        """Return for each element its segment's of `numbers` [L, S], [L, P]."""
+        return numbers.index_select(1, self.owner(numbers.device))
+
+
+def end_to_end(pieces: Sequence[Tensor]) -> Tensor:
+    """Return pieces [L, n] as one [L, P]: a view where they lie so in memory, else a copy."""
+    joined = adjacent(pieces)
+    return torch.cat(list(pieces), dim=1) if joined is None else joined
+
+
+def adjacent(pieces: Sequence[Tensor]) -> Tensor | None:
+    """Return the view [L, P] of pieces [L, n] that lie end to end in memory, None if they do not.
+
+    All have elements.
+    """
+    first = pieces[0]
+    memory, begin, step = (
+        first.untyped_storage().data_ptr(),
+        first.storage_offset(),
+        first.stride(0),
+    )
+    end = begin
+    for piece in pieces:
+        rows = len(piece) == 1 or piece.stride(0) == step
+        columns = piece.shape[1] == 1 or piece.stride(1) == 1
+        own = piece.storage_offset() == end and piece.untyped_storage().data_ptr() == memory
+        if not (rows and columns and own and piece.dtype == first.dtype):
+            return None
+        end += piece.shape[1]
+    if len(first) > 1 and step < end - begin:
+        return None
+    return first.as_strided((len(first), end - begin), (max(step, end - begin), 1), begin)
+
+
+@lru_cache(maxsize=256)
+def _owner(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    lengths = torch.tensor(sizes, device=device)
+    return torch.arange(len(sizes), device=device).repeat_interleave(lengths)
+
+
+@lru_cache(maxsize=256)
+def _place(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.cat([torch.arange(n, device=device) for n in sizes])

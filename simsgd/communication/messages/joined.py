@@ -1,0 +1,137 @@
+"""The messages for several segments, sent as they are and added up together.
+
+Letters: L workers hosted here, S segments, n elements of one of them, P of all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..cuts import Cuts
+from ..wire import Wire
+from .contract import Header, Message
+from .dense import Dense
+
+Split = Callable[[Message], Sequence[Message]]
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Message):
+    """A message for each of S segments, whose elements lie end to end.
+
+    Each is counted, and packed, by itself. Where all were made together, `whole` stands for the
+    same numbers, [L, P], so that one call adds up or takes out all of them; `split` finds the
+    messages in it. Its own bytes mean nothing.
+    """
+
+    cuts: Cuts
+    given: Sequence[Message] = ()  # without `whole`
+    whole: Message | None = None
+    split: Split | None = None
+
+    @classmethod
+    def of(cls, cuts: Cuts, parts: Sequence[Message]) -> "Joined":
+        """Return the messages of S segments that were made one by one."""
+        return cls(cuts, given=parts)
+
+    @classmethod
+    def made_together(cls, cuts: Cuts, whole: Message, split: Split) -> "Joined":
+        """Return the messages that `split` finds in `whole`."""
+        return cls(cuts, whole=whole, split=split)
+
+    @cached_property
+    def parts(self) -> Sequence[Message]:
+        """The message for each segment."""
+        if self.split is None or self.whole is None:
+            return self.given
+        return self.split(self.whole)
+
+    @property
+    def summable(self) -> bool:
+        """Whether each message is."""
+        return all(part.summable for part in self.parts)
+
+    def on_wire(self, wire: Wire) -> "Joined":
+        """Return the messages as they arrive."""
+        if self.split is not None and self.whole is not None:
+            return Joined.made_together(self.cuts, self.whole.on_wire(wire), self.split)
+        return Joined.of(self.cuts, [part.on_wire(wire) for part in self.parts])
+
+    def to_dense(self) -> Tensor:
+        """Return what all messages stand for, [L, P]."""
+        if self.whole is not None:
+            return self.whole.to_dense()
+        return torch.cat([part.to_dense() for part in self.parts], dim=1)
+
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [P]."""
+        if self.whole is not None:
+            return self.whole.sum()
+        return torch.cat([part.sum() for part in self.parts])
+
+    def mean_of_senders(self) -> Tensor:
+        """Return the mean of each element over the workers that sent it, [P]."""
+        return torch.cat([part.mean_of_senders() for part in self.parts])
+
+    def payload_bytes(self) -> Tensor:
+        """Return the bytes of all messages of each worker, [L] int64."""
+        return torch.stack([part.payload_bytes() for part in self.parts]).sum(0)
+
+    def entries(self) -> Tensor:
+        """Return the numbers in all messages of each worker, [L] int64."""
+        return torch.stack([part.entries() for part in self.parts]).sum(0)
+
+    def explained(self, row: int) -> str:
+        """Return the arithmetic of each message, one after the other."""
+        return " + ".join(part.explained(row) for part in self.parts)
+
+    def pack(self, row: int) -> Tensor:
+        """Return the buffers of worker `row`, one after the other, uint8."""
+        return torch.cat([part.pack(row).cpu() for part in self.parts])
+
+    def header(self) -> Header:
+        """Return the headers and the lengths [S, L] of all messages."""
+        kinds = [(type(part), part.header()) for part in self.parts]
+        lengths = [part.payload_bytes().tolist() for part in self.parts]
+        return {"sizes": self.cuts.sizes, "kinds": kinds, "lengths": lengths}
+
+    @classmethod
+    def unpack(cls, buffers: Sequence[Tensor], header: Header) -> "Joined":
+        """Return the messages of packed rows."""
+        lengths = zip(*header["lengths"], strict=True)  # of each worker's buffers
+        rows = [b.split(list(own)) for b, own in zip(buffers, lengths, strict=True)]
+        parts = [
+            kind.unpack(own, inner)
+            for (kind, inner), own in zip(header["kinds"], zip(*rows, strict=True), strict=True)
+        ]
+        return cls.of(Cuts(header["sizes"]), parts)
+
+    def subtract_from_(self, x: Tensor) -> None:
+        """Subtract what all messages stand for from `x` [L, P]."""
+        if self.whole is not None:
+            self.whole.subtract_from_(x)
+            return
+        for part, own in zip(self.parts, self.cuts.split(x), strict=True):
+            part.subtract_from_(own)
+
+    def clear_(self, x: Tensor) -> None:
+        """Zero the entries of `x` [L, P] that were selected."""
+        if self.whole is not None:
+            self.whole.clear_(x)
+            return
+        for part, own in zip(self.parts, self.cuts.split(x), strict=True):
+            part.clear_(own)
+
+
+def dense_group(cuts: Cuts, whole: Dense) -> Joined:
+    """Return the messages of segments whose values lie end to end in a dense one, [L, P]."""
+
+    def split(whole: Message) -> list[Message]:
+        values = cuts.split(whole.to_dense())
+        assert isinstance(whole, Dense)
+        return [replace(whole, values=own) for own in values]
+
+    return Joined.made_together(cuts, whole, split)
