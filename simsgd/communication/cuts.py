@@ -6,6 +6,7 @@ Letters: L workers hosted here, S segments, n elements of one of them, P of all.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -22,6 +23,15 @@ class Cuts:
         """P."""
         return sum(self.sizes)
 
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """Where each segment begins."""
+        return tuple(accumulate(self.sizes[:-1], initial=0))
+
+    def begin(self, kept: "Cuts", device: torch.device) -> Tensor:
+        """Return where the segment begins to which each of `kept` entries belongs, [K] int64."""
+        return _repeated(self.begins, kept.sizes, device)
+
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Return the segments [..., n] of `rows` [..., P], views of it."""
         pieces: tuple[Tensor, ...] = rows.split(self.sizes, dim=-1)
@@ -34,6 +44,10 @@ class Cuts:
     def place(self, device: torch.device) -> Tensor:
         """Return the place of each element in its segment, [P] int64."""
         return _place(self.sizes, device)
+
+    def lengths(self, device: torch.device) -> Tensor:
+        """Return for each element the length of its segment, [P] int64."""
+        return _repeated(self.sizes, self.sizes, device)
 
     def spread(self, numbers: Tensor) -> Tensor:
         """Return for each element its segment's of `numbers` [L, S], [L, P]."""
@@ -72,8 +86,12 @@ def adjacent(pieces: Sequence[Tensor]) -> Tensor | None:
 
 @lru_cache(maxsize=256)
 def _owner(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    lengths = torch.tensor(sizes, device=device)
-    return torch.arange(len(sizes), device=device).repeat_interleave(lengths)
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
+
+
+@lru_cache(maxsize=256)
+def _repeated(numbers: tuple[int, ...], times: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(numbers).repeat_interleave(torch.tensor(times)).to(device)
 
 
 @lru_cache(maxsize=256)

@@ -43,7 +43,7 @@ class FlatRows:
 
     def fits(self, like: Mapping[str, Tensor], workers: int) -> bool:
         """Return whether this is as `empty` would make it."""
-        return self.values.keys() == like.keys() and all(
+        return list(self.values) == list(like) and all(
             own.shape == (workers, *p.shape) and _kind(own) == _kind(p)
             for own, p in zip(self.values.values(), like.values(), strict=True)
         )

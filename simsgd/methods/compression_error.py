@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..communication.cuts import Cuts
-from ..communication.messages import Joined, Message, State
+from ..communication.messages import Dense, Joined, Message, State
 from ..communication.segments import Segment
 
 
@@ -104,14 +104,26 @@ def measure_group(
         memory = error = group_norms(residual, message.cuts)
     elif not dense:
         error = group_norms(_rest(compensated, message), message.cuts)
+    lost = _overflowed_of_group(message, norms.shape[1])
+    if lost is not None:
+        error = torch.where(lost, torch.inf, error)
     numbers = zip(segments, message.parts, norms, error, memory, strict=True)
-    measures = []
-    for segment, part, *own in numbers:
-        lost = overflowed(part, norms.shape[1])
-        if lost is not None:
-            own[1] = torch.where(lost, torch.inf, own[1])
-        measures.append(SegmentMeasures(segment, part.payload_bytes(), part.entries(), *own))
-    return measures
+    return [
+        SegmentMeasures(segment, part.payload_bytes(), part.entries(), *own)
+        for segment, part, *own in numbers
+    ]
+
+
+def _overflowed_of_group(message: Joined, workers: int) -> Tensor | None:
+    """Return the same as `overflowed` of each segment's messages, [S, L]."""
+    whole = message.whole
+    if isinstance(whole, Dense):
+        if whole.wire_dtype != torch.float16:
+            return None
+        return group_norms((~whole.values.isfinite()).float(), message.cuts) > 0
+    lost = [overflowed(part, workers) for part in message.parts]
+    found = [own for own in lost if own is not None]
+    return torch.stack(found) if found else None
 
 
 def overflowed(message: Message, workers: int) -> Tensor | None:

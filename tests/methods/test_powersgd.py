@@ -12,7 +12,8 @@ from simsgd.keyed_random import RandomKey
 from simsgd.methods.algorithms import AllReduce, ExchangeContext
 from simsgd.methods.compressors import StepInfo
 from simsgd.methods.compressors.contract import run_rounds
-from simsgd.methods.compressors.powersgd import PowerSGD, orthonormal
+from simsgd.methods.compressors.powersgd import PowerSGD
+from simsgd.methods.compressors.powersgd_factors import orthonormal
 from simsgd.methods.memories import Residual
 from simsgd.registry import build
 from simsgd.settings import SettingError

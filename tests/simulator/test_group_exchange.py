@@ -12,8 +12,10 @@ from simsgd.communication.messages import Joined
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey, stacked, uniform_at
 from simsgd.methods.compressors import StepInfo, composed
+from simsgd.methods.compressors.contract import run_rounds
 from simsgd.methods.compressors.group import Group, compressor_of
 from simsgd.methods.compressors.none import NoCompression
+from simsgd.methods.compressors.topk_selection import largest_of_each, ranked_in_segments
 from tests.methods.test_compressors import SPECS
 
 SHAPES = [(7, 5), (1, 3), (33, 64), (5, 7), (2, 2), (40, 30)]
@@ -43,7 +45,8 @@ def packed(message):
     return [part.pack(row).tolist() for part in message.parts for row in range(L)]
 
 
-GROUPED = [spec for spec in SPECS if composed(spec).group_key is not None]
+OTHERS = ["topk:0.1+sign", "topk:0.1+qsgd:4,bucket=3", "topk:0.1+natural", "topk:0.1+int8"]
+GROUPED = [spec for spec in SPECS + OTHERS if composed(spec).group_key is not None]
 
 
 @pytest.mark.parametrize("kind", ["normal", "zeros", "outlier", "ties"])
@@ -70,6 +73,56 @@ def test_messages_made_together_are_those_made_one_by_one(spec, dtype, kind):
             getattr(one, change)(left)
             getattr(other, change)(right)
             assert torch.equal(left, right)
+
+
+def in_rounds(rounds):
+    """Return what is sent in each round, the message for the memory, and the aggregate."""
+    sent = []
+
+    def carry(message):
+        sent.append(packed(message))
+        mean = torch.stack([row for row in message.to_dense()]).sum(0) / L
+        return message, mean.unsqueeze(0)
+
+    return sent, run_rounds(rounds, carry)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spec", ["powersgd:1", "powersgd:2", "powersgd:4"])
+def test_rounds_made_together_are_those_made_one_by_one(spec, dtype):
+    apart, x = group_of(spec, dtype)
+    together, _ = group_of(spec, dtype)
+    small = [own.sends_whole for own in apart.compressors]
+    chosen = [i for i, whole in enumerate(small) if not whole]
+    for number in range(3):
+        pieces = [apart.cuts.split(x)[i] + number for i in chosen]
+        one = [
+            in_rounds(apart.compressors[i].rounds(own, apart.states[i], apart.steps[i]))
+            for i, own in zip(chosen, pieces, strict=True)
+        ]
+        group = Group(
+            Cuts(tuple(own.shape[1] for own in pieces)),
+            *[[part[i] for i in chosen] for part in (
+                together.compressors, together.states, together.steps
+            )],
+        )  # fmt: skip
+        joined = torch.cat(pieces, dim=1)
+        sent, (message, mean) = in_rounds(compressor_of(group).rounds(joined, {}, group.steps[0]))
+        for turn in range(2):
+            assert sent[turn] == [row for own, _ in one for row in own[turn]]
+        assert packed(message) == [row for _, (m, _) in one for row in packed(m)]
+        assert torch.equal(mean, torch.cat([own for _, (_, own) in one], dim=1))
+        for i in chosen:
+            assert torch.equal(together.states[i]["q"], apart.states[i]["q"])
+            assert int(together.states[i]["steps"][0]) == number + 1
+
+
+@pytest.mark.parametrize("kind", ["normal", "zeros", "ties"])
+def test_two_sorts_find_the_largest_of_each_segment(kind):
+    group, x = group_of("none", torch.float64, kind)
+    kept = Cuts(tuple(-(-n // 5) for n in group.cuts.sizes))
+    found = ranked_in_segments(x, group.cuts, kept)
+    assert torch.equal(found, largest_of_each(x, group.cuts, kept))
 
 
 def model():
@@ -109,6 +162,9 @@ RUNS = {
     "shared scale": {"compressor": "terngrad:shared_scale=true"},
     "sign": {"compressor": "sign"},
     "powersgd": {"compressor": "powersgd:2"},
+    "composed": {"compressor": "topk:0.1+terngrad", "value_dtype": "float16"},
+    "late powersgd": {"compressor": "powersgd:2,start_compressing_after_num_steps=2"},
+    "package": {"compressor": "powersgd:2,variant=package"},
     "downlink": {"compressor": "topk:0.1", "downlink": "topk:0.2"},
     "skip": {"compressor": "topk:0.1", "on_nonfinite": "zero", "value_dtype": "float16"},
     "dpsgd": {"algorithm": "dpsgd"},

@@ -24,7 +24,7 @@ class Codebook(Quantized):
     bits: int
     table: tuple[float, ...] | None = None
 
-    def _values(self) -> Tensor:
+    def values(self) -> Tensor:
         """Return the number of each code, [L, n]."""
         scales = self.scales.to(self.dtype)
         if not self.codes.numel() or not scales.shape[1]:  # of rows without entries

@@ -12,8 +12,11 @@ from torch import Tensor
 
 from ..cuts import Cuts
 from ..wire import Wire
+from .cast import Cast
 from .contract import Header, Message
 from .dense import Dense
+from .quantized import Quantized, in_order
+from .sparse import Sparse
 
 Split = Callable[[Message], Sequence[Message]]
 
@@ -135,3 +138,49 @@ def dense_group(cuts: Cuts, whole: Dense) -> Joined:
         return [replace(whole, values=own) for own in values]
 
     return Joined.made_together(cuts, whole, split)
+
+
+@dataclass(frozen=True)
+class Decoded(Cast):
+    """What codes of several segments stand for, [L, P], which are sent as codes."""
+
+    def sum(self) -> Tensor:
+        """Return the sum over workers, [P], as codes have it."""
+        return in_order(self.values)
+
+
+def coded_group(cuts: Cuts, parts: Sequence[Message], values: Tensor) -> Joined:
+    """Return the messages `parts` of segments, which stand for `values` [L, P]."""
+    return Joined.made_together(cuts, Decoded.of(values), lambda _: parts)
+
+
+def coded_by_segment(cuts: Cuts, whole: Quantized, scales: Tensor) -> Joined:
+    """Return the messages of segments whose codes lie end to end in `whole`, [L, P].
+
+    The scales of `whole` are given for each code, [L, P], or there are none. `scales` [L, S m] are
+    those of the segments, m each, as they are sent.
+    """
+    own = scales.tensor_split(len(cuts.sizes), dim=1)
+    codes = cuts.split(whole.codes)
+    parts = [replace(whole, codes=c, scales=s) for c, s in zip(codes, own, strict=True)]
+    return coded_group(cuts, parts, whole.values())
+
+
+def sparse_group(cuts: Cuts, kept: Cuts, values: Tensor, index: Tensor) -> Joined:
+    """Return the messages of values [L, K] at places [L, K] among P, in the order of segments.
+
+    `kept` is how many are in each segment.
+    """
+
+    def split(whole: Message) -> list[Message]:
+        assert isinstance(whole, Sparse)
+        assert isinstance(whole.inner, Dense)
+        inner = whole.inner
+        places = kept.split(whole.index - cuts.begin(kept, index.device))
+        pieces = zip(kept.split(whole.values), places, cuts.sizes, strict=True)
+        return [
+            replace(whole, inner=replace(inner, values=own), index=place, n=n)
+            for own, place, n in pieces
+        ]
+
+    return Joined.made_together(cuts, Sparse.of(values, index, cuts.total), split)

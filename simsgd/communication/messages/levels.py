@@ -30,7 +30,7 @@ class Levels(Quantized):
     bucket: int | None = None  # values to a scale; None: the whole row
     coding: str = "fixed"  # fixed or elias
 
-    def _values(self) -> Tensor:
+    def values(self) -> Tensor:
         """Return codes / s * scale, [L, n]."""
         scale = self.scales.to(self.dtype)
         n = self.codes.shape[1]

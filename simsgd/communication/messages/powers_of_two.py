@@ -27,7 +27,7 @@ class Powers(Quantized):
     The magnitudes reach from 2^-108 to 2^18. There is no scale: `scales` is [L, 0].
     """
 
-    def _values(self) -> Tensor:
+    def values(self) -> Tensor:
         """Return the power of each code, [L, n]."""
         sizes = [0.0] + [2.0**e for e in range(LEAST, MOST + 1)]
         table = torch.tensor(sizes + [-size for size in sizes], dtype=self.dtype)

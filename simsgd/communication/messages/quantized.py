@@ -6,6 +6,7 @@ Letters: L workers hosted here, n elements of one segment.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -39,7 +40,7 @@ class Quantized(Message):
     summable = False
 
     @abstractmethod
-    def _values(self) -> Tensor:
+    def values(self) -> Tensor:
         """Return what the codes stand for, [L, n], by torch."""
 
     @abstractmethod
@@ -78,7 +79,7 @@ class Quantized(Message):
         """Return what the codes stand for, [L, n]."""
         decoder = self._compiled()
         if decoder is None:
-            return self._values()
+            return self.values()
         from .code_kernels import stored
 
         return stored(decoder, self.codes.shape, self.dtype)
@@ -87,7 +88,7 @@ class Quantized(Message):
         """Return the sum over workers, [n]; on the CPU they are added one after the other."""
         decoder = self._compiled()
         if decoder is None:
-            return _added(self._values())
+            return in_order(self.values())
         from .code_kernels import added
 
         return added(decoder, self.codes.shape, self.dtype)
@@ -95,7 +96,7 @@ class Quantized(Message):
     def payload_bytes(self) -> Tensor:
         """Return the bytes of scales and codes, [L] int64."""
         if self.row_bytes is None:
-            return self._counted_bytes(self.entries())
+            return self._own_bytes
         return for_each_row(self.row_bytes, self.codes)
 
     @property
@@ -113,6 +114,10 @@ class Quantized(Message):
     def fixed_length(self) -> bool:
         """Whether the bytes of a row follow from how many codes it has."""
         return True
+
+    @cached_property
+    def _own_bytes(self) -> Tensor:
+        return self._counted_bytes(self.entries())
 
     def _counted_bytes(self, entries: Tensor) -> Tensor:
         return self._num_scales(entries) * _SCALE_BYTES + self._code_bytes(entries)
@@ -197,7 +202,7 @@ def one_if_any(entries: Tensor) -> Tensor:
     return (entries > 0).long()
 
 
-def _added(values: Tensor) -> Tensor:
+def in_order(values: Tensor) -> Tensor:
     """Return the sum over rows of `values` [L, n], [n].
 
     `torch.sum` adds up some columns in one order and some in another, as threads share them.

@@ -27,7 +27,7 @@ class Signs(Quantized):
 
     num_scales: int  # 0, 1 or 2
 
-    def _values(self) -> Tensor:
+    def values(self) -> Tensor:
         """Return the value of each sign, [L, n]."""
         negative, other = self._two()
         dense = torch.where(self.codes.bool(), negative, other)  # [L, n]

@@ -30,7 +30,7 @@ class Ternary(Quantized):
     coding: str  # 2bit or base3
     shared: Tensor | None = None  # [1, 1] float32, known to all and not sent; `scales` is [L, 0]
 
-    def _values(self) -> Tensor:
+    def values(self) -> Tensor:
         """Return codes times scale, [L, n]."""
         scale = self.scales if self.shared is None else self.shared
         return self.codes * scale.to(self.dtype)

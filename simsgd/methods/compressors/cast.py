@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Cast, Levels, State
+from ...communication.messages import Cast, Joined, Levels, State
+from ...communication.messages.joined import coded_by_segment, dense_group
 from ...registry import register
 from .contract import Quantizer, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import as_float32, row_peak
 
 _LARGEST = 127  # code of int8
@@ -33,6 +36,10 @@ class _Rounded(Quantizer):
             return Cast(rounded(values, self.dtype, most), self.dtype, counts)
         trip = values.clamp(-most, most).to(self.dtype).to(values.dtype)
         return Cast(trip, self.dtype, counts)
+
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return `values` [L, P] as they come out of a trip in the dtype."""
+        return dense_group(group.cuts, self.quantize(values, None, {}, group.steps[0]))
 
 
 @register("compressor", "fp16")
@@ -79,10 +86,20 @@ class Int8(Quantizer):
         codes = _nearest(values, torch.where(divisor > 0, divisor, 1.0))
         return Levels(codes, scale, values.dtype, counts, levels=_LARGEST)
 
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the multiple for each of `values` [L, P], and each segment's largest magnitude."""
+        scale = as_float32(GroupReductions(group.cuts).peak(values))  # [L, S]
+        divisor = scale.to(values.dtype)
+        of_each = group.cuts.spread(torch.where(divisor > 0, divisor, 1.0))
+        whole = Levels(
+            _nearest(values, of_each), group.cuts.spread(scale), values.dtype, None, levels=_LARGEST
+        )
+        return coded_by_segment(group.cuts, whole, scale)
+
 
 def _nearest(values: Tensor, scale: Tensor) -> Tensor:
     """Return the multiple of scale / 127 nearest to each of `values` [L, k], int8."""
-    if compiled_loops.takes(values):
+    if compiled_loops.takes(values) and scale.shape[1] == 1:
         from .rounding_kernels import nearest
 
         return nearest(values, scale, _LARGEST)

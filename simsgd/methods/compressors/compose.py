@@ -10,10 +10,12 @@ from typing import Self
 
 from torch import Tensor
 
-from ...communication.messages import Message, SharedSparse, Sparse, State
+from ...communication.cuts import Cuts
+from ...communication.messages import Joined, Message, SharedSparse, Sparse, State
 from ...registry import build
 from ...settings import SettingError
 from .contract import Compressor, Quantizer, StepInfo
+from .group import Group
 
 _FIX = "write a sparsifier, then one quantizer, as in topk:0.01+terngrad"
 _SHARED = "cannot share a scale after a sparsifier: it is found before entries are selected"
@@ -114,6 +116,27 @@ class Composed(Compressor):
         _put(selecting, state, 0)
         _put(quantizing, state, 1)
         return replace(message, inner=inner)
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined | None:
+        """Return the entries of `x` [L, P] that are selected, quantized."""
+        if any(group.states):
+            return None
+        selected = self.sparsifier.compress_group(x, group.of(group.cuts, 0))
+        if selected is None or type(selected.whole) is not Sparse:
+            return None
+        chosen = [part for part in selected.parts if isinstance(part, Sparse)]
+        kept = Cuts(tuple(part.index.shape[1] for part in chosen))
+        codes = self.quantizer.quantize_group(selected.whole.values, group.of(kept, 1))
+        if codes is None or codes.whole is None:
+            return None
+        pairs = list(zip(chosen, codes.parts, strict=True))
+
+        def split(sent: Message) -> list[Message]:
+            assert isinstance(sent, Sparse)
+            return [replace(part, inner=own, coding=sent.coding) for part, own in pairs]
+
+        whole = replace(selected.whole, inner=codes.whole)
+        return Joined.made_together(group.cuts, whole, split)
 
 
 def _own(state: State, place: int) -> State:

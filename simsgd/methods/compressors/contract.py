@@ -123,6 +123,17 @@ class Quantizer(Compressor):
         """Return the message for all entries of `x` [L, n]."""
         return self.quantize(x, None, state, step)
 
+    def compress_group(self, x: Tensor, group: "Group") -> Joined | None:
+        """Return the messages for all entries of a group, `x` [L, P]."""
+        return self.quantize_group(x, group)
+
+    def quantize_group(self, values: Tensor, group: "Group") -> Joined | None:
+        """Return the messages for the `values` [L, P] of a group, those of `quantize` bit for bit.
+
+        None: there is no such form of the method.
+        """
+        return None
+
     @abstractmethod
     def quantize(
         self, values: Tensor, counts: Tensor | None, state: State, step: StepInfo

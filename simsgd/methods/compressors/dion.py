@@ -17,7 +17,7 @@ from ...communication.messages import Dense, LowRank, SharedSparse, State
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, count, require
 from .contract import MultiRound, Rounds, StepInfo
-from .powersgd import _alive, _product, orthonormal
+from .powersgd_factors import alive, orthonormal, product
 from .topk_selection import largest
 
 _STEPS, _COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)  # of Newton and Schulz, as Muon has them
@@ -88,10 +88,10 @@ class Dion(_OfMatrices):
         """Yield the factors of each worker's `x` [L, n]."""
         rows, cols = self._matrix
         matrix = x.unflatten(1, self._matrix)  # [L, rows, cols]
-        q = _alive(state["q"], step.key.fold_in("q"))  # [L, cols, r]
-        _, mean = yield Dense.of(_product(matrix, q).flatten(1))
+        q = alive(state["q"], step.key.fold_in("q"))  # [L, cols, r]
+        _, mean = yield Dense.of(product(matrix, q).flatten(1))
         p = orthonormal(mean.unflatten(1, (rows, q.shape[2])))  # [1, rows, r]
-        _, mean = yield Dense.of(_product(matrix.mT, p).flatten(1))
+        _, mean = yield Dense.of(product(matrix.mT, p).flatten(1))
         r = mean.unflatten(1, (cols, q.shape[2]))  # [1, cols, r]
         length = torch.linalg.vector_norm(r, dim=1, keepdim=True)
         unit = r / torch.where(length > 0, length, 1.0)

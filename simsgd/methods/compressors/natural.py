@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Powers, State
+from ...communication.messages import Joined, Powers, State
+from ...communication.messages.joined import coded_by_segment
 from ...communication.messages.powers_of_two import LEAST, MOST, NEGATIVE
 from ...keyed_random import RandomKey
 from ...registry import register
 from .contract import Quantizer, StepInfo
+from .group import Group
 
 
 @register("compressor", "natural")
@@ -40,6 +42,13 @@ class Natural(Quantizer):
         scales = torch.empty(len(values), 0, device=values.device)
         return Powers(_powers(values, step.key), scales, values.dtype, counts)
 
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the power of two for each of `values` [L, P]."""
+        scales = torch.empty(len(values), 0, device=values.device)
+        codes = _rounded(values, group.uniform(values))
+        whole = Powers(codes, scales, values.dtype, None)
+        return coded_by_segment(group.cuts, whole, scales)
+
 
 def _powers(values: Tensor, key: RandomKey) -> Tensor:
     """Return the code of a power of two for each of `values` [L, k], uint8."""
@@ -47,8 +56,12 @@ def _powers(values: Tensor, key: RandomKey) -> Tensor:
         from .rounding_kernels import powers
 
         return powers(values, key.keys())
+    return _rounded(values, key.uniform(values.shape[1], values.dtype))
+
+
+def _rounded(values: Tensor, u: Tensor) -> Tensor:
+    """Return the same by the numbers `u` [L, k]."""
     size = values.abs()
-    u = key.uniform(values.shape[1], values.dtype)  # [L, k]
     mantissa, exponent = torch.frexp(size)  # size = 2 mantissa * 2^(exponent - 1)
     up = u < 2 * mantissa - 1
     codes = (exponent - LEAST).add_(up).clamp_(1, 1 + MOST - LEAST)

@@ -13,10 +13,14 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Dense, LowRank, State
-from ...keyed_random import RandomKey, uniform
+from ...communication.messages.joined import dense_group
+from ...keyed_random import RandomKey
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, require
 from .contract import MultiRound, Rounds, StepInfo
+from .group import Group
+from .powersgd_factors import alive, orthonormal, product, unit
+from .powersgd_group import whole_iteration
 
 VARIANTS = ("paper", "package")
 
@@ -98,11 +102,8 @@ class PowerSGD(MultiRound):
 
     def rounds(self, x: Tensor, state: State, step: StepInfo) -> Rounds:
         """Yield factors of each worker's `x` [L, n], or all of it where it is not compressed."""
-        start = self.start_compressing_after_num_steps
-        if start is None:
-            start = 100 if self.variant == "package" else 0
-        counts = start > 0 or self.variant == "package"
-        done = int(state["steps"][0]) if counts else 0
+        start = self._start
+        done = self._steps_done(state)
         state["steps"].add_(1)
         if self.sends_whole or done < start:
             sent, mean = yield Dense.of(x)
@@ -111,6 +112,34 @@ class PowerSGD(MultiRound):
         if self.variant == "paper":
             return (yield from self._whole_iteration(matrix, state, step.key))
         return (yield from self._half_iterations(matrix, state, step.key, done - start))
+
+    @property
+    def group_key(self) -> object:
+        """The settings, and whether a segment is compressed; only `variant=paper` has a form."""
+        return (replace(self, shape=()), self.sends_whole) if self.variant == "paper" else None
+
+    def rounds_of_group(self, x: Tensor, group: Group) -> Rounds:
+        """Yield factors of all matrices in `x` [L, P], or all of it where it is not compressed."""
+        done = self._steps_done(group.states[0])
+        torch._foreach_add_([own["steps"] for own in group.states], 1)
+        if self.sends_whole or done < self._start:
+            sent, mean = yield dense_group(group.cuts, Dense.of(x))
+            return sent, mean
+        fitted = [own for own in group.compressors if isinstance(own, PowerSGD)]
+        shapes, widths = [own._matrix for own in fitted], [own.width for own in fitted]
+        return (yield from whole_iteration(x, group, shapes, widths))
+
+    @property
+    def _start(self) -> int:
+        """Steps before the first that compresses."""
+        if self.start_compressing_after_num_steps is not None:
+            return self.start_compressing_after_num_steps
+        return 100 if self.variant == "package" else 0
+
+    def _steps_done(self, state: State) -> int:
+        """Return the steps done, 0 where they do not matter."""
+        counts = self._start > 0 or self.variant == "package"
+        return int(state["steps"][0]) if counts else 0
 
     @property
     def width(self) -> int:
@@ -142,12 +171,12 @@ class PowerSGD(MultiRound):
 
     def _whole_iteration(self, matrix: Tensor, state: State, key: RandomKey) -> Rounds:
         rows, cols = self._matrix
-        q = _alive(state["q"], key.fold_in("q"))  # [L, cols, r]
-        _, mean = yield Dense.of(_product(matrix, q).flatten(1))
+        q = alive(state["q"], key.fold_in("q"))  # [L, cols, r]
+        _, mean = yield Dense.of(product(matrix, q).flatten(1))
         p = orthonormal(mean.unflatten(1, (rows, self.width)))  # [1, rows, r]
-        _, mean = yield Dense.of(_product(matrix.mT, p).flatten(1))
+        _, mean = yield Dense.of(product(matrix.mT, p).flatten(1))
         q = mean.unflatten(1, (cols, self.width))  # [1, cols, r]
-        state["q"].copy_(_unit(q))
+        state["q"].copy_(unit(q))
         message = LowRank.of(p, q, len(matrix))
         return message, message.to_dense()[: len(q)]
 
@@ -159,74 +188,19 @@ class PowerSGD(MultiRound):
         for turn in range(done * iters, done * iters + iters):
             known, sought = ("p", "q") if turn % 2 == 0 else ("q", "p")
             given = orthonormal(
-                _alive(state[known], key.fold_in(known, turn))
+                alive(state[known], key.fold_in(known, turn))
             )  # [L, rows or cols, r]
-            found = _product(rest.mT if sought == "q" else rest, given)
+            found = product(rest.mT if sought == "q" else rest, given)
             sent, mean = yield Dense.of(found.flatten(1))
             local, shared = (x.unflatten(1, found.shape[1:]) for x in (sent.to_dense(), mean))
             state[known].copy_(given)
-            state[sought].copy_(_unit(shared))
+            state[sought].copy_(unit(shared))
             own[known].append(given)
             own[sought].append(local)
             rest = rest - _matrix_of(known, given, local)
             aggregated.append(_matrix_of(known, given[: len(shared)], shared))
         message = LowRank.of(torch.cat(own["p"], 2), torch.cat(own["q"], 2), len(matrix))
         return message, torch.stack(aggregated).sum(0).flatten(1)
-
-
-def orthonormal(matrix: Tensor) -> Tensor:
-    """Return the columns of each matrix [L, rows, r] made orthonormal one after the other.
-
-    Gram-Schmidt, each column twice, so that rounding leaves nothing of the others in it. A column
-    that is a combination of those before it becomes zero. Matrices do not look at each other.
-    """
-    columns = _unit(matrix).mT.contiguous()  # [L, r, rows]
-    basis = torch.zeros_like(columns)
-    least = 10 * torch.finfo(matrix.dtype).eps
-    for j in range(columns.shape[1]):
-        column, found = columns[:, j], basis[:, :j]  # [L, rows], [L, j, rows]
-        size = _norm(column)
-        for _ in range(2):
-            shares = (found * column.unsqueeze(1)).sum(2, keepdim=True)  # [L, j, 1]
-            column = column - (shares * found).sum(1)
-        left = _norm(column)
-        basis[:, j] = torch.where(left > least * size, column / left, 0.0)
-    return basis.mT
-
-
-def _unit(matrix: Tensor) -> Tensor:
-    """Return each matrix with the largest entry of each column at 1; zero stays zero."""
-    peak = matrix.abs().amax(1, keepdim=True)  # [L, 1, r]
-    return matrix / peak.clamp(min=torch.finfo(matrix.dtype).tiny)
-
-
-def _norm(column: Tensor) -> Tensor:
-    return column.square().sum(1, keepdim=True).sqrt()
-
-
-def _alive(factor: Tensor, key: RandomKey) -> Tensor:
-    """Return the factor with columns of zeros drawn again, standard normal, alike for all."""
-    dead = (factor == 0).all(1, keepdim=True)  # [L, 1, r]
-    shape = factor.shape[1:]
-    pairs = uniform(key.shared().keys()[:1], 2 * shape.numel(), factor.dtype)
-    radius, turn = pairs.unflatten(1, (2, *shape)).unbind(1)  # Box, Muller 1958
-    normal = (-2 * (1 - radius).log()).sqrt() * (2 * math.pi * turn).cos()
-    return torch.where(dead, normal, factor)
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """Return left @ right, right being thin; of one worker what it is among many.
-
-    The kernels for a thin factor are several times faster where each of its columns lies in one
-    piece, and where the matrix is not the transposed one. One matrix times one vector runs another
-    kernel, which adds in another order; two do not.
-    """
-    if len(left) == 1 and right.shape[2] == 1:
-        return _product(left.expand(2, -1, -1), right.expand(2, -1, -1))[:1]
-    columns = right.mT.contiguous()  # [L, r, rows or cols]
-    if left.stride(1) == 1 and left.stride(2) != 1:
-        return (columns @ left.mT).mT
-    return left @ columns.mT
 
 
 def _matrix_of(known: str, given: Tensor, found: Tensor) -> Tensor:

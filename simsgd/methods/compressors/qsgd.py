@@ -4,19 +4,32 @@ Letters: L workers hosted here, n elements of one segment, k of them given, s le
 in [0, 1).
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Levels, State
+from ...communication.cuts import Cuts
+from ...communication.messages import Joined, Levels, State
+from ...communication.messages.joined import coded_group
 from ...communication.messages.levels import code_dtype
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Quantizer, StepInfo
-from .row_reductions import as_float32, bucket_norm, bucket_peak, buckets, entries_of
+from .group import Group
+from .group_reductions import GroupReductions, bucket_sizes, buckets_of_group
+from .row_reductions import (
+    as_float32,
+    bucket_norm,
+    bucket_peak,
+    buckets,
+    entries_of,
+    row_norm,
+    row_peak,
+)
 
 _MOST_LEVELS = 1 << 22  # as far as float32 tells a level from the next
 
@@ -67,10 +80,46 @@ class QSGD(Quantizer):
             norm = (norm / (1 + self._variance(values, counts, size))).float()
         return Levels(codes, norm, values.dtype, counts, self.levels, self.bucket, coding=self.code)
 
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the level of each of `values` [L, P], and the norm of each bucket of a segment."""
+        cuts, dtype = group.cuts, values.dtype
+        norm, spread = self._norms_of_group(values, cuts)
+        divisor = norm.to(dtype)
+        r = values.abs().div_(spread(torch.where(divisor > 0, divisor, 1.0))).mul_(self.levels)
+        codes = _rounded(r, values, group.uniform(values), self.levels)
+        if self.biased:
+            norm = (norm / (1 + self._variances_of_group(values, cuts))).float()
+        whole = Levels(codes, spread(norm), dtype, None, self.levels, None, coding=self.code)
+        counts = [1 if self.bucket is None else -(-n // self.bucket) for n in cuts.sizes]
+        own = zip(cuts.split(codes), norm.split(counts, dim=1), strict=True)
+        parts = [replace(whole, codes=c, scales=s, bucket=self.bucket) for c, s in own]
+        return coded_group(cuts, parts, whole.values())
+
+    def _norms_of_group(
+        self, values: Tensor, cuts: Cuts
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Return the norm of each bucket, [L, buckets], and what spreads numbers of them."""
+        if self.bucket is None:
+            rows = GroupReductions(cuts)
+            norm = rows.norm(values) if self.norm == "l2" else rows.peak(values)
+            return as_float32(norm), cuts.spread
+        in_buckets = buckets_of_group(values, cuts, self.bucket)  # [L, buckets, bucket]
+        measure = row_norm if self.norm == "l2" else row_peak
+        smaller = Cuts(bucket_sizes(cuts.sizes, self.bucket))
+        return as_float32(measure(in_buckets).squeeze(2)), smaller.spread
+
+    def _variances_of_group(self, values: Tensor, cuts: Cuts) -> Tensor:
+        """Return w of each bucket, [1, buckets]."""
+        sizes = cuts.sizes if self.bucket is None else bucket_sizes(cuts.sizes, self.bucket)
+        return self._variance_of(GroupReductions(Cuts(sizes)).entries(values))
+
     def _variance(self, values: Tensor, counts: Tensor | None, size: int) -> Tensor:
         """Return w of each bucket of `size` entries, [L, buckets]."""
         first = torch.arange(0, values.shape[1], size, device=values.device)
-        n = (entries_of(values, counts) - first).clamp(0, size)
+        return self._variance_of((entries_of(values, counts) - first).clamp(0, size))
+
+    def _variance_of(self, n: Tensor) -> Tensor:
+        """Return w of buckets of so many entries."""
         s = torch.full_like(n, self.levels)
         return torch.minimum(n / s**2, n.sqrt() / s)
 
@@ -85,11 +134,15 @@ def _levels(values: Tensor, norm: Tensor, size: int, s: int, key: RandomKey) -> 
         return levels(values, divisor, size, s, key.keys())
     x = buckets(values, size)  # [L, buckets, size]
     r = x.abs().div_(divisor.unsqueeze(2)).mul_(s)
-    level = r.floor()
     u = key.uniform(x.shape[1] * x.shape[2], x.dtype).view_as(x)
+    return _rounded(r, x, u, s).flatten(1)[:, : values.shape[1]]
+
+
+def _rounded(r: Tensor, x: Tensor, u: Tensor, s: int) -> Tensor:
+    """Return the levels of `r`, which is overwritten, by the numbers `u`, with the signs of `x`."""
+    level = r.floor()
     level.add_(u < r.sub_(level)).clamp_(max=s)
-    codes = level.mul_(x.sign()).to(code_dtype(s))
-    return codes.flatten(1)[:, : values.shape[1]]
+    return level.mul_(x.sign()).to(code_dtype(s))
 
 
 def _is_integer(number: object) -> bool:

@@ -18,14 +18,14 @@ from torch import Tensor
 from ... import compiled_loops
 from ...communication.messages.contract import for_each_row
 
-_BLOCK = 1024  # terms of one subtree, a power of two
+BLOCK = 1024  # terms of one subtree, a power of two
 
 
 def row_sum(x: Tensor) -> Tensor:
     """Return the sums along the last dimension of `x` [..., n], [..., 1]."""
-    while (n := x.shape[-1]) > _BLOCK:
-        whole = n // _BLOCK * _BLOCK
-        blocks = _folded(x[..., :whole].unflatten(-1, (-1, _BLOCK))).squeeze(-1)
+    while (n := x.shape[-1]) > BLOCK:
+        whole = n // BLOCK * BLOCK
+        blocks = _folded(x[..., :whole].unflatten(-1, (-1, BLOCK))).squeeze(-1)
         x = torch.cat([blocks, _folded(x[..., whole:])], dim=-1)
     return _folded(x)
 
@@ -43,13 +43,13 @@ def row_peak(x: Tensor) -> Tensor:
 def row_mean(size: Tensor, entries: Tensor) -> Tensor:
     """Return the means [..., 1] of non-negative `size` [..., n] over `entries` [..., 1] of it."""
     peak = row_peak(size)
-    return _mean(_terms(size, "PLAIN", _unit(peak)), peak, entries)
+    return mean_of(_terms(size, "PLAIN", unit_of(peak)), peak, entries)
 
 
 def mean_magnitude(x: Tensor, entries: Tensor) -> Tensor:
     """Return the means [L, 1] of the magnitudes in rows `x` [L, n] over `entries` [L, 1] of it."""
     peak = row_peak(x)
-    return _mean(_terms(x, "MAGNITUDES", _unit(peak)), peak, entries)
+    return mean_of(_terms(x, "MAGNITUDES", unit_of(peak)), peak, entries)
 
 
 def mean_by_sign(x: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,13 +64,13 @@ def mean_by_sign(x: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
         peaks = extremes(x, x.shape[1])
     else:
         peaks = row_peak(x.clamp(max=0)), row_peak(x.clamp(min=0))
-    least = _mean(_terms(x, "BELOW", _unit(peaks[0])), peaks[0], below)
-    return least, _mean(_terms(x, "ABOVE", _unit(peaks[1])), peaks[1], entries - below)
+    least = mean_of(_terms(x, "BELOW", unit_of(peaks[0])), peaks[0], below)
+    return least, mean_of(_terms(x, "ABOVE", unit_of(peaks[1])), peaks[1], entries - below)
 
 
 def row_norm(x: Tensor) -> Tensor:
     """Return the Euclidean norms of the rows of `x` [..., n], [..., 1]."""
-    unit = _unit(row_peak(x))
+    unit = unit_of(row_peak(x))
     return _terms(x, "SQUARES", unit).sqrt_() * unit
 
 
@@ -88,7 +88,7 @@ def bucket_norm(x: Tensor, size: int) -> Tensor:
     if compiled_loops.takes(x):
         from .row_kernels import SQUARES, partial_sums
 
-        unit = _unit(bucket_peak(x, size))
+        unit = unit_of(bucket_peak(x, size))
         sums: Tensor = partial_sums(x, size, SQUARES, unit)  # [L, buckets, blocks]
         return row_sum(sums).squeeze(2).sqrt_() * unit
     return row_norm(buckets(x, size)).squeeze(2)
@@ -103,7 +103,7 @@ def buckets(x: Tensor, size: int) -> Tensor:
 
 def row_std(x: Tensor, entries: Tensor) -> Tensor:
     """Return the population standard deviations [L, 1] of the first `entries` [L, 1] of a row."""
-    unit = _unit(row_peak(x))
+    unit = unit_of(row_peak(x))
     some = entries.clamp(min=1)
     if compiled_loops.takes(x):
         from .row_kernels import DEVIATIONS, partial_sums
@@ -133,8 +133,9 @@ def as_float32(scalars: Tensor) -> Tensor:
     return scalars.clamp(max=largest).float().abs()
 
 
-def _mean(total: Tensor, peak: Tensor, entries: Tensor) -> Tensor:
-    return torch.minimum(total / entries.clamp(min=1) * _unit(peak), peak)
+def mean_of(total: Tensor, peak: Tensor, entries: Tensor) -> Tensor:
+    """Return the mean of magnitudes up to `peak`, whose sum in units of it is `total`."""
+    return torch.minimum(total / entries.clamp(min=1) * unit_of(peak), peak)
 
 
 def _terms(x: Tensor, kind: str, unit: Tensor) -> Tensor:
@@ -167,7 +168,8 @@ def _folded(x: Tensor) -> Tensor:
     return x
 
 
-def _unit(peak: Tensor) -> Tensor:
+def unit_of(peak: Tensor) -> Tensor:
+    """Return the power of two that is taken out of numbers up to `peak`; 1 if that is 0."""
     mantissa = torch.frexp(peak).mantissa  # peak = mantissa * 2^e, mantissa in [1/2, 1)
     return torch.where(peak > 0, peak / (2 * mantissa), 1.0)
 

@@ -3,15 +3,18 @@
 Letters: L workers hosted here, n elements of one segment, k of them given.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...communication.messages import Message, Signs, State, Ternary
+from ...communication.messages import Joined, Message, Signs, State, Ternary
+from ...communication.messages.joined import coded_by_segment, coded_group
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Quantizer, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import as_float32, entries_of, mean_by_sign, mean_magnitude, row_norm
 
 
@@ -65,6 +68,24 @@ class Sign(Quantizer):
         codes = values.sign().to(torch.int8)
         return Ternary(codes, scales, values.dtype, counts, "base3", shared=one)
 
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the signs of `values` [L, P], and the mean magnitude of each segment."""
+        if self.scale is None:
+            one = self.quantize(values, None, {}, group.steps[0])
+            assert isinstance(one, Signs | Ternary)
+            return coded_by_segment(group.cuts, one, one.scales)
+        rows = GroupReductions(group.cuts)
+        if self.scale == "rms":
+            scales = as_float32(rows.norm(values) / rows.entries(values).sqrt())
+        else:
+            scales = as_float32(rows.mean_magnitude(values))  # [L, S]
+        of_each, dtype = group.cuts.spread(scales), values.dtype
+        if self.zero == "plus":
+            signs = Signs(values < 0, of_each, dtype, None, num_scales=1)
+            return coded_by_segment(group.cuts, signs, scales)
+        codes = values.sign().to(torch.int8)
+        return coded_by_segment(group.cuts, Ternary(codes, of_each, dtype, None, "base3"), scales)
+
 
 @register("compressor", "onebit")
 @dataclass(frozen=True)
@@ -90,3 +111,13 @@ class OneBit(Quantizer):
         least, other = map(as_float32, mean_by_sign(values, entries_of(values, counts)))
         scales = torch.cat([-least, other], dim=1)  # [L, 2]
         return Signs(values < 0, scales, values.dtype, counts, num_scales=2)
+
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the signs of `values` [L, P], and the mean of each in each segment."""
+        least, other = map(as_float32, GroupReductions(group.cuts).mean_by_sign(values))
+        scales = torch.stack([-least, other], dim=2)  # [L, S, 2]
+        whole = Signs(values < 0, scales, values.dtype, None, num_scales=2)
+        pieces = zip(group.cuts.split(whole.codes), scales.unbind(1), strict=True)
+        parts = [replace(whole, codes=codes, scales=own) for codes, own in pieces]
+        low, high = (group.cuts.spread(own.to(values.dtype)) for own in scales.unbind(2))
+        return coded_group(group.cuts, parts, torch.where(whole.codes, low, high))

@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import State, Ternary
+from ...communication.messages import Joined, State, Ternary
+from ...communication.messages.joined import coded_by_segment
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Quantizer, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import as_float32, entries_of, row_peak, row_std
 
 
@@ -72,6 +75,19 @@ class TernGrad(Quantizer):
         codes = _ternary(values, bound, scale, step.key)
         return Ternary(codes, scale, values.dtype, counts, self.pack)
 
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return -1, 0 or 1 for each of `values` [L, P], and the scale of each segment."""
+        rows, spread, bound = GroupReductions(group.cuts), group.cuts.spread, None
+        peak = rows.peak(values)
+        if self.clip is not None:
+            bound = torch.where(rows.entries(values) < 2, torch.inf, self.clip * rows.std(values))
+            peak = torch.minimum(peak, bound)
+        scale = as_float32(peak)  # [L, S]
+        clipped = values if bound is None else values.clamp(-spread(bound), spread(bound))
+        codes = _chosen(clipped, spread(scale), group.uniform(values))
+        whole = Ternary(codes, spread(scale), values.dtype, None, self.pack)
+        return coded_by_segment(group.cuts, whole, scale)
+
     def _bound(self, values: Tensor, counts: Tensor | None) -> Tensor | None:
         """Return what magnitudes are clipped to, [L, 1], or None."""
         if self.clip is None:
@@ -94,6 +110,10 @@ def _ternary(values: Tensor, bound: Tensor | None, scale: Tensor, key: RandomKey
 
         return ternary(values, bound, scale, key.keys())
     clipped = values if bound is None else values.clamp(-bound, bound)
-    u = key.uniform(values.shape[1], values.dtype)  # [L, k]
-    chosen = u.mul_(scale.to(values.dtype)) < clipped.abs()
+    return _chosen(clipped, scale, key.uniform(values.shape[1], values.dtype))
+
+
+def _chosen(clipped: Tensor, scale: Tensor, u: Tensor) -> Tensor:
+    """Return the same of values that are clipped already, by the numbers `u` [L, k]."""
+    chosen = u.mul_(scale.to(clipped.dtype)) < clipped.abs()
     return clipped.sign().to(torch.int8).mul_(chosen)

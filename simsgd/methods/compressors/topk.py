@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...communication.messages import Sparse, State
+from ...communication.cuts import Cuts
+from ...communication.messages import Joined, Sparse, State
+from ...communication.messages.joined import sparse_group
 from ...registry import register
 from ...settings import count, require
 from .contract import Compressor, StepInfo
-from .topk_selection import largest
+from .group import Group
+from .topk_selection import largest, largest_of_each
 
 
 @register("compressor", "topk")
@@ -35,3 +38,9 @@ class TopK(Compressor):
         """Return the k largest entries of each row of `x` [L, n]."""
         index = largest(x, count(self.ratio, x.shape[1]))  # [L, k]
         return Sparse.of(x.gather(1, index), index, x.shape[1])
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return the k largest entries of each segment of `x` [L, P]."""
+        kept = Cuts(tuple(count(self.ratio, n) for n in group.cuts.sizes))
+        index = largest_of_each(x, group.cuts, kept)  # [L, K]
+        return sparse_group(group.cuts, kept, x.gather(1, index), index)

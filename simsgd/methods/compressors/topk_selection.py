@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...communication.cuts import Cuts
+
 _SMALL = 32768  # elements below which looking at all of them is as fast
 _DENSE = 32  # n / k below which a bar keeps too many to gain
 
@@ -30,6 +32,26 @@ def largest(x: Tensor, k: int) -> Tensor:
         x = x.float()
     found = _above_a_bar(x, k) if n >= _SMALL and n >= _DENSE * k else None
     return _among_all(x.abs(), k) if found is None else found
+
+
+def largest_of_each(x: Tensor, cuts: Cuts, kept: Cuts) -> Tensor:
+    """Return where the largest entries of each segment in rows `x` [L, P] are, [L, K], ascending.
+
+    `kept` is k of each segment; the entries are those of `largest`.
+    """
+    if x.is_cuda:
+        return ranked_in_segments(x, cuts, kept)
+    pieces = zip(cuts.split(x), kept.sizes, strict=True)
+    index = torch.cat([largest(own, k) for own, k in pieces], dim=1)
+    return index.add_(cuts.begin(kept, x.device))
+
+
+def ranked_in_segments(x: Tensor, cuts: Cuts, kept: Cuts) -> Tensor:
+    """Return the same from two sorts of all entries: by magnitude, then by segment."""
+    by_size = x.abs().sort(dim=1, descending=True, stable=True).indices  # [L, P]
+    owner = cuts.owner(x.device)[by_size].sort(dim=1, stable=True).indices
+    chosen = cuts.begin(kept, x.device) + kept.place(x.device)  # [K]: the first k of each segment
+    return by_size.gather(1, owner.index_select(1, chosen)).sort(dim=1).values
 
 
 def _above_a_bar(x: Tensor, k: int) -> Tensor | None:
