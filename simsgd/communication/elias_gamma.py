@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import compiled_loops
+from .cuts import Cuts
 
 
 def gamma_bits(numbers: Tensor) -> Tensor:
@@ -45,10 +46,26 @@ def num_bits(numbers: Tensor) -> Tensor:
 
         return elias_gamma_kernels.num_bits(numbers)
     place = torch.arange(1, n + 1, device=numbers.device)
-    last = torch.where(numbers != 0, place, 0).cummax(1).values  # [L, n]
-    distance = place - F.pad(last[:, :-1], (1, 0))
+    return _bits_of_each(numbers, place, place.new_zeros(1)).sum(1)
+
+
+def num_bits_by_segment(numbers: Tensor, cuts: Cuts) -> Tensor:
+    """Return the bits of the stream of each segment in rows `numbers` [L, P], [L, S] int64."""
+    place = torch.arange(1, cuts.total + 1, device=numbers.device)
+    bits = _bits_of_each(numbers, place, cuts.begin(cuts, numbers.device))
+    ends = cuts.begin(Cuts((1,) * len(cuts.sizes)), numbers.device)[1:] - 1
+    total = bits.cumsum(1)
+    last = torch.cat([total.index_select(1, ends), total[:, -1:]], dim=1)  # [L, S]
+    return last.diff(dim=1, prepend=last.new_zeros(len(last), 1))
+
+
+def _bits_of_each(numbers: Tensor, place: Tensor, begin: Tensor) -> Tensor:
+    """Return the bits of each number, 0 of a zero; a stream begins behind the place `begin`."""
+    sent = numbers != 0
+    last = torch.where(sent, place, 0).cummax(1).values  # [L, n]
+    distance = place - torch.maximum(F.pad(last[:, :-1], (1, 0)), begin)
     bits = gamma_bits(distance) + 1 + gamma_bits(numbers.abs().clamp(min=1))
-    return torch.where(numbers != 0, bits, 0).sum(1)
+    return torch.where(sent, bits, 0)
 
 
 def encode(numbers: Tensor) -> Tensor:

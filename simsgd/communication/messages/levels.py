@@ -29,6 +29,7 @@ class Levels(Quantized):
     levels: int  # s
     bucket: int | None = None  # values to a scale; None: the whole row
     coding: str = "fixed"  # fixed or elias
+    stream_bits: Tensor | None = None  # of each row's Elias stream, [L] int64, where known
 
     def values(self) -> Tensor:
         """Return codes / s * scale, [L, n]."""
@@ -74,7 +75,8 @@ class Levels(Quantized):
 
     def _code_bytes(self, entries: Tensor) -> Tensor:
         if self.coding == "elias":
-            return bits_to_bytes(elias.num_bits(self.codes))
+            known = self.stream_bits if self.counts is None else None
+            return bits_to_bytes(elias.num_bits(self.codes) if known is None else known)
         return bits_to_bytes(entries * self.bits)
 
     def _code_words(self, entries: int, row: int) -> str:

@@ -4,7 +4,7 @@ Letters: L workers hosted here, n elements of one segment, k of them given, s le
 in [0, 1).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ... import compiled_loops
 from ...communication.cuts import Cuts
+from ...communication.elias_gamma import num_bits_by_segment
 from ...communication.messages import Joined, Levels, State
 from ...communication.messages.joined import coded_group
 from ...communication.messages.levels import code_dtype
@@ -91,9 +92,20 @@ class QSGD(Quantizer):
             norm = (norm / (1 + self._variances_of_group(values, cuts))).float()
         whole = Levels(codes, spread(norm), dtype, None, self.levels, None, coding=self.code)
         counts = [1 if self.bucket is None else -(-n // self.bucket) for n in cuts.sizes]
-        own = zip(cuts.split(codes), norm.split(counts, dim=1), strict=True)
-        parts = [replace(whole, codes=c, scales=s, bucket=self.bucket) for c, s in own]
+        own = zip(
+            cuts.split(codes), norm.split(counts, dim=1), self._bits(codes, cuts), strict=True
+        )
+        parts = [
+            replace(whole, codes=c, scales=s, bucket=self.bucket, stream_bits=bits)
+            for c, s, bits in own
+        ]
         return coded_group(cuts, parts, whole.values())
+
+    def _bits(self, codes: Tensor, cuts: Cuts) -> Sequence[Tensor | None]:
+        """Return the bits of each segment's stream, [L], None where there is none."""
+        if self.code != "elias":
+            return [None] * len(cuts.sizes)
+        return num_bits_by_segment(codes, cuts).unbind(1)
 
     def _norms_of_group(
         self, values: Tensor, cuts: Cuts
