@@ -50,13 +50,76 @@ CEILINGS = {  # kernels beside those of the gradients, and waits, of ResNet-8 wi
     "local": (260, 0),
 }
 
+GPU_CEILINGS = {  # the same in the GPU's plan
+    "none": (50, 0),
+    "--prune 0.999": (90, 0),
+    "fp16": (60, 0),
+    "bf16": (50, 0),
+    "int8": (80, 0),
+    "topk:0.001": (90, 0),
+    "sampled_topk:0.001": (560, 36),
+    "randomk:0.001": (480, 8),
+    "randomk:0.001,shared=true": (480, 8),
+    "block:0.001": (110, 0),
+    "turns:0.001": (380, 0),
+    "tiled_topk:64": (220, 0),
+    "tiled_topk:64,basis=dct": (270, 0),
+    "threshold:3": (330, 24),
+    "adaptive_threshold": (360, 24),
+    "adacomp": (820, 24),
+    "sign": (110, 0),
+    "onebit": (190, 0),
+    "terngrad": (180, 0),
+    "qsgd:255": (150, 0),
+    "qsgd:4,bucket=512": (130, 0),
+    "qsgd:4,code=elias": (230, 0),
+    "natural": (100, 0),
+    "bins:2": (730, 0),
+    "e3m0": (290, 0),
+    "powersgd:2": (460, 0),
+    "dion:2": (990, 0),
+    "dion2": (580, 0),
+    "topk:0.001+sign": (130, 0),
+    "topk:0.001, residual": (90, 0),
+    "topk:0.001, ef21": (90, 0),
+    "sign, vote": (70, 0),
+    "dpsgd": (90, 0),
+    "choco, topk:0.01": (130, 0),
+    "local": (60, 0),
+}
+WHOLE_CEILINGS = {  # kernels of a whole step, and of all but gradients, ResNet-20 with W = 16
+    "none": (300, 60),
+    "--prune 0.999": (400, 150),
+    "sign": (360, 120),
+    "terngrad": (440, 190),
+    "qsgd:255": (400, 160),
+    "qsgd:4,code=elias": (560, 310),
+    "natural": (360, 120),
+    "int8": (330, 90),
+    "powersgd:2": (760, 500),
+    "dpsgd": (380, 130),
+    "choco, topk:0.01": (470, 230),
+}
 
+
+@pytest.mark.parametrize("plan", ["cpu", "gpu"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_step_launches_no_more_kernels_than_it_did(method):
-    counted, of_gradients = counted_step(QUICK[1], METHODS[method])
-    kernels, waits = CEILINGS[method]
+def test_a_step_launches_no_more_kernels_than_it_did(method, plan):
+    counted, of_gradients = counted_step(QUICK[1], METHODS[method] | {"plan": plan})
+    kernels, waits = (CEILINGS if plan == "cpu" else GPU_CEILINGS)[method]
     assert counted.kernels - of_gradients <= kernels
     assert counted.waits <= waits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", WHOLE_CEILINGS)
+def test_a_whole_step_of_many_segments_takes_few_kernels_and_waits_for_nothing(method):
+    case = replace(RESNET, workers=16, batch=2)
+    counted, of_gradients = counted_step(case, METHODS[method] | {"plan": "gpu"})
+    whole, outside = WHOLE_CEILINGS[method]
+    assert counted.kernels <= whole
+    assert counted.kernels - of_gradients <= outside
+    assert counted.waits == 0
 
 
 def test_the_plan_of_a_gpu_takes_few_kernels_for_all_gradients():
