@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -37,6 +38,23 @@ def installed(wheel):
     python("-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel),
            folder=wheel.parent)  # fmt: skip
     return target
+
+
+def test_a_source_distribution_has_what_its_tests_need(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(CHECKOUT, source, ignore=shutil.ignore_patterns(".git", "runs", "build"))
+    python("setup.py", "-q", "sdist", "-d", str(tmp_path), folder=source)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    patterns = ("tests/**/*", "docs/**/*", "models/*.py", "regimes/*.py", "notebooks/*.ipynb")
+    needed = {
+        path.relative_to(CHECKOUT).as_posix()
+        for pattern in patterns
+        for path in CHECKOUT.glob(pattern)
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    tops = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "run_experiments.sh"}
+    assert needed | tops | {".ci/run"} <= packed
 
 
 def test_the_wheel_puts_nothing_but_simsgd_at_the_top(wheel):
