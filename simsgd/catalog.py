@@ -33,7 +33,7 @@ from typing import Any
 
 from torch import nn
 
-from .registry import literal, load_file
+from .registry import literal, load_file, own_line, own_path
 from .settings import SettingError, one_line, require, unknown
 
 _called = {"models": "model", "regimes": "regime"}  # a folder, and the setting that names its files
@@ -76,6 +76,7 @@ def build_model(
     """
     module = load("models", name) if isinstance(name, str) else name
     stem = Path(module.__file__ or module.__name__).stem if module.__spec__ else module.__name__
+    file = own_path(module) or stem
     factory = _factory(module, stem)
     taken = inspect.signature(factory).parameters
     known = {"num_classes": num_classes, "input_shape": input_shape}
@@ -90,12 +91,13 @@ def build_model(
         network = factory(**given)
     except Exception as wrong:  # whatever the user's own code raises
         if not config or not isinstance(wrong, TypeError | ValueError):
-            raise SettingError("model", stem, f"cannot be built: {one_line(wrong)}") from wrong
+            place = own_line(wrong) or one_line(wrong)
+            raise SettingError("model", file, f"cannot be built: {place}") from wrong
         fix = f"{stem} takes {_choices(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
     if not isinstance(network, nn.Module):
         raise SettingError(
-            "model", stem, f"returns a {type(network).__name__} and not a torch.nn.Module"
+            "model", file, f"returns a {type(network).__name__} and not a torch.nn.Module"
         )
     return network
 

@@ -153,6 +153,12 @@ def own_file(wrong: BaseException) -> str:
     return next((file for file in reversed(files) if file in _own_files), "")
 
 
+def own_path(module: ModuleType) -> str:
+    """Return the whole path of a module of a user's own; or ""."""
+    file = str(module.__spec__ and module.__file__)
+    return file if str(Path(file).absolute()) in _own_files else ""
+
+
 def is_own(method: object) -> bool:
     """Return whether a method was written by the user, not for this package."""
     return not type(method).__module__.startswith(f"{__package__}.")

@@ -54,7 +54,7 @@ class SettingError(ValueError):
 
     def sentence(self, name: str) -> str:
         """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
-        got = "" if self.value is None or self.value is True else f", got {_shown(self.value)}"
+        got = "" if self.value is None or self.value is True else f", got {shown(self.value)}"
         return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
 
 
@@ -255,7 +255,8 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
     return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value as a message has it: cut where it is long, escaped where it is no text."""
     plain = isinstance(value, str) and value and value.isprintable()
     text = str(value) if plain else repr(value)
     whole = len(text) <= _LONGEST_SHOWN

@@ -25,7 +25,8 @@ from ..training.data import Dataset, Split
 from ..training.data.statistics import described
 from ..training.devices import device_of
 from ..training.environment import environment
-from ..training.experiment import Experiment, fitted
+from ..training.experiment import Experiment
+from ..training.input_transforms import fitted
 from ..training.schedule import Schedule
 from .tables import Measured, Row
 from .timing import milliseconds, taking_turns
@@ -115,7 +116,7 @@ def _experiment(case: Case, device: str) -> Experiment:
     simulator = Simulator(
         model, F.cross_entropy, workers=case.workers, lr=0.1, momentum=0.9, weight_decay=1e-4
     )
-    transforms = fitted(attribute(module, model, "input_transform"), dataset)
+    transforms = fitted(attribute(module, model, "input_transform"), dataset, case.model)
     schedule = Schedule(Regime(), epochs=1, name="model", scale_lr="none", scale_epochs=False)
     return Experiment(config, dataset, model, F.cross_entropy, transforms, simulator, schedule)
 

@@ -85,6 +85,13 @@ def _scalar(loss: object) -> Tensor:
     return loss.reshape(()) if loss.dim() else loss
 
 
+def require_gradient(loss: Tensor) -> None:
+    """Raise `SettingError` for a loss that no parameter has led to."""
+    if not loss.requires_grad:
+        fix = "detach neither output nor loss, and compute them without torch.no_grad"
+        raise SettingError("model", None, "gives a loss without a gradient", fix)
+
+
 def unused_by(missing: Sequence[Collection[str]]) -> Tensors:
     """Return `Gradients.unused` of the names that each of L workers did not use."""
     names = dict.fromkeys(name for own in missing for name in own)

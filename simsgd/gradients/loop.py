@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..registry import register
-from .contract import GradientEngine, Gradients, Tensors, unused_by
+from .contract import GradientEngine, Gradients, Tensors, require_gradient, unused_by
 from .dropout import ReplayedDropout
 from .generators import put_back
 from .places import lent
@@ -61,6 +61,7 @@ class Loop(GradientEngine):
         with lent(self.model, read, own) as trained, dropout:
             loss, output = self.loss({}, {}, x, y)
             dropout.finished = True
+            require_gradient(loss)
             # of an edge, not the tensor, whose backward would not be within `dropout`
             edge = torch.autograd.graph.get_gradient_edge(loss)
             torch.autograd.backward(edge, torch.full_like(loss, self.scale))

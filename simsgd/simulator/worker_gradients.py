@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..gradients import Gradients
 from ..gradients.accumulation import accumulated
-from ..gradients.contract import Tensors
+from ..gradients.contract import Tensors, require_gradient
 from ..gradients.dropout import KeyedDropout
 from ..gradients.flat_rows import FlatRows
 from ..gradients.generators import seeded
@@ -159,8 +159,10 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
     batch, target = (row(hosted_shards(parts, part), (0, 0)) for part in (x, y))
     own = {name: buffer[0].clone() for name, buffer in state.buffers.items()}
     key = parts.key.keys()[0]
-    with torch.no_grad(), seeded(key), KeyedDropout(key):
-        return parts.engine.loss(dict(parts.params), own, batch, target)[1]
+    with torch.enable_grad(), seeded(key), KeyedDropout(key):
+        loss, output = parts.engine.loss(dict(parts.params), own, batch, target)
+    require_gradient(loss)
+    return output
 
 
 def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> list[str]:

@@ -11,7 +11,7 @@ from torch import nn
 from ..catalog import attribute
 from ..config import Config
 from ..gradients.contract import Criterion
-from ..settings import SettingError, names_own_file, unknown
+from ..settings import SettingError, names_own_file, shown, unknown
 from .given import Given, refuse_object
 from .own_functions import own_function
 
@@ -39,6 +39,9 @@ def criterion_of(
     if own is None and not classes:
         rule = f"must be given: the targets of {config.dataset} are no class numbers"
         raise SettingError("criterion", None, rule, "such as mse_loss, or a function of your own")
+    if own is not None and not callable(own):
+        rule = f"declares a criterion that is no function but {shown(own)}"
+        raise SettingError("model", config.model, rule, "such as torch.nn.functional.mse_loss")
     return own or F.cross_entropy
 
 

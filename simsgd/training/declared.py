@@ -1,8 +1,9 @@
 """Checks what a model's or a regime's file declares, and tries a regime before a run begins."""
 
 from collections.abc import Mapping
+from typing import NoReturn
 
-from ..settings import SettingError, require
+from ..settings import SettingError, shown
 from ..simulator.optimizer_class import optimizer_arguments, taken_by_any
 from ..simulator.parameter_groups import Settings
 from ..simulator.regime import Regime
@@ -11,18 +12,26 @@ _SCALES = ("sqrt", "linear", "none")
 _TRIED = 1000  # epochs
 
 
-def check_declared(declared: Mapping[str, object]) -> None:
-    """Raise `SettingError` for a length, a batch or a rule of another kind than it must be."""
+def check_declared(declared: Mapping[str, object], setting: str, file: str) -> None:
+    """Raise `SettingError` for a length, a batch or a rule of another kind than it must be.
+
+    `setting` is "model" or "regime", whichever named the `file`.
+    """
+
+    def refuse(key: str, what: str) -> NoReturn:
+        rule = f"declares {key} = {shown(declared[key])}, which is {what}"
+        raise SettingError(setting, file, rule)
+
     for key, what in (("epochs", "a whole number"), ("batch", "a whole number of samples")):
         value = declared[key]
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if value is not None and not whole:
-            raise SettingError("regime", value, f"declares {key} that is not {what} of at least 1")
+            refuse(key, f"not {what} of at least 1")
     schedule, rule = declared["schedule"], declared["scale_lr"]
     if schedule is not None and not callable(schedule):
-        raise SettingError("regime", schedule, "declares a schedule that is no function")
-    known = rule is None or rule in _SCALES
-    require(known, "regime", rule, "declares a scale_lr that is none of sqrt, linear and none")
+        refuse("schedule", "no function")
+    if rule is not None and rule not in _SCALES:
+        refuse("scale_lr", "none of sqrt, linear and none")
 
 
 def try_epochs(regime: Regime, epochs: int, batches: int) -> None:

@@ -4,7 +4,7 @@ Letters: W workers, b samples each, B = W * b, C channels.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -19,6 +19,7 @@ from ..config import BPTT, TOKENS, Config, refuse_text_settings
 from ..gradients.contract import Criterion, GradientEngine, carried
 from ..gradients.trees import Tree, mapped
 from ..keyed_random import RandomKey
+from ..registry import own_line
 from ..results.metric import NONE, PIXEL_ERROR
 from ..results.metric import metric_of as shown_metric
 from ..settings import SettingError, one_line, require
@@ -34,14 +35,13 @@ from .data import (
 )
 from .devices import device_of
 from .given import NOTHING, Given, model_module
+from .input_transforms import Transform, fitted, require_as_many
 from .metrics import Metric, class_scores, metric_of
 from .run_data import batches_of, dataset_of, has_classes, on_device, parts_of, tells_classes
 from .schedule import Schedule, schedule_of
 from .thread_choice import ThreadChoice, thread_choice
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-Transform = Callable[..., Tensor]  # images [B, C, H, W], and perhaps numbers [B, draws] -> images
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Experiment:
             dataset=on_device(dataset, config.device),
             model=model,
             criterion=criterion,
-            transforms=fitted(attribute(module, model, "input_transform") or {}, dataset),
+            transforms=fitted(attribute(module, model, "input_transform"), dataset, config.model),
             simulator=simulator,
             schedule=schedule,
             parts=parts,
@@ -177,18 +177,32 @@ class Experiment:
 
     def _forward_once(self) -> tuple[Tree, Tree]:
         """Return the output and the targets of a worker's share of the first batch."""
+        config = self.config
         try:
             x, y = next(self.epoch_batches(0))
             with shapes_that_fit():
                 output = self.simulator.forward_once(x, y)
+            self._transform_once()
             few = self.simulator.recipe.workers * self.simulator.recipe.accumulate
             return output, mapped(lambda part: part[: len(part) // few], y)
-        except SettingError:
-            raise
+        except SettingError as wrong:
+            if wrong.value is not None:
+                raise
+            own = config.criterion if wrong.name == "criterion" else None
+            raise SettingError(wrong.name, own or config.model, wrong.rule, wrong.fix) from wrong
         except Exception as wrong:  # whatever the user's own model raises
-            told = f"{type(wrong).__name__}: {one_line(wrong)}"
-            rule = f"cannot be trained on {self.config.dataset}: {told}"
-            raise SettingError("model", str(self.config.model), rule) from wrong
+            place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
+            rule = f"cannot be trained on {config.dataset}: {place}"
+            if isinstance(wrong, IndexError) and str(wrong).startswith("Target "):
+                rule = f"gives scores for too few classes: {wrong}"
+            raise SettingError("model", str(config.model), rule) from wrong
+
+    def _transform_once(self) -> None:
+        """Raise what the transform for evaluation raises, which else would come after an epoch."""
+        if "eval" in self.transforms and not isinstance(self.dataset, Text):
+            few = torch.arange(min(2, len(self.dataset.val)))
+            x, _ = next(iter(self.dataset.val.batches([few])))
+            self.prepared(x, "eval")
 
     def _check_classes(self, output: Tree, y: Tensor) -> None:
         """Raise `SettingError` for an output that has not a score for each class."""
@@ -232,13 +246,16 @@ class Experiment:
         A transform with random numbers gets those of (seed, epoch, sample).
         """
         transform = self.transforms.get(part)
+        if transform is None:
+            return self.typed(images)
         draws = getattr(transform, "draws", 0)
-        if transform is not None and draws:
+        if draws:
             assert index is not None
-            images = transform(images, self._draw(index, epoch, draws))
-        elif transform is not None:
-            images = transform(images)
-        return self.typed(images)
+            taken = transform(images, self._draw(index, epoch, draws))
+        else:
+            taken = transform(images)
+        require_as_many(images, taken, part, str(self.config.model))
+        return self.typed(taken)
 
     def typed(self, tree: Tree) -> Tree:
         """Return samples or targets with numbers in floating point of the run's dtype."""
@@ -248,18 +265,6 @@ class Experiment:
     def _draw(self, index: Tensor, epoch: int, n: int) -> Tensor:
         """Return `n` numbers in [0, 1) of each sample of `index` [B] in an epoch, [B, n]."""
         return RandomKey(self.config.seed, index).fold_in("augment", epoch).uniform(n)
-
-
-def fitted(transforms: Mapping[str, Transform], dataset: Dataset | Text) -> dict[str, Transform]:
-    """Return the transforms that suit a data set's statistics and what it does itself."""
-    suited = dict(transforms)
-    if isinstance(dataset, Text):
-        return suited
-    for part, transform in suited.items():
-        if dataset.mean and hasattr(transform, "fitted"):
-            transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
-        suited[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
-    return suited
 
 
 def _resolved(config: Config) -> Config:
@@ -291,6 +296,9 @@ def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Mo
             num_classes=dataset.num_classes,
             input_shape=shape,
         )
+    complex_one = next((n for n, p in model.named_parameters() if p.is_complex()), None)
+    rule = f"has complex parameters, {complex_one}"
+    require(complex_one is None, "model", config.model, rule, "use real ones, two for each")
     model = model.to(config.device, DTYPES[config.dtype])
     if carried(model):
         begin_texts(model, config.worker_batch // config.accumulate)

@@ -41,7 +41,7 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     Of files joined by +, later ones win. Raises `SettingError` for a file without a regime, and
     where the number of epochs is given nowhere.
     """
-    own = _of_model(module, model)
+    own = _of_model(module, model, str(config.model))
     names = (config.regime or "model").split("+")
     parts = [own if name == "model" else _of_file(name) for name in names]
     declared = {key: _last(key, [own, *parts]) for key in ("batch", "scale_lr", "scale_epochs")}
@@ -70,10 +70,10 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     )
 
 
-def _of_model(module: ModuleType, model: nn.Module) -> _Declared:
+def _of_model(module: ModuleType, model: nn.Module, name: str) -> _Declared:
     """Return what a model declares, and what the regime declares that it names."""
     declared = {key: attribute(module, model, key) for key in _KEYS}
-    check_declared(declared)
+    check_declared(declared, "model", name)
     if not isinstance(declared["regime"], str):
         return declared
     named = _of_file(declared["regime"])
@@ -85,7 +85,7 @@ def _of_file(name: str) -> _Declared:
     declared = {key: getattr(file, key, None) for key in _KEYS}
     if declared["regime"] is None and declared["schedule"] is None:
         raise SettingError("regime", name, "defines no regime")
-    check_declared(declared)
+    check_declared(declared, "regime", name)
     return declared
 
 

@@ -19,10 +19,76 @@ def model():
     return Net()
 """
 RAISED = "HERE/own.py raised {}; simsgd --traceback COMMAND shows all of it"
+GOT = "got HERE/own.py"
+TRANSFORMS = 'write {"train": f, "eval": f}, each a function of images'
 MODELS = {
     "def model(): sys.exit(7)": RAISED.format("SystemExit at line 4: 7"),
     NET.format("sys.exit('enough')"): RAISED.format("SystemExit at line 9: enough"),
-    "def model(): return None": "--model returns a NoneType and not a torch.nn.Module, got own",
+    NET.format("return self.linear(x.flatten(1)).detach()"): (
+        f"--model gives a loss without a gradient, {GOT}; detach neither output nor loss, and "
+        "compute them without torch.no_grad"
+    ),
+    NET.format("raise ValueError('deep\\ninside')"): (
+        f"--model cannot be trained on digits: ValueError at line 9: deep inside, {GOT}"
+    ),
+    "def model(): return 1 / 0": (
+        f"--model cannot be built: ZeroDivisionError at line 4: division by zero, {GOT}"
+    ),
+    "def model(): return nn.Linear(64, 10, dtype=torch.complex64)": (
+        f"--model has complex parameters, weight, {GOT}; use real ones, two for each"
+    ),
+    MODEL.replace("10", "5"): (
+        f"--model gives scores for too few classes: Target 9 is out of bounds., {GOT}"
+    ),
+    f"{MODEL}criterion = 'mse'": (
+        f"--model declares a criterion that is no function but mse, {GOT}; such as "
+        "torch.nn.functional.mse_loss"
+    ),
+    f"{MODEL}def criterion(o, y): return nn.functional.cross_entropy(o, y, reduction='none')": (
+        f"--criterion returns a tensor of shape (8,), {GOT}; return the mean, one number"
+    ),
+    f"{MODEL}def criterion(o, y): return 0.5": (
+        f"--criterion returns no tensor, {GOT}; return the mean, one number"
+    ),
+    f"{MODEL}def criterion(o, y): return torch.zeros(())": (
+        f"--model gives a loss without a gradient, {GOT}; detach neither output nor loss, and "
+        "compute them without torch.no_grad"
+    ),
+    f"{MODEL}def criterion(o, y): return y.no_such": (
+        "--model cannot be trained on digits: AttributeError at line 6: 'Tensor' object has no "
+        f"attribute 'no_such', {GOT}"
+    ),
+    f"{MODEL}input_transform = 'x'": (
+        f"--model has an input_transform of type str, {GOT}; {TRANSFORMS}"
+    ),
+    f"{MODEL}input_transform = 5": (
+        f"--model has an input_transform of type int, {GOT}; {TRANSFORMS}"
+    ),
+    f"{MODEL}input_transform = {{'test': print}}": (
+        f"--model has an input_transform for test, {GOT}; {TRANSFORMS}"
+    ),
+    f"{MODEL}input_transform = {{'train': 5}}": (
+        f"--model has an input_transform whose train is no function but 5, {GOT}; {TRANSFORMS}"
+    ),
+    f"{MODEL}input_transform = {{'train': lambda x: x[:3]}}": (
+        f"--model has an input_transform whose train makes 3 samples of 32, {GOT}; return as many "
+        "as it is given"
+    ),
+    f"{MODEL}input_transform = {{'eval': lambda x: x[:1]}}": (
+        f"--model has an input_transform whose eval makes 1 samples of 2, {GOT}; return as many "
+        "as it is given"
+    ),
+    f"{MODEL}input_transform = {{'eval': lambda x: None}}": (
+        "--model has an input_transform whose eval returns NoneType and no tensor of samples, "
+        f"{GOT}"
+    ),
+    f"{MODEL}input_transform = {{'train': lambda x: 1 / 0}}": (
+        f"--model cannot be trained on digits: ZeroDivisionError at line 6: division by zero, {GOT}"
+    ),
+    f"{MODEL}epochs = -3": (
+        f"--model declares epochs = -3, which is not a whole number of at least 1, {GOT}"
+    ),
+    "def model(): return None": (f"--model returns a NoneType and not a torch.nn.Module, {GOT}"),
 }
 FORMS = "write {0: {...}} by epoch, a list of phases, or a function"
 TAKES = "take (epoch) or (epoch, step) or (epoch, step, results)"
@@ -68,15 +134,15 @@ REGIMES = {
         "--regime sets something that is not known, got btach; did you mean "
     ),
     "regime = schedule = None": "--regime defines no regime, got HERE/own.py",
-    "schedule = 5": "--regime declares a schedule that is no function, got 5",
+    "schedule = 5": "--regime declares schedule = 5, which is no function, got HERE/own.py",
     'regime = {0: {"lr": 0.1}}; batch = "64"': (
-        "--regime declares batch that is not a whole number of samples of at least 1, got 64"
+        "--regime declares batch = 64, which is not a whole number of samples of at least 1"
     ),
     'regime = {0: {"lr": 0.1}}; epochs = -3': (
-        "--regime declares epochs that is not a whole number of at least 1, got -3"
+        "--regime declares epochs = -3, which is not a whole number of at least 1, got HERE/own.py"
     ),
     'regime = {0: {"lr": 0.1}}; scale_lr = "cubic"': (
-        "--regime declares a --scale-lr that is none of sqrt, linear and none, got cubic"
+        "--regime declares --scale-lr = cubic, which is none of sqrt, linear and none, got HERE"
     ),
 }
 
