@@ -22,6 +22,7 @@ SIMPLE = (
     "none", "topk:0.1", "topk:0.5", "topk:0.2+sign", "topk:0.3+qsgd:15", "randomk:0.2", "block:0.2",
     "sampled_topk:0.1", "threshold:0.01", "adaptive_threshold", "adacomp", "variance", "sign",
     "onebit", "qsgd:15", "terngrad", "natural", "int8", "fp16", "bf16", "powersgd:1",
+    "tiled_topk:2,tile=4", "bins:2", "e3m0", "turns:0.3",
 )  # fmt: skip
 COMPRESSORS = (
     *SIMPLE, "topk:1", "topk:0.000001", "randomk:0.3,shared=true,scale=true",
@@ -33,12 +34,17 @@ COMPRESSORS = (
     "topk:0.2+qsgd:3,code=elias", "topk:0.4+terngrad:pack=base3", "topk:0.4+onebit",
     "powersgd:2,variant=package", "powersgd:1,num_iters_per_step=2,variant=package",
     "powersgd:1,start_compressing_after_num_steps=1", "powersgd:1,min_compression_rate=2",
-    "variance:alpha=0", "variance+sign",
+    "variance:alpha=0", "variance+sign", "tiled_topk:3,tile=8,basis=dct", "topk:0.3+bins:3",
+    "turns:0.5,fresh=true", "dion:2", "dion2:0.5",
 )  # fmt: skip
 PRUNED = (0.5, 0.9)
 GOSSIP = ("dpsgd", "choco", "deepsqueeze", "dcd", "ecd")
 LOCAL = ("local", "fedavg", "diloco")
-ALGORITHMS = ("allreduce", *GOSSIP, *LOCAL, "async", "butterfly")
+SELDOM = (
+    "islands:local_steps=2", "noloco:local_steps=2", "sparta", "sparta_diloco:local_steps=2",
+    "streaming:local_steps=2,fragments=1,delay=1", "onebit_adam:1",
+)  # fmt: skip
+ALGORITHMS = ("allreduce", *GOSSIP, *LOCAL, *SELDOM, "async", "butterfly")
 MEMORIES = (
     "none", "residual", "residual:beta=0.9", "dgc", "dgc:masking=false", "ef21", "momentum",
 )  # fmt: skip
@@ -57,6 +63,7 @@ ALWAYS = {  # settings that any recipe takes
     "weight_decay": (0.0, 0.01),
     "param_groups": ("no_decay_1d", '[{"params": "*bias", "lr_mult": 0.5}]'),
     "scheduler": ("ExponentialLR:gamma=0.9",),
+    "attack": ("sign-flip:1", "noise:1", "alie:1,z=1"),
 }
 WHERE = {  # and those that others need, by the setting and the values that they need it to have
     ("engine", ("onepass", "vmap")): {"worker_chunk": (1, 2, "auto")},
@@ -80,7 +87,8 @@ WHERE = {  # and those that others need, by the setting and the values that they
     },
     ("memory", ("residual",)): {"lr_in_memory": (True,)},
     ("algorithm", ("allreduce",)): {
-        "aggregate": ("vote",),
+        "aggregate": ("vote", "median", "trimmed-mean:0.3", "krum:0,m=2", "senders"),
+        "method": ("demo", "dion", "sparseloco", "muloco"),
         "downlink": ("topk:0.3", "sign", "qsgd:15", "none", "fp16", "randomk:0.5+int8"),
     },
     ("algorithm", GOSSIP): {

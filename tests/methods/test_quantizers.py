@@ -308,7 +308,7 @@ def test_a_row_has_the_same_sums_wherever_it_stands(dtype):
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ("sign:scale=max", "scale must be mean or none, got max"),
+        ("sign:scale=max", "scale must be mean, rms or none, got max"),
         ("terngrad:clip=0", "clip must be above 0, or none, got 0"),
         ("terngrad:pack=3bit", "pack must be 2bit or base3, got 3bit"),
         ("terngrad:shared_scale=yes", "shared_scale must be true or false, got yes"),
