@@ -27,6 +27,7 @@ from simsgd.communication.transport import (
     all_gather_object,
     broadcast_object,
     is_rank_zero,
+    of_all_ranks,
 )
 from simsgd.communication.wire import Wire
 from simsgd.config import Config
@@ -151,14 +152,16 @@ def own_rows(message, row):
 
 
 def carried(kind):
-    """Return mean and bytes over the group, those of one process, and the padding."""
+    """Return mean and bytes over the group, those of one process, and bytes in collectives."""
     transport = Distributed(len(all_gather_object(None)))
+    transport.start_stopwatch()
     message = messages(transport.workers)[kind]
     own = own_rows(message, transport.rank)
     mean = transport.all_reduce_mean(own)
     wanted = InProcess().all_reduce_mean(message)
-    sent, padding = all_gather_object(transport.sent), all_gather_object(transport.padding)
-    return mean, wanted, torch.cat(sent), message.payload_bytes(), padding
+    sent = all_gather_object(transport.sent)
+    put = all_gather_object(sum(one.num_bytes for one in transport.stopwatch.take()))
+    return mean, wanted, torch.cat(sent), message.payload_bytes(), put
 
 
 EXCHANGES = {
@@ -318,3 +321,18 @@ def put_pid_and_stay(put):
     """Put the number of this process, and stay."""
     put(os.getpid())
     threading.Event().wait()
+
+
+def moved(put, size):
+    """Put the seconds of every collective with `size` bytes a worker, three times each."""
+    transport = Distributed(dist.get_world_size())
+    transport.start_stopwatch()
+    message = Dense.of(torch.zeros(1, size // 4))
+    for _ in range(4):
+        transport.all_reduce_mean(message)
+        transport.all_gather(message)
+        transport.weighted_mean(message, torch.full((4,), 0.25))
+        transport.neighbor_mean(message, topology("ring", 4).at(0))
+    found = of_all_ranks(all_gather_object(transport.stopwatch.take()))
+    if is_rank_zero():
+        put(found[len(found) // 4 :])  # the first of each meets buffers that TCP has yet to grow

@@ -234,6 +234,6 @@ def _communication(counted: Sizes, network: Network, pricing: Pricing) -> float:
         own = [(name, s.payload_bytes) for name, s in sent if s.collective == collective]
         rounds = max(Counter(name for name, _ in own).values())
         way = way_of(collective, counted.workers, all_reduce=pricing.all_reduce)
-        hops = way.hops * (rounds if pricing.fusion else len(own))
-        seconds += network.seconds(hops, way.share * sum(size for _, size in own))
+        messages = rounds if pricing.fusion else len(own)
+        seconds += way.seconds(network, messages, sum(size for _, size in own))
     return seconds

@@ -55,9 +55,13 @@ BENCHES = {
         "Check a device against the CPU and measure all tables on it, in at most eight minutes.",
         ("quick", "device", "page"),
     ),
+    "network": Bench(
+        "Time every collective behind links of a known rate beside its price; as root on Linux.",
+        ("quick", "workers", "link"),
+    ),
     "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
 }
-_SEVERAL = {"model", "workers", "batch"}  # settings of which there may be several
+_SEVERAL = {"model", "workers", "batch", "link"}  # settings of which there may be several
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,10 @@ class Measurement:
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 
-    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, device or
-    data; `settings` are those of the command: `model`, `workers` and `batch` may be several. `plot`
-    is a figure to write, of step and scaling. Raises `SettingError` for whatever does not exist.
+    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, network,
+    device or data; `settings` are those of the command: `model`, `workers`, `batch` and `link` may be
+    several. `plot` is a figure to write, of step and scaling. Raises `SettingError` for whatever
+    does not exist.
     """
     if name not in BENCHES:
         raise unknown("bench", name, BENCHES)

@@ -34,6 +34,12 @@ _OPTIONS = {  # by the name of the setting of a bench
         metavar="PLAN",
         help="auto, cpu or gpu: in which calls a step is divided.",
     ),
+    "link": click.option(
+        "--link",
+        multiple=True,
+        metavar="RATE",
+        help="Time only links of this rate, such as 100Mbit; repeatable.",
+    ),
     "compressor": click.option(
         "--compressor",
         default="none",

@@ -22,6 +22,7 @@ class Transfer:
     collective: str  # all-reduce, all-gather, gather, broadcast or NEIGHBORS
     payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
     degree: Tensor | None = None  # neighbors that each of all workers sends it to, [W] int64
+    links: Tensor | None = None  # whether row receives from column, of all workers, [W, W] bool
 
     @property
     def handed_over(self) -> Tensor:
@@ -49,6 +50,17 @@ class StepBytes:
     network: Tensor  # of all workers together, int64
     dense: int  # of one worker's uncompressed gradient
     transfers: Sequence[Transfer] = ()  # of all W workers
+
+    def on_links(self) -> tuple[list[int], list[int]]:
+        """Return the bytes that leave and reach each worker by its link, [W] each.
+
+        This waits for the device. Each worker has one link, and worker 0 hosts the server.
+        """
+        sent = received = torch.zeros(len(self.payload), dtype=torch.int64)
+        for transfer in self.transfers:
+            leaving, arriving = bytes_on_links(transfer)
+            sent, received = sent + leaving, received + arriving
+        return sent.tolist(), received.tolist()
 
 
 class Ledger:
@@ -95,6 +107,30 @@ def _crossings(collective: str, workers: int) -> tuple[int, int]:
     if collective == "all-gather":
         return workers - 1, 1
     return (2 if collective == "all-reduce" else 1) * (workers - 1), workers
+
+
+def bytes_on_links(transfer: Transfer) -> tuple[Tensor, Tensor]:
+    """Return the bytes that leave and reach each worker in a transfer of all W, [W] int64 each.
+
+    This waits for the device. In an all-gather a worker passes on all buffers but that which its
+    neighbor in the ring has.
+    """
+    own, workers = transfer.payload.cpu(), len(transfer.payload)
+    if transfer.collective == NEIGHBORS:
+        handed = transfer.handed_over.cpu()
+        if transfer.links is None:
+            return handed, handed
+        return handed, transfer.links.to(own) @ own
+    if transfer.collective == "all-reduce":
+        share = own * 2 * (workers - 1) // workers
+        return share, share
+    if transfer.collective == "all-gather":
+        return own.sum() - own.roll(-1), own.sum() - own
+    others = own.clone()
+    others[0] = 0
+    server = torch.zeros_like(own)
+    server[0] = others.sum()
+    return (others, server) if transfer.collective == "gather" else (server, others)
 
 
 @lru_cache(maxsize=64)  # a step has the same transfers as the last

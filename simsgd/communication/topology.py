@@ -57,6 +57,11 @@ class Mixing:
             rule = "has weights that are not symmetric"
             require(apart <= _TOLERANCE, "topology", name, rule)
 
+    @functools.cached_property
+    def links(self) -> Tensor:
+        """Whether row receives from column, another worker, [W, W] bool."""
+        return (self.weights != 0).fill_diagonal_(False)
+
     @property
     def degree(self) -> Tensor:
         """To how many others each worker sends, [W] int64."""

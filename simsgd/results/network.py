@@ -7,6 +7,7 @@ of Collective Communication Operations in MPICH", IJHPCA 2005). Adding numbers u
 Letters: W workers, m bytes of one worker's buffer, d neighbors.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable
@@ -16,7 +17,8 @@ from typing import Any
 
 from ..settings import SettingError, require, unknown
 
-ALL_REDUCES = ("ring", "tree")
+ALL_REDUCES = ("ring", "tree", "gloo")
+TCP_FRAMING = 1514 / 1448  # of 1514 bytes of an Ethernet frame 1448 are TCP's, with time stamps
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Network:
     name: str
     bandwidth: float  # bits a second, in each direction, greater than 0
     latency: float  # seconds until an empty message has arrived, at least 0
+    framing: float = 1.0  # bytes on a link for a byte of a message: what headers add, at least 1
 
     def __post_init__(self) -> None:
         if not 0 < self.bandwidth < math.inf:
@@ -34,6 +37,9 @@ class Network:
         if not 0 <= self.latency < math.inf:
             rule = "must have a latency of at least 0"
             raise SettingError("network", self.name, rule, "such as 50us")
+        if not 1 <= self.framing < math.inf:
+            rule = "must have a framing of at least 1"
+            raise SettingError("network", self.name, rule, "such as 1.0456")
 
     @classmethod
     def of(cls, spec: str) -> "Network":
@@ -71,7 +77,7 @@ class Network:
 
     def seconds(self, hops: Any, num_bytes: Any) -> Any:
         """Return the seconds of `hops` messages in sequence, `num_bytes` in all; or arrays."""
-        return hops * self.latency + 8 * num_bytes / self.bandwidth
+        return hops * self.latency + 8 * num_bytes * self.framing / self.bandwidth
 
 
 NETWORKS = {
@@ -96,6 +102,19 @@ class Way:
 
     hops: float
     share: float
+    chunks: int = 1  # in which each message goes, one under way while the last one arrives
+
+    def seconds(self, network: Network, messages: Any, num_bytes: Any) -> Any:
+        """Return the seconds of `messages` collectives in sequence, of `num_bytes` in all.
+
+        Numbers, or arrays. Of two chunks the links are full all the time, unless half a message
+        takes less than the latency.
+        """
+        sending = network.seconds(0, self.share * num_bytes)
+        waiting = network.seconds(self.hops * messages, self.share * num_bytes / self.chunks)
+        if self.chunks == 1:
+            return waiting
+        return (sending + waiting + abs(sending - waiting)) / 2  # the larger of the two
 
 
 def ring_all_reduce(workers: int) -> Way:
@@ -116,6 +135,15 @@ def tree_all_reduce(workers: int) -> Way:
     return Way(2 * depth, 2 * depth)
 
 
+def gloo_all_reduce(workers: int) -> Way:
+    """Return the ring all-reduce of gloo: two chunks of each share are under way at a time.
+
+    So the latency of one hides behind the bytes of the other: gloo/allreduce.cc,
+    https://github.com/pytorch/gloo. Measured in docs/network.md.
+    """
+    return dataclasses.replace(ring_all_reduce(workers), chunks=2)
+
+
 def ring_all_gather(workers: int) -> Way:
     """Return W - 1 messages of m bytes, m the largest buffer: each forwards what it received last.
 
@@ -127,9 +155,10 @@ def ring_all_gather(workers: int) -> Way:
 def parameter_server(workers: int) -> Way:
     """Return W - 1 messages of m bytes on the link of the one that gathers, or answers.
 
-    One of the workers is the server, as in the ledger.
+    They are under way together, so that the latency counts once. One of the workers is the server,
+    as in the ledger.
     """
-    return Way(workers - 1, workers - 1)
+    return Way(1, workers - 1)
 
 
 def neighbor_exchange(degree: float) -> Way:
@@ -146,8 +175,9 @@ def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "
 
     `degree` is that of the busiest worker, for an exchange between neighbors.
     """
+    reduces = {"ring": ring_all_reduce, "tree": tree_all_reduce, "gloo": gloo_all_reduce}
     ways = {
-        "all-reduce": tree_all_reduce if all_reduce == "tree" else ring_all_reduce,
+        "all-reduce": reduces[all_reduce],
         "all-gather": ring_all_gather,
         "gather": parameter_server,
         "broadcast": parameter_server,
@@ -164,20 +194,44 @@ def networks_of(specs: Iterable[str]) -> list[Network]:
     return list({spec: Network.of(spec) for spec in specs}.values())
 
 
+def bits_a_second(rate: str) -> float:
+    """Return the bits a second of a rate such as 100Mbit.
+
+    >>> bits_a_second("100Mbit"), bits_a_second("1.5MB")
+    (100000000.0, 12000000.0)
+
+    Raises `SettingError` for an unknown unit, and for nothing a second.
+    """
+    found = _quantity(rate, _UNITS["bandwidth"])
+    if not found:
+        rule = f"must be a number greater than 0 and one of {', '.join(_UNITS['bandwidth'])}"
+        raise SettingError("link", rate, rule, "as in 100Mbit")
+    return found
+
+
 def _assigned(part: str, spec: str) -> tuple[str, float]:
     name, _, value = (word.strip() for word in part.partition("="))
     if name not in _UNITS:
         rule, fix = f"has no setting {name}", "give bandwidth=10Gbit,latency=50us"
         raise SettingError("network", spec, rule, fix)
-    units = _UNITS[name]
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(\w*)(?:/s)?", value, re.ASCII)
-    rule = f"must have its {name} as a number and one of {', '.join(units)}"
-    if found is None or found[2] not in units:
+    number = _quantity(value, _UNITS[name])
+    if number is None:
+        units = ", ".join(filter(None, _UNITS[name]))
+        rule = f"must have its {name} as a number" + (f" and one of {units}" if units else "")
         raise SettingError("network", spec, rule, "as in bandwidth=10Gbit,latency=50us")
-    return name, float(Decimal(found[1]) * Decimal(units[found[2]]))
+    return name, number
+
+
+def _quantity(text: str, units: dict[str, str]) -> float | None:
+    """Return a number with one of the units; None for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(\w*)(?:/s)?", text.strip(), re.ASCII)
+    if found is None or found[2] not in units:
+        return None
+    return float(Decimal(found[1]) * Decimal(units[found[2]]))
 
 
 _UNITS = {
     "bandwidth": {"Gbit": "1e9", "Mbit": "1e6", "kbit": "1e3", "GB": "8e9", "MB": "8e6"},
     "latency": {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9"},
+    "framing": {"": "1"},
 }

@@ -48,7 +48,7 @@ def network(
             bandwidth=10Gbit,latency=50us; or several.
         compute_ms: milliseconds of one worker's forward and backward pass; None: as measured.
         compress_ms: milliseconds of one worker's compression; None: as measured in the run.
-        all_reduce: ring or tree.
+        all_reduce: ring, tree or gloo.
         fusion: the messages of all segments are sent together.
         overlap: communication runs during the backward pass.
 

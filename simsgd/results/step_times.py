@@ -25,7 +25,7 @@ class Pricing:
 
     compute_ms: float | None = None  # of one worker; None: as measured in the run
     compress_ms: float | None = None  # of one worker; None: as measured in the run
-    all_reduce: str = "ring"  # or tree
+    all_reduce: str = "ring"  # or tree or gloo
     fusion: bool = True  # the messages of all segments are sent together, as in DDP's buckets
     overlap: bool = False  # communication runs during the backward pass, as much as fits
 
@@ -42,7 +42,7 @@ class Pricing:
         """Return the seconds of an all-reduce of the whole gradient, of `num_bytes`."""
         way = way_of("all-reduce", workers, all_reduce=self.all_reduce)
         messages = 1 if self.fusion else segments
-        return network.seconds(way.hops * messages, way.share * num_bytes)
+        return way.seconds(network, messages, num_bytes)
 
     def waited(self, communication: Any, compute: Any) -> Any:
         """Return the part of the communication that overlap does not hide."""
@@ -104,8 +104,8 @@ def _communication(
     priced = table.assign(seconds=0.0)
     for (collective, degree), rows in table.groupby(["collective", "degree"]):
         way = way_of(str(collective), workers, float(str(degree)), pricing.all_reduce)
-        hops = way.hops * (rows["rounds"] if pricing.fusion else rows["messages"])
-        seconds = network.seconds(hops, way.share * rows[_counted(str(collective), pricing)])
+        messages = rows["rounds"] if pricing.fusion else rows["messages"]
+        seconds = way.seconds(network, messages, rows[_counted(str(collective), pricing)])
         priced.loc[rows.index, "seconds"] = seconds
     summed = priced.groupby("step")["seconds"].sum().reindex(steps["step"], fill_value=0.0)
     return summed.set_axis(steps.index)

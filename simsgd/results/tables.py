@@ -60,6 +60,9 @@ class StepRow(TypedDict):
     payload_bytes_max: int
     dense_bytes: int
     network_bytes: int
+    received_bytes: int  # that reach a worker: mean over workers, most; older runs lack it
+    received_bytes_max: int
+    busiest_link_bytes: int  # one way on the link that carries most, as a server's
     sent_elements: int  # numbers sent, mean over workers
     relative_error: float  # norm of what was not sent over that of what was compensated
     memory_norm: float  # norm of what stays behind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..communication.ledger import Ledger, Transfer
+from ..communication.ledger import Ledger, Transfer, bytes_on_links
 from ..communication.messages import Message
 from ..communication.messages.contract import term
 from ..communication.segments import Segment
@@ -41,6 +41,8 @@ class Sent:
     direction: str  # up: from the workers; down: to them
     payload_bytes: int  # of one worker's buffers, a copy for each neighbor; the most of any worker
     network_bytes: int  # of all workers together
+    received_bytes: int  # that reach one worker, the mean
+    link_bytes: int  # one way on the busiest link
     words: str  # the arithmetic of the payload
     step: int = 0  # of the round
 
@@ -127,11 +129,14 @@ class Exchange:
         if transfer.degree is not None:
             copies = int(transfer.degree[int(transfer.handed_over.argmax())])
         whole = replace(transfer, payload=transfer.payload.expand(workers))
+        leaving, arriving = bytes_on_links(whole)
         return Sent(
             collective=transfer.collective,
             direction=transfer.direction,
             payload_bytes=int(transfer.handed_over.max()),
             network_bytes=int(whole.on_network(workers)),
+            received_bytes=round(float(arriving.double().mean())),
+            link_bytes=int(leaving.maximum(arriving).max()),
             words=words if copies == 1 else f"{copies} x ({words})",
             step=step,
         )

@@ -93,6 +93,16 @@ class Sizes:
         return self.period * sum(segment.dense_bytes for segment in self.segments)
 
     @property
+    def received_bytes(self) -> int:
+        """Bytes that reach one worker in a round, the mean."""
+        return sum(sent.received_bytes for segment in self.segments for sent in segment.sent)
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes on the busiest link in a round, one way in each collective."""
+        return sum(sent.link_bytes for segment in self.segments for sent in segment.sent)
+
+    @property
     def ratio(self) -> float:
         """Dense bytes over payload bytes."""
         return ratio(self.dense_bytes, self.payload_bytes)
@@ -117,6 +127,8 @@ class Sizes:
             "payload_bytes": self.payload_bytes,
             "downlink_bytes": self.downlink_bytes,
             "dense_bytes": self.dense_bytes,
+            "received_bytes": self.received_bytes,
+            "busiest_link_bytes": self.link_bytes,
         }
         return {
             "compressor": self.compressor,

@@ -64,6 +64,8 @@ def _network(sizes: "Sizes") -> str:
     carried = sizes.network_bytes
     if len(carried) > 1:
         carried = {**carried, "total": sum(carried.values())}
+    carried["received by one"] = sizes.received_bytes
+    carried["the busiest link, one way"] = sizes.link_bytes
     for collective, number in carried.items():
         whole = (_both(number * steps // sizes.period) for _, steps in spans)
         rows.append([collective, *(cell for cells in whole for cell in cells)])

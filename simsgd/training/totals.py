@@ -67,6 +67,7 @@ class Totals:
         """
         payload, loss = record.payload_bytes, record.loss
         wrong1, wrong5, metric = sums.tolist()
+        leaving, arriving = record.bytes.on_links()
         if not math.isnan(loss):  # else no worker has a loss that is finite
             self.samples += guessed
             self.steps += 1
@@ -90,6 +91,9 @@ class Totals:
             "payload_bytes_max": max(payload),
             "dense_bytes": record.dense_bytes,
             "network_bytes": round(record.network_bytes / len(payload)),
+            "received_bytes": round(sum(arriving) / len(payload)),
+            "received_bytes_max": max(arriving),
+            "busiest_link_bytes": max(*leaving, *arriving),
             "sent_elements": round(sum(record.sent_elements) / len(payload)),
             "relative_error": record.relative_error,
             "memory_norm": record.memory_norm,

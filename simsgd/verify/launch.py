@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch.multiprocessing.spawn import (
 
 from ..communication.transport import RankLost, all_gather_object, group
 from ..settings import SettingError
+from .shaped_links import INTERFACE, enter, shaped_links
 
 Put = Callable[[object], None]
 _NEEDED = ("pandas", "torch._dynamo")  # which any training imports in the end
@@ -30,13 +32,16 @@ _IF_IMPORTED = ("sklearn.datasets", "torchvision.datasets")
 _PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
 
 
-def launch(work: Callable[..., None], ranks: int, *arguments: object) -> Iterator[Any]:
+def launch(
+    work: Callable[..., None], ranks: int, *arguments: object, link: str | None = None
+) -> Iterator[Any]:
     """Run `work(put, *arguments)` in each of `ranks` new processes, and yield all that they put.
 
     `work` and its arguments must be picklable. Where each rank can have a GPU of its own they
-    use nccl, else gloo. Where the system can, they are forked from one that has imported what
-    `work` needs, once for all launches. Raises `RankLost` if one dies, and a `SettingError` that
-    one raises.
+    use nccl, else gloo. With a `link`, a rate such as 100Mbit, each is behind a link of its own,
+    and they use gloo. Where the system can, they are forked from one that has imported what `work`
+    needs, once for all launches. Raises `RankLost` if one dies, and a `SettingError` that one
+    raises.
     """
     start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(start)
@@ -44,9 +49,10 @@ def launch(work: Callable[..., None], ranks: int, *arguments: object) -> Iterato
     context.set_forkserver_preload([work.__module__, *_NEEDED, *heavy])
     outputs = context.Queue()
     refused: SettingError | None = None
-    with tempfile.TemporaryDirectory() as folder:
+    links = nullcontext(list[int]()) if link is None else shaped_links(link, ranks)
+    with links as namespaces, tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
-        asked = (ranks, meeting, dict(os.environ), outputs, work, arguments)
+        asked = (ranks, meeting, dict(os.environ), namespaces, outputs, work, arguments)
         started = start_processes(_enter, asked, ranks, join=False, start_method=start)
         try:
             ended = False
@@ -81,6 +87,7 @@ def _enter(
     ranks: int,
     meeting: str,
     environment: dict[str, str],
+    namespaces: list[int],
     outputs: "Queue[object]",
     work: Callable[..., None],
     arguments: tuple[object, ...],
@@ -92,8 +99,11 @@ def _enter(
     if own_gpu:
         torch.cuda.set_device(rank)
     torch.set_num_threads(max(1, torch.get_num_threads() // ranks))
+    if namespaces:
+        enter(namespaces[rank])
+        os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
-    backend = "nccl" if own_gpu else "gloo"
+    backend = "nccl" if own_gpu and not namespaces else "gloo"
     try:
         with group(backend, _PATIENCE, init_method=meeting, rank=rank, world_size=ranks):
             work(outputs.put, *arguments)

@@ -6,7 +6,7 @@ Letters: W workers, which is W processes; B global batch, b samples of the own w
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..catalog import begin_texts
-from ..communication.transport import Distributed, counted
+from ..communication.transport import Distributed, Measured, counted
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors, carried
 from ..gradients.dropout import ReplayedDropout
@@ -27,6 +27,7 @@ from ..simulator.shard import shard
 from ..simulator.step_settings import StepSettings
 from ..training.experiment import Experiment
 from .gradient_kinks import RecordingEngine
+from .link_times import measured
 from .message_flips import Decided, DecisionRecorder
 
 
@@ -39,12 +40,14 @@ class RealStep:
     counted: Tensor | None  # the same by their own ledger, [W] int64; None: they have none
     decided: list[Decided]  # what was decided in the messages of all workers
     parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
+    measured: Sequence[Measured] = ()  # each collective, if the worker times them
 
 
 class Worker(ABC):
     """One process of a real job."""
 
     experiment: Experiment
+    transport: Distributed
 
     @abstractmethod
     def step(self, x: Tree, y: Tree, epoch: int) -> RealStep:
@@ -68,7 +71,8 @@ class Worker(ABC):
 class OwnWorker(Worker):
     """Compressor, memory and optimizer are the simulation's, the gradient an ordinary backward.
 
-    What it sends is what `Message.pack` made, through the collectives of a process group.
+    What it sends is what `Message.pack` made, through the collectives of a process group, which
+    are timed once the transport has a stopwatch.
     """
 
     def __init__(self, config: Config) -> None:
@@ -89,7 +93,8 @@ class OwnWorker(Worker):
         self.transport.sent.zero_()
         decided = [(segment, rows(codes)) for segment, codes in self.recorder.decided]
         ended = self.experiment.simulator.parameters()
-        return RealStep(record.losses, sent, record.bytes.payload, decided, ended)
+        times = () if self.transport.stopwatch is None else measured(self.transport)
+        return RealStep(record.losses, sent, record.bytes.payload, decided, ended, times)
 
     def gradients(self) -> list[Tensors]:
         """Return the gradients of all workers that trained in the last step."""

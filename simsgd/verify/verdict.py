@@ -16,6 +16,7 @@ from ..results.figures.style import (
     screen_look,
 )
 from ..results.tables import columns_of, replace_table, table_of
+from .link_times import LinkStep, LinkTimes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,11 +63,17 @@ class Verdict:
     steps: int  # asked for
     plain: bool  # held to DistributedDataParallel and torch.optim
     folder: Path
+    times: LinkTimes | None = None  # behind links
     rows: list[VerifyRow] = field(default_factory=list)  # of verify.csv
 
     def add(self, row: VerifyRow) -> None:
         """Take a step's row of verify.csv."""
         self.rows.append(row)
+
+    def add_times(self, step: LinkStep) -> None:
+        """Take what was measured in a step behind links."""
+        assert self.times is not None
+        self.times.add(step)
 
     @property
     def flips(self) -> list[VerifyRow]:
@@ -109,15 +116,17 @@ class Verdict:
     def holds(self) -> bool:
         """Whether simulation and real run agree."""
         agree = self.parameters_agree and self.losses_agree and self.bytes_agree
+        agree = agree and not (self.times and self.times.failed)
         return agree and len(self.rows) == self.steps
 
     def opening(self, config: Config) -> str:
         """Return what is compared with what."""
         what = f"prune {config.prune:g}" if config.prune else config.compressor or "no compression"
         real = "of DistributedDataParallel and torch.optim" if self.plain else "of one worker each"
+        behind = "" if self.times is None else f", behind links of {self.times.link}"
         return (
             f"{config.model} on {config.dataset}, {what}, memory {config.memory}, {self.dtype}: "
-            f"simulated, and as {config.workers} real processes {real}"
+            f"simulated, and as {config.workers} real processes {real}{behind}"
         )
 
     def is_shown(self, row: VerifyRow) -> bool:
@@ -149,10 +158,13 @@ class Verdict:
             "run folder": str(self.folder),
         }
         width = max(map(len, facts))
-        return "\n".join(f"{what:<{width}}  {value}" for what, value in facts.items())
+        lines = [f"{what:<{width}}  {value}" for what, value in facts.items()]
+        return "\n".join(lines if self.times is None else [self.times.summary(), *lines])
 
     def write(self) -> None:
-        """Write verify.csv and verify.png into the run folder."""
+        """Write verify.csv and verify.png into the run folder, behind links links.csv too."""
+        if self.times is not None:
+            self.times.write(self.folder)
         replace_table(self.folder / "verify.csv", table_of(self.rows, COLUMNS))
         save(self.figure(), self.folder / "verify.png", THEMES["screen"].dpi)
 
@@ -200,4 +212,5 @@ class Verdict:
             failed += ["more flips than rounding makes"]
         failed += [] if self.losses_agree else ["losses"]
         failed += [] if self.bytes_agree else ["bytes"]
+        failed += [] if self.times is None else self.times.failed
         return "they differ: " + ", ".join(failed)

@@ -16,7 +16,7 @@ from ..communication.transport import broadcast_object, is_rank_zero
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
 from ..gradients.trees import Tree
-from ..results.tables import StepRow
+from ..results.tables import StepRow, TransferRow
 from ..settings import require
 from ..simulator.checkpoint_check import StateDict
 from ..simulator.record import StepRecord
@@ -25,36 +25,53 @@ from ..training.experiment import Experiment
 from ..training.metrics import num_targets
 from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
-from ..training.totals import Totals
+from ..training.totals import Totals, transfer_rows
 from .defaults import DEFAULTS, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch
+from .link_times import LinkStep, LinkTimes, fitted_latency
 from .message_flips import DecisionRecorder, Flip, first_flip
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
+from .shaped_links import checked_rate
 from .verdict import LIMITS, FlipColumns, Verdict, VerifyRow
 
 MakeWorker = Callable[[Config], Worker]
 
 
 def verify(
-    steps: int = STEPS, *, log: Callable[[str], None] | None = None, **settings: object
+    steps: int = STEPS,
+    *,
+    link: str | None = None,
+    log: Callable[[str], None] | None = None,
+    **settings: object,
 ) -> Verdict:
     """Run a recipe twice, simulated and as W real processes, and return how far they agree.
 
     `settings` are those of `train`; `log`, such as `print`, is called with each line of the report
-    as it is known. The run folder gets verify.csv, a row a step, and verify.png. Raises
-    `SettingError` for a wrong setting before any process starts, and `RankLost` if a process dies.
+    as it is known. The run folder gets verify.csv, a row a step, and verify.png. With a `link`,
+    such as 100Mbit, each process is behind a link of that rate, both ways; the seconds of every
+    message are measured, and held to their price, in links.csv. That needs Linux and root.
+
+    Raises `SettingError` for a wrong setting before any process starts, and `RankLost` if a process
+    dies.
     """
     require(steps >= 1, "steps", steps, "must be at least 1")
-    config, real = checked(Config.of({**DEFAULTS, **settings}), steps)
+    rate = None if link is None else checked_rate(link)
+    config, real = checked(Config.of({**DEFAULTS, **settings}), steps, timed=link is not None)
     known = {**config.plain(), "environment": environment(config.device), "verified_steps": steps}
+    known |= {} if link is None else {"link": link}
     name = config.name or "verify-" + default_name(known, config.runs_dir)
     folder = RunFolder.create(config.runs_dir, name, {**known, "name": name}, config.overwrite)
-    verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder)
+    times = None if link is None or rate is None else LinkTimes(link, rate, config.workers)
+    verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder, times)
     try:
         if log is not None:
             log(verdict.opening(config))
-        for compared, logged in launch(compare, config.workers, config, steps, real):
+        for put in launch(compare, config.workers, config, steps, real, rate, link=link):
+            if isinstance(put, LinkStep):
+                verdict.add_times(put)
+                continue
+            compared, logged = put
             folder.add_step(logged)
             verdict.add(compared)
             if log is not None and verdict.is_shown(compared):
@@ -67,10 +84,11 @@ def verify(
     return verdict
 
 
-def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
+def checked(config: Config, steps: int, timed: bool = False) -> tuple[Config, MakeWorker]:
     """Return the resolved configuration, and the worker that it is held to.
 
-    Raises `SettingError` for a wrong setting.
+    Where messages are `timed` it is one that sends them one after the other. Raises `SettingError`
+    for a wrong setting.
     """
     require(config.resume is None, "resume", str(config.resume), "has no place in verify")
     experiment = Experiment.of(config)
@@ -79,18 +97,26 @@ def checked(config: Config, steps: int) -> tuple[Config, MakeWorker]:
         "runs in one process only",
     )
     require(spans, "algorithm", config.algorithm, rule, "there is no real side to hold it to")
-    return experiment.config, TorchWorker if is_plain(experiment, steps) else OwnWorker
+    plain = not timed and is_plain(experiment, steps)
+    return experiment.config, TorchWorker if plain else OwnWorker
 
 
-def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
+def compare(
+    put: Put, config: Config, steps: int, real: MakeWorker, rate: float | None = None
+) -> None:
     """Train in each process of a group, and simulate in rank 0; put (row, row of steps.csv).
 
     The first row is one of verify.csv. Rank 0 simulates a step after the real one. Where the two
-    part and a flip is the reason, the simulation goes on from where the real side is.
+    part and a flip is the reason, the simulation goes on from where the real side is. Behind links
+    of `rate` bits a second a `LinkStep` is put before them.
     """
     config = dataclasses.replace(config, device=_own_device(config.device))
     worker = real(config)
     simulation = Simulation(config) if is_rank_zero() else None
+    latency: dict[str, float] = {}
+    if rate is not None:
+        worker.transport.start_stopwatch()
+        latency = fitted_latency(worker.transport, rate)
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
         step = worker.step(x, y, epoch)
         parted = simulation is not None and simulation.parts_from(step, x, y, epoch)
@@ -98,6 +124,8 @@ def compare(put: Put, config: Config, steps: int, real: MakeWorker) -> None:
             gradients, state = worker.gradients(), worker.state()
             if simulation is not None:
                 simulation.explain(gradients, state)
+        if simulation is not None and rate is not None:
+            put(LinkStep(simulation.step, step.measured, simulation.transfers, latency))
         if simulation is not None:
             put(simulation.rows)
 
@@ -115,10 +143,13 @@ class Began:
 class Simulation:
     """The simulated side, which runs beside rank 0's worker.
 
-    `rows` are those of verify.csv and steps.csv for the last step, and `flip` its first.
+    `rows` are those of verify.csv and steps.csv for the last step, `transfers` those of its
+    transfers.csv, and `flip` is its first.
     """
 
     rows: tuple[VerifyRow, StepRow]
+    step: int
+    transfers: list[TransferRow]
     flip: Flip | None
 
     def __init__(self, config: Config) -> None:
@@ -145,6 +176,7 @@ class Simulation:
         record = self._step()
         self.participants = record.participants
         seconds = time.perf_counter() - began
+        self.step, self.transfers = record.step, transfer_rows(record)
         trained = (record.of_participants(part, slice(None)) for part in (record.output, y))
         sums = self.experiment.metric.sums(*trained)
         logged = self.tally.add(record, sums, record.num_of_participants(num_targets(y)), seconds)

@@ -8,6 +8,7 @@ from simsgd.results.network import (
     NETWORKS,
     Network,
     Way,
+    gloo_all_reduce,
     neighbor_exchange,
     networks_of,
     parameter_server,
@@ -45,8 +46,15 @@ def test_a_ring_all_gather_among_four_passes_three_whole_buffers_on():
     assert seconds(ring_all_gather(4), 1000) == 3 * (0.5 + 1.0)
 
 
-def test_a_parameter_server_among_four_receives_three_and_answers_three():
-    assert seconds(parameter_server(4), 1000) == 3 * (0.5 + 1.0)
+def test_a_parameter_server_among_four_receives_three_together_and_answers_three():
+    assert seconds(parameter_server(4), 1000) == 0.5 + 3 * 1.0
+
+
+def test_headers_take_their_part_of_the_bandwidth():
+    link = Network.of("bandwidth=1MB,latency=1ms,framing=1.5")
+    assert link.seconds(2, 1e6) == 2e-3 + 1.5
+    with pytest.raises(SettingError, match=r"must have a framing of at least 1"):
+        Network.of("1gbe,framing=0.9")
 
 
 def test_two_neighbors_receive_one_after_the_other():
@@ -91,6 +99,20 @@ def test_the_formula_of_the_ring_is_what_its_hops_take(workers):
     shares = [1000 / workers] * workers  # an all-reduce passes a share round twice
     reduced = 2 * sum(SLOW.seconds(1, size) for size in stepped_ring(shares))
     assert seconds(ring_all_reduce(workers), 1000) == pytest.approx(reduced, rel=1e-14)
+
+
+@pytest.mark.parametrize(("size", "hop"), [(8000.0, 2.0), (4000.0, 1.0), (2000.0, 0.75)])
+def test_gloos_ring_hides_a_latency_behind_the_other_chunk(size, hop):
+    """Of 4 workers' hops, half a second of latency each; a quarter goes in two chunks by turns."""
+    link = [0.0, 0.0]  # when each chunk has arrived
+    free = 0.0  # when the link is
+    for _ in range(6):
+        for chunk in range(2):
+            free = max(free, link[chunk]) + size / 4 / 2 / 1000
+            link[chunk] = free + 0.5
+    assert link[1] == pytest.approx(6 * hop + 0.5, abs=0.26)
+    assert gloo_all_reduce(4).seconds(SLOW, 1, size) == 6 * hop
+    assert gloo_all_reduce(4).seconds(SLOW, 3, 3 * size) == 18 * hop
 
 
 def test_a_ring_waits_for_the_largest_buffer_at_every_hop():

@@ -172,7 +172,7 @@ def test_a_ring_waits_for_the_largest_and_a_server_receives_the_sum(tmp_path):
     runs = [made(tmp_path, [{"collective": c, **sizes}], c) for c in ("all-gather", "gather")]
     hows = GIVEN, Pricing(3000, 100, fusion=False)
     times = [first(run, how)["communication"] for run in runs for how in hows]
-    expected = [3 * (0.5 + 0.8), 3 * (1.5 + 0.9), 3 * (0.5 + 0.5), 3 * (1.5 + 0.5)]
+    expected = [3 * (0.5 + 0.8), 3 * (1.5 + 0.9), 0.5 + 3 * 0.5, 3 * 0.5 + 3 * 0.5]
     assert times == pytest.approx(expected)
 
 
@@ -256,7 +256,7 @@ def test_a_run_without_a_step_is_refused_in_one_line(tmp_path):
     [
         ({"compute_ms": -1}, "compute_ms must be a finite number of at least 0"),
         ({"compress_ms": -1}, "compress_ms must be a finite number of at least 0"),
-        ({"all_reduce": "star"}, "all_reduce must be one of ring, tree, got star"),
+        ({"all_reduce": "star"}, "all_reduce must be one of ring, tree, gloo, got star"),
     ],
 )
 def test_a_wrong_price_is_refused_in_one_line(settings, error):

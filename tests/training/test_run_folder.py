@@ -191,7 +191,7 @@ def test_the_tables_have_the_promised_columns(tmp_path):
         "epoch,step,lr,kept,train_loss,train_error1,train_error5,val_loss,val_error1,val_error5,"
         "payload_bytes,dense_bytes,network_bytes,ratio,consensus_distance,seconds",
         "step,epoch,loss,lr,kept,payload_bytes,payload_bytes_min,payload_bytes_max,dense_bytes,"
-        "network_bytes,sent_elements,relative_error,memory_norm,compute_seconds,"
+        "network_bytes,received_bytes,received_bytes_max,busiest_link_bytes,sent_elements,relative_error,memory_norm,compute_seconds,"
         "compression_seconds,seconds,samples",
     ]
 

@@ -22,12 +22,14 @@ from .process_group import (
     register_hook,
     restarts,
 )
+from .timing import Measured, of_all_ranks
 
 __all__ = [
     "Bucket",
     "Channel",
     "Distributed",
     "InProcess",
+    "Measured",
     "Observer",
     "RankLost",
     "Transport",
@@ -39,6 +41,7 @@ __all__ = [
     "is_rank_zero",
     "is_torchrun",
     "launched_group",
+    "of_all_ranks",
     "register_hook",
     "restarts",
     "rides_all_reduce",

@@ -125,7 +125,7 @@ class Channel:
         """
         sent = message.on_wire(self.wire)
         degree = mixing.degree.to(sent.parts[0].payload_bytes().device)
-        self._count_all(sent, segment, NEIGHBORS, degree)
+        self._count_all(sent, segment, NEIGHBORS, degree, mixing.links)
         return sent, self.transport.neighbor_mean(sent, mixing)
 
     def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
@@ -166,11 +166,17 @@ class Channel:
         return sent
 
     def _count_all(
-        self, message: Message, segment: Segment, collective: str, degree: Tensor | None = None
+        self,
+        message: Message,
+        segment: Segment,
+        collective: str,
+        degree: Tensor | None = None,
+        links: Tensor | None = None,
     ) -> None:
         """Record the messages of workers, of each segment that is joined by itself."""
         for own, part in zip(segment.members, message.parts, strict=True):
-            transfer = Transfer(own.name, "up", collective, part.payload_bytes(), degree)
+            payload = part.payload_bytes()
+            transfer = Transfer(own.name, "up", collective, payload, degree, links)
             self._count(transfer, part)
 
     def _count(self, transfer: Transfer, message: Message | None = None) -> None:

@@ -3,7 +3,8 @@
 Letters: W workers, L hosted here, R ranks (processes), L = W / R, n elements of one segment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,11 +12,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...settings import SettingError, require
+from ..ledger import NEIGHBORS
 from ..messages import Foreign, Message, SharedSparse
 from ..topology import Mixing
 from ..wire import pack_bits, unpack_bits
+from . import hops
 from .contract import Transport, outcome, rides_all_reduce
 from .process_group import broadcast_object, collective_device, collective_errors
+from .timing import Stopwatch
 
 
 class Distributed(Transport):
@@ -24,7 +28,7 @@ class Distributed(Transport):
     What leaves for a worker is the buffer that `pack` made. Dense values in the dtype that they are
     computed in ride an all-reduce. All else is gathered as it is packed, unpacked by every rank,
     and added up in the order of workers, as in one process: no all-reduce adds narrow values in a
-    wider dtype, as the simulation does. Buffers of a gather are padded to the longest.
+    wider dtype, as the simulation does. A `stopwatch` times each collective.
 
     With `partial_sums` each rank adds up its own workers first, and the ranks' sums of n values
     ride an all-reduce: fast where a rank hosts many, but no worker's buffer is on the network, and
@@ -38,13 +42,17 @@ class Distributed(Transport):
         self.workers = workers
         self.partial_sums = partial_sums
         self.sent = torch.zeros(workers // self.ranks, dtype=torch.int64)  # bytes handed over, [L]
-        self.padding = 0  # bytes beside them
+        self.stopwatch: Stopwatch | None = None
 
     def hosted(self, workers: int) -> slice:
         """Return the L workers of this rank."""
         assert workers == self.workers, "made for another number of workers"
         own = workers // self.ranks
         return slice(self.rank * own, (self.rank + 1) * own)
+
+    def start_stopwatch(self) -> None:
+        """Time every collective from now on: all ranks wait for each other before it."""
+        self.stopwatch = Stopwatch(dist.barrier)
 
     def all_reduce_mean(self, message: Message) -> Tensor:
         """Return the mean over all workers, [n], the same on every rank."""
@@ -83,8 +91,7 @@ class Distributed(Transport):
         if gathered is not None:
             positive = outcome(gathered.to_dense().sign().sum(0)).gt(0).long()
         bits = pack_bits(positive, 1).to(collective_device())
-        with collective_errors():
-            dist.broadcast(bits, src=0)
+        self._broadcast(bits)
         return unpack_bits(bits.cpu(), 1, n).to(values).mul_(2).sub_(1)
 
     def all_reduce_max(self, numbers: Tensor) -> Tensor:
@@ -119,8 +126,7 @@ class Distributed(Transport):
             rows = message.unpack(sent, _on_cpu(message.header())).to_dense()
             total = (weights[weights > 0].to(rows) @ rows).to(total)
         total = total.to(collective_device())
-        with collective_errors():
-            dist.broadcast(total, src=0)
+        self._broadcast(total)
         return total.to(values.device)
 
     def all_gather(self, message: Message) -> Tensor:
@@ -136,9 +142,9 @@ class Distributed(Transport):
         header = broadcast_object(_on_cpu(message.header()))
         with collective_errors():
             dist.broadcast(size, src=0)
-            if self.rank:
-                packed = packed.new_empty(int(size))
-            dist.broadcast(packed, src=0)
+        if self.rank:
+            packed = packed.new_empty(int(size))
+        self._broadcast(packed)
         return message.unpack([packed.cpu()], header)
 
     def all_gather_rows(self, own: Tensor) -> Tensor:
@@ -165,9 +171,22 @@ class Distributed(Transport):
 
     def _all_reduce(self, own: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
         total = own.to(collective_device(), copy=True).contiguous()
-        with collective_errors():
+        with self._carried("all-reduce", total.numel() * total.element_size()):
             dist.all_reduce(total, how)
         return total.to(own.device)
+
+    def _broadcast(self, values: Tensor) -> None:
+        """Put rank 0's values into those of the others."""
+        with self._carried("broadcast", values.numel() * values.element_size()):
+            hops.broadcast(values)
+
+    @contextmanager
+    def _carried(self, collective: str, num_bytes: int, degree: int = 0) -> Iterator[None]:
+        """Time what is done within, if there is a stopwatch; its errors mean a lost rank."""
+        watch = self.stopwatch
+        timed = nullcontext() if watch is None else watch.time(collective, num_bytes, degree)
+        with collective_errors(), timed:
+            yield
 
     def _gathered(self, message: Message, to_all: bool = True) -> Message | None:
         """Return the messages of all workers, on the CPU; None where they do not come."""
@@ -189,60 +208,48 @@ class Distributed(Transport):
         """
         per = len(self.sent)
         packed = [message.pack(row) for row in range(per)]
-        sizes = self.all_gather_rows(
-            torch.tensor([len(buffer) for buffer in packed])
-        ).tolist()  # [W]
-        wanted = receives.unflatten(0, (self.ranks, per)).any(1)  # [ranks, W]
-        moves, arriving = [], dict[int, Tensor]()
+        sizes = self._all_sizes(packed)
+        wanted = receives.unflatten(0, (self.ranks, per)).any(1).tolist()  # [ranks][W]
+        going, coming, arriving = dict[int, Tensor](), dict[int, Tensor](), list[int]()
         for other in range(self.ranks):
             if other == self.rank:
                 continue
-            for row, buffer in enumerate(packed):
-                worker = self.rank * per + row
-                if wanted[other, worker] and sizes[worker]:
-                    moves.append(
-                        dist.P2POp(dist.isend, buffer.to(collective_device()), other, tag=row)
-                    )
-            for row in range(per):
-                worker = other * per + row
-                if wanted[self.rank, worker]:
-                    arriving[worker] = torch.empty(
-                        sizes[worker], dtype=torch.uint8, device=collective_device()
-                    )
-                    if sizes[worker]:
-                        moves.append(dist.P2POp(dist.irecv, arriving[worker], other, tag=row))
-        with collective_errors():
-            for request in dist.batch_isend_irecv(moves) if moves else []:
-                request.wait()
-        header = _on_cpu(message.header())
+            theirs = range(other * per, (other + 1) * per)
+            leaving = [packed[r] for r in range(per) if wanted[other][self.rank * per + r]]
+            asked = [worker for worker in theirs if wanted[self.rank][worker]]
+            going[other] = _joined(leaving).to(collective_device())
+            coming[other] = going[other].new_empty(sum(sizes[worker] for worker in asked))
+            arriving += asked
+        total, degree = sum(map(len, going.values())), sum(len(g) > 0 for g in going.values())
+        with self._carried(NEIGHBORS, total // max(1, degree), degree):
+            hops.exchange(going, coming)
+        header, arrived = _on_cpu(message.header()), _joined(list(coming.values())).cpu()
+        buffers = arrived.split([sizes[worker] for worker in arriving])
         return {
-            worker: message.unpack([buffer.cpu()], header).to_dense()[0]
-            for worker, buffer in arriving.items()
+            worker: message.unpack([buffer], header).to_dense()[0]
+            for worker, buffer in zip(arriving, buffers, strict=True)
         }
 
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""
-        length = torch.tensor([len(buffer) for buffer in own])  # [L]
-        lengths = self.all_gather_rows(length).tolist()  # [W]
-        longest = max(lengths)
-        padded = torch.zeros(len(own), longest, dtype=torch.uint8)
-        for row, buffer in zip(padded, own, strict=True):
-            row[: len(buffer)] = buffer
-        self.sent += length
-        self.padding += len(own) * longest - int(length.sum())
-        padded = padded.to(collective_device())
-        parts = [torch.empty_like(padded) for _ in range(self.ranks)]
-        receives = to_all or self.rank == 0
-        if longest:
-            with collective_errors():
-                if to_all:
-                    dist.all_gather(parts, padded)
-                else:
-                    dist.gather(padded, parts if receives else None, dst=0)
-        if not receives:
-            return None
-        rows = torch.cat(parts).cpu()  # [W, longest]
-        return [row[:size] for row, size in zip(rows, lengths, strict=True)]
+        sizes = self._all_sizes(own)
+        of_ranks = torch.tensor(sizes).view(self.ranks, -1).sum(1).tolist()
+        self.sent += torch.tensor([len(buffer) for buffer in own])
+        whole = torch.cat(list(own)).to(collective_device())
+        collective = "all-gather" if to_all else "gather"
+        with self._carried(collective, len(whole)):
+            gathered = (hops.ring_all_gather if to_all else hops.gather)(whole, of_ranks)
+        return None if gathered is None else list(torch.cat(gathered).cpu().split(sizes))
+
+    def _all_sizes(self, buffers: Sequence[Tensor]) -> list[int]:
+        """Return the length of every worker's buffer, [W], for those of the hosted ones."""
+        lengths = torch.tensor([len(buffer) for buffer in buffers])
+        sizes: list[int] = self.all_gather_rows(lengths).tolist()
+        return sizes
+
+
+def _joined(buffers: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(buffers)) if buffers else _EMPTY
 
 
 _EMPTY = torch.zeros(0, dtype=torch.uint8)

@@ -1,0 +1,225 @@
+"""Measured seconds of collectives behind links of a known rate, beside their prices.
+
+Letters: W workers, which is W ranks.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+
+from ..communication.ledger import NEIGHBORS
+from ..communication.messages import Dense
+from ..communication.topology import topology
+from ..communication.transport import Distributed, Measured, all_gather_object, of_all_ranks
+from ..results.network import TCP_FRAMING, Network, way_of
+from ..results.network_prices import milliseconds
+from ..results.tables import TransferRow, columns_of, replace_table, table_of
+from ..text_table import TextTable
+
+LIMIT = 0.1  # of the price, that the median over steps may differ by
+LARGE = 100_000  # bytes of a message from which on the limit holds
+_ROUNDS, _SMALL = 31, 256  # small messages of each kind, and their float32 numbers
+
+
+class LinkRow(TypedDict):
+    """A row of links.csv: one collective of one step."""
+
+    step: int
+    message: int  # counted from 1
+    collective: str  # that the ranks did; in place of the ledger's gather it may be an all-gather
+    num_bytes: int  # of a worker's buffer
+    degree: int  # neighbors of the busiest worker, else 0
+    measured_seconds: float
+    priced_seconds: float
+
+
+@dataclass(frozen=True)
+class LinkStep:
+    """What the ranks measured in a step, and what its ledger has."""
+
+    step: int
+    measured: Sequence[Measured]
+    transfers: Sequence[TransferRow]
+    latency: Mapping[str, float]  # seconds of a hop, by collective
+
+
+@dataclass(frozen=True)
+class Line:
+    """The messages of one kind in a step: medians over steps."""
+
+    collective: str
+    messages: int
+    num_bytes: float  # of one message, the mean
+    measured: float  # seconds of all of them
+    priced: float
+
+    @property
+    def difference(self) -> float:
+        """How much more was measured than priced, as a fraction of the price."""
+        return self.measured / self.priced - 1
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the messages are large enough for the limit."""
+        return self.num_bytes >= LARGE
+
+    @property
+    def holds(self) -> bool:
+        """Whether the limit is kept, where there is one."""
+        return not self.is_judged or abs(self.difference) <= LIMIT
+
+
+@dataclass
+class LinkTimes:
+    """The collectives of all steps, measured and priced."""
+
+    link: str  # as the user gave it
+    rate: float  # bits a second, each way
+    workers: int
+    latency: dict[str, float] = field(default_factory=dict)
+    rows: list[LinkRow] = field(default_factory=list)
+    by_ledger: list[float] = field(default_factory=list)  # seconds of each step, of its transfers
+
+    def add(self, step: LinkStep) -> None:
+        """Take what was measured in a step."""
+        self.latency = dict(step.latency)
+        for place, one in enumerate(step.measured, 1):
+            price = priced(one, self.network(one.collective), self.workers)
+            self.rows.append(
+                {
+                    "step": step.step,
+                    "message": place,
+                    "collective": one.collective,
+                    "num_bytes": round(one.num_bytes),
+                    "degree": one.degree,
+                    "measured_seconds": one.seconds,
+                    "priced_seconds": price,
+                }
+            )
+        self.by_ledger.append(sum(self._price_of(row) for row in step.transfers))
+
+    def network(self, collective: str) -> Network:
+        """Return the network that prices a collective: the link, and the latency of its hops."""
+        latency = self.latency.get(collective, 0.0)
+        return Network(self.link, self.rate, latency, TCP_FRAMING)
+
+    @property
+    def lines(self) -> list[Line]:
+        """A line for each collective, for its large messages and its small ones."""
+        found = []
+        for collective in dict.fromkeys(row["collective"] for row in self.rows):
+            own = [row for row in self.rows if row["collective"] == collective]
+            for large in (True, False):
+                some = [row for row in own if (row["num_bytes"] >= LARGE) is large]
+                if some:
+                    found.append(_line(collective, some))
+        return found
+
+    @property
+    def failed(self) -> list[str]:
+        """What keeps the limit not, in words."""
+        return [f"seconds of {line.collective}" for line in self.lines if not line.holds]
+
+    def summary(self) -> str:
+        """Return the table."""
+        words = [f"{spelled(name)} {milliseconds(1000 * s)}" for name, s in self.latency.items()]
+        head = f"behind links of {self.link}, a hop of a small message: {', '.join(words)}"
+        if not self.rows:
+            return f"{head}\nnothing was sent"
+        cells = [_cells(line) for line in self.lines]
+        total = statistics.median(self._by_step())
+        ledger = statistics.median(self.by_ledger)
+        names = ["a step's", "messages", "bytes each", "measured", "priced", "difference"]
+        closing = f"a step's communication: {milliseconds(1000 * total)} measured, "
+        closing += f"{milliseconds(1000 * ledger)} by the ledger's collectives"
+        return f"{head}\n{TextTable(names, cells)}\n{closing}"
+
+    def write(self, folder: Path) -> None:
+        """Write links.csv."""
+        replace_table(folder / "links.csv", table_of(self.rows, columns_of(LinkRow)))
+
+    def _by_step(self) -> Iterator[float]:
+        for step in dict.fromkeys(row["step"] for row in self.rows):
+            yield sum(row["measured_seconds"] for row in self.rows if row["step"] == step)
+
+    def _price_of(self, row: TransferRow) -> float:
+        """Return the seconds of a step's collectives of one kind, each by itself."""
+        way = way_of(row["collective"], self.workers, row["degree"], "gloo")
+        summed = row["payload_bytes"] if row["collective"] == "gather" else row["slowest_bytes"]
+        network = self.network(row["collective"])
+        seconds: float = way.seconds(network, row["messages"], summed)
+        return seconds
+
+
+def spelled(collective: str) -> str:
+    """Return the name of a collective in words."""
+    return "neighbor exchange" if collective == NEIGHBORS else collective
+
+
+def priced(one: Measured, network: Network, workers: int) -> float:
+    """Return the seconds that a collective should take."""
+    way = way_of(one.collective, workers, one.degree, "gloo")
+    seconds: float = way.seconds(network, 1, one.num_bytes)
+    return seconds
+
+
+def measured(transport: Distributed) -> list[Measured]:
+    """Return the collectives of all ranks since this was last called, on each of them."""
+    assert transport.stopwatch is not None
+    return of_all_ranks(all_gather_object(transport.stopwatch.take()))
+
+
+def fitted_latency(transport: Distributed, rate: float) -> dict[str, float]:
+    """Return the seconds of a hop in each collective, from small messages: the lower quartile.
+
+    That is with little other work on the machine. All ranks, of one worker each, must call this.
+    """
+    sent = transport.sent.clone()
+    small, workers = Dense.of(torch.zeros(1, _SMALL)), transport.workers
+    free = Network("free", rate, 0.0, TCP_FRAMING)
+    for _ in range(_ROUNDS):
+        transport.all_reduce_mean(small)
+        transport.all_gather(small)
+        transport.weighted_mean(small, torch.full((workers,), 1 / workers))
+        transport.neighbor_mean(small, topology("ring", workers).at(0))
+    hops: dict[str, list[float]] = {}
+    for one in measured(transport):
+        way = way_of(one.collective, workers, one.degree)
+        if way.hops:
+            rest = one.seconds - priced(one, free, workers)
+            hops.setdefault(one.collective, []).append(max(0.0, rest) / way.hops)
+    transport.sent.copy_(sent)
+    return {name: statistics.quantiles(seconds, n=4)[0] for name, seconds in hops.items()}
+
+
+def _line(collective: str, rows: Sequence[LinkRow]) -> Line:
+    """Return the medians over steps of messages of one kind."""
+    by_step: dict[int, list[LinkRow]] = {}
+    for row in rows:
+        by_step.setdefault(row["step"], []).append(row)
+    steps = list(by_step.values())
+    return Line(
+        collective,
+        round(statistics.median(len(step) for step in steps)),
+        statistics.mean(row["num_bytes"] for row in rows),
+        statistics.median(sum(row["measured_seconds"] for row in step) for step in steps),
+        statistics.median(sum(row["priced_seconds"] for row in step) for step in steps),
+    )
+
+
+def _cells(line: Line) -> list[str]:
+    times = [milliseconds(1000 * seconds) for seconds in (line.measured, line.priced)]
+    judged = "" if line.is_judged else " (not judged: small)"
+    judged = judged if line.holds else f" (over {100 * LIMIT:.0f} %)"
+    difference = f"{100 * line.difference:+.1f} %{judged}"
+    return [
+        spelled(line.collective),
+        str(line.messages),
+        f"{line.num_bytes:,.0f}",
+        *times,
+        difference,
+    ]
