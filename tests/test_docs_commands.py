@@ -33,6 +33,8 @@ NOT_RUN = {  # a command's beginning, and why it is not run
     "eval": "changes the shell that it is typed into; the script it asks for is made below",
     "./run_experiments.sh": "takes a quarter of an hour; makes the README's table",
     "simsgd bench scaling": "takes minutes; a test of its own runs it short",
+    "simsgd bench network": "needs root on Linux, and takes minutes",
+    "simsgd verify --workers 4 --link": "needs root on Linux; tests/verify/test_shaped_links.py does",
     "tensorboard --logdir": "serves until it is stopped",
     "wandb sync": "needs the network",
 }

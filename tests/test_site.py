@@ -11,6 +11,7 @@ from simsgd import methods
 from simsgd.registry import find, names
 from simsgd.results import tables
 from simsgd.results.outcome import measures_of
+from simsgd.verify.link_times import LinkRow
 from simsgd.verify.verdict import VerifyRow
 
 CHECKOUT = Path(__file__).parents[1]
@@ -25,6 +26,7 @@ ROWS = {
     "partition.csv": tables.PartitionRow,
     "nonfinite.csv": tables.NonfiniteRow,
     "verify.csv": VerifyRow,
+    "links.csv": LinkRow,
 }
 REFERENCE = (DOCS / "reference.md").read_text() + (DOCS / "reference-methods.md").read_text()
 
@@ -48,7 +50,7 @@ def test_what_an_evaluation_has_beside_an_epoch_is_described():
 def test_every_table_of_a_run_is_described():
     written = {name for name in dir(tables) if name.endswith("Row")}
     described_here = {row.__name__ for row in ROWS.values()} | {"EvaluationRow"}
-    assert written == described_here - {"VerifyRow"}
+    assert written == described_here - {"VerifyRow", "LinkRow"}
 
 
 def test_every_column_of_a_sweep_is_described():

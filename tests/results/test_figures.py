@@ -36,7 +36,8 @@ def make(folder, name="run", errors=(60.0, 9.0, 4.0), sent=2**20, layers=0, conf
     for step in range(1, 2 * len(errors) + 1):
         row = dict.fromkeys(STEP_COLUMNS, 0.5) | {"step": step, "epoch": (step - 1) // 2}
         whole = {"dense_bytes": 2**20, "network_bytes": 1, "sent_elements": 1, "samples": 8}
-        least = {"payload_bytes_min": 1, "payload_bytes_max": 1}
+        least = {"payload_bytes_min": 1, "payload_bytes_max": 1, "busiest_link_bytes": 1}
+        least |= {"received_bytes": 1, "received_bytes_max": 1}
         run.add_step(row | whole | least | {"payload_bytes": sent // 2, "loss": float(step)})
         run.add_transfers([{"step": step, "collective": "all-gather", **usual}])
         if layers:
