@@ -34,7 +34,7 @@ NOT_RUN = {  # a command's beginning, and why it is not run
     "./run_experiments.sh": "takes a quarter of an hour; makes the README's table",
     "simsgd bench scaling": "takes minutes; a test of its own runs it short",
     "simsgd bench network": "needs root on Linux, and takes minutes",
-    "simsgd verify --workers 4 --link": "needs root on Linux; tests/verify/test_shaped_links.py does",
+    "simsgd verify --workers 4 --link": "needs root on Linux; test_shaped_links.py does so",
     "tensorboard --logdir": "serves until it is stopped",
     "wandb sync": "needs the network",
 }

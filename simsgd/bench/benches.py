@@ -90,9 +90,9 @@ class Measurement:
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 
-    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, network,
-    device or data; `settings` are those of the command: `model`, `workers`, `batch` and `link` may be
-    several. `plot` is a figure to write, of step and scaling. Raises `SettingError` for whatever
+    `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, device,
+    network or data; `settings` are those of the command: `model`, `workers`, `batch` and `link` may
+    be several. `plot` is a figure to write, of step and scaling. Raises `SettingError` for whatever
     does not exist.
     """
     if name not in BENCHES:
