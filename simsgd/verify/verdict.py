@@ -63,8 +63,8 @@ class Verdict:
     steps: int  # asked for
     plain: bool  # held to DistributedDataParallel and torch.optim
     folder: Path
-    times: LinkTimes | None = None  # behind links
     rows: list[VerifyRow] = field(default_factory=list)  # of verify.csv
+    times: LinkTimes | None = None  # behind links
 
     def add(self, row: VerifyRow) -> None:
         """Take a step's row of verify.csv."""

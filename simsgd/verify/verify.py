@@ -63,7 +63,7 @@ def verify(
     name = config.name or "verify-" + default_name(known, config.runs_dir)
     folder = RunFolder.create(config.runs_dir, name, {**known, "name": name}, config.overwrite)
     times = None if link is None or rate is None else LinkTimes(link, rate, config.workers)
-    verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder, times)
+    verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder, times=times)
     try:
         if log is not None:
             log(verdict.opening(config))
