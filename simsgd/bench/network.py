@@ -15,8 +15,8 @@ from ..communication.messages import Dense
 from ..communication.topology import topology
 from ..communication.transport import Distributed, Measured, is_rank_zero
 from ..results.network_prices import milliseconds
+from ..results.text_table import TextTable
 from ..settings import require
-from ..text_table import TextTable
 from ..training.environment import environment
 from ..verify.launch import Put, launch
 from ..verify.link_times import LinkTimes, fitted_latency, measured, priced, spelled

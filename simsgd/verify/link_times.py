@@ -18,7 +18,7 @@ from ..communication.transport import Distributed, Measured, all_gather_object, 
 from ..results.network import TCP_FRAMING, Network, way_of
 from ..results.network_prices import milliseconds
 from ..results.tables import TransferRow, columns_of, replace_table, table_of
-from ..text_table import TextTable
+from ..results.text_table import TextTable
 
 LIMIT = 0.1  # of the price, that the median over steps may differ by
 LARGE = 100_000  # bytes of a message from which on the limit holds
