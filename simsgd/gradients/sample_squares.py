@@ -42,11 +42,13 @@ def sample_squares(
         raise SettingError("compressor", None, told, "use another compressor")
     squares_of = torch.func.vmap(
         _squares_of_samples(model, criterion),
-        in_dims=(0 if per_worker else None, 0, 0, 0, 0, None),
+        in_dims=(0 if per_worker or _is_recurrent(model) else None, 0, 0, 0, 0, None),
     )
     shared = {name: parameter.detach() for name, parameter in params.items()}
     b = x.shape[1]
     like = {name: p[0] if per_worker else p for name, p in shared.items()}
+    if _is_recurrent(model) and not per_worker:
+        shared = {name: p.expand(len(keys), *p.shape) for name, p in shared.items()}
     chunk = max(1, _NUMBERS // sum(p.numel() for p in like.values()))
     total = {name: p.new_zeros(len(keys), *p.shape) for name, p in like.items()}
     for first in range(0, b, chunk):
@@ -71,13 +73,27 @@ def _squares_of_samples(model: nn.Module, criterion: Criterion) -> Callable[...,
             output = torch.func.functional_call(model, (params, own), (x.unsqueeze(0),))
         return criterion(output, y.unsqueeze(0))
 
-    gradient = torch.func.grad(loss)
-    gradients = torch.func.vmap(gradient, in_dims=(None, None, 0, 0, None, 0), randomness="error")
+    alike = _is_recurrent(model)
+    gradients = torch.func.vmap(
+        torch.func.grad(loss),
+        in_dims=(0 if alike else None, None, 0, 0, None, 0),
+        randomness="error",
+    )
 
-    def summed(*arguments: Any) -> Tensors:
-        return {name: g.square().sum(0) for name, g in gradients(*arguments).items()}
+    def summed(params: Tensors, buffers: Tensors, x: Tensor, *arguments: Any) -> Tensors:
+        if alike:
+            params = {name: p.expand(len(x), *p.shape) for name, p in params.items()}
+        return {n: g.square().sum(0) for n, g in gradients(params, buffers, x, *arguments).items()}
 
     return summed
+
+
+def _is_recurrent(model: nn.Module) -> bool:
+    """Return whether a layer adds to its own results in place, as vmap has torch's LSTM do.
+
+    Such a layer takes parameters only if they have a dimension for the samples, as the input has.
+    """
+    return any(isinstance(module, nn.RNNBase) for module in model.modules())
 
 
 def _refuse_batch_norm(model: nn.Module) -> None:
