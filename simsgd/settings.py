@@ -97,18 +97,28 @@ def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> 
         raise SettingError(name, value, rule, fix)
 
 
-def unknown(name: str, value: str, known: Iterable[str], fix: str = "") -> SettingError:
+def require_kind(name: str, value: object, *kinds: type) -> None:
+    """Raise `SettingError` for an argument in Python of another type than its own.
+
+    >>> require_kind("steps", 3, int)
+    """
+    if not fits(value, kinds):
+        rule = f"must be {kinds_in_words(kinds)}, not {type(value).__name__}"
+        raise SettingError(name, value, rule)
+
+
+def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> SettingError:
     """Return the error for a name that is not among `known`: the nearest first, then all.
 
     Of more than twelve only the nearest are shown, and the command that lists all.
     """
     choices = sorted(known)
-    near = difflib.get_close_matches(value, choices, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(value), choices, n=3, cutoff=0.5)
     hint = [f"did you mean {' or '.join(near)}?"] if near else []
     if len(choices) <= _MOST_LISTED:
         hint += [f"known: {', '.join(choices)}"]
     else:
-        nearest = difflib.get_close_matches(value, choices, n=_NEAREST, cutoff=0.0)
+        nearest = difflib.get_close_matches(str(value), choices, n=_NEAREST, cutoff=0.0)
         hint += [] if near else [f"nearest of {len(choices)}: {', '.join(nearest)};"]
         hint += [f"`{_LISTS[name]}` shows all"] if name in _LISTS else []
     return SettingError(name, value, "is not known", f"{' '.join(hint).rstrip(';')}{fix}")
@@ -251,7 +261,13 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
     >>> kinds_in_words([int, type(None)]), kinds_in_words([float])
     ('a whole number', 'a number')
     """
-    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        Path: "a path",
+    }
     return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
 
 

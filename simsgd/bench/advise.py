@@ -18,7 +18,7 @@ from ..results.network import Network, way_of
 from ..results.network_prices import milliseconds
 from ..results.step_times import Pricing
 from ..results.text_table import columns
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from ..simulator.model_shapes import shapes_of
 from ..simulator.step_bytes import Sizes, sizes
 from ..units import in_units
@@ -136,6 +136,8 @@ def _check_exchange(recipe: Recipe) -> None:
 
 def _networks(specs: Sequence[Network | str]) -> list[Network]:
     """Return the networks of specs, each once."""
+    if not isinstance(specs, Sequence):
+        require_kind("network", specs, str)
     links = [spec if isinstance(spec, Network) else Network.of(spec) for spec in specs]
     return list(dict.fromkeys(links))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ..settings import unknown
+from ..settings import require_kind, unknown
 from .figures import DRAWINGS, check_suffix
 from .tables import Measured, Row, heading
 
@@ -95,6 +95,7 @@ def bench(name: str, plot: Path | str | None = None, **settings: object) -> Meas
     be several. `plot` is a figure to write, of step and scaling. Raises `SettingError` for whatever
     does not exist.
     """
+    require_kind("bench", name, str)
     if name not in BENCHES:
         raise unknown("bench", name, BENCHES)
     given = settings if plot is None else {**settings, "plot": plot}

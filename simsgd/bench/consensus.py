@@ -33,7 +33,7 @@ from ..results.figures.style import (
     save,
     screen_look,
 )
-from ..settings import require, unknown
+from ..settings import require, require_kind, unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,9 +139,12 @@ def tune_consensus(
     `SettingError` for whatever does not exist or has no such step size.
     """
     require_suffix(output)
+    for name, spec in (("topology", topology), ("compressor", compressor)):
+        require_kind(name, spec, str)
     if algorithm not in _TUNED:
         raise unknown("algorithm", algorithm, _TUNED)
-    for name, value in (("elements", elements), ("rounds", rounds)):
+    for name, value in (("workers", workers), ("elements", elements), ("rounds", rounds)):
+        require_kind(name, value, int)
         require(value >= 2, name, value, "must be at least 2")
     method = find("algorithm", algorithm)
     start = torch.randn(workers, elements, generator=torch.Generator().manual_seed(seed)).double()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from ..settings import SettingError, require, unknown
+from ..settings import SettingError, require, require_kind, unknown
 
 ALL_REDUCES = ("ring", "tree", "gloo")
 TCP_FRAMING = 1514 / 1448  # of 1514 bytes of an Ethernet frame 1448 are TCP's, with time stamps
@@ -54,6 +54,7 @@ class Network:
 
         Raises `SettingError` for an unknown name or unit.
         """
+        require_kind("network", spec, str)
         first, *rest = (part.strip() for part in spec.split(","))
         base = None
         if "=" in first:
@@ -191,6 +192,8 @@ def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "
 
 def networks_of(specs: Iterable[str]) -> list[Network]:
     """Return the networks of several specs, each once. Raises `SettingError` as `Network.of`."""
+    if not isinstance(specs, Iterable):
+        require_kind("network", specs, str)
     return list({spec: Network.of(spec) for spec in specs}.values())
 
 

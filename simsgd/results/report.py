@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..config import Config
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from . import html as page
 from .atomic_files import replace
 from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_short, varying
@@ -17,7 +17,7 @@ from .report_tables import network_section, verified_section
 from .results_table import Row, result_rows, result_table
 from .run import Run
 from .run_command import command_of
-from .run_folders import RunPath, RunPaths, by_name, find_runs
+from .run_folders import RunPath, RunPaths, by_name, find_runs, several
 from .run_tables import RunTables
 from .sweep import Sweep
 from .text_table import TextTable
@@ -39,6 +39,7 @@ def report(
 
     Raises `SettingError` for a place without runs, or an output that cannot be written.
     """
+    require_kind("output", output, str, Path)
     path = Path(output)
     if path.suffix.lower() not in (".html", ".htm"):
         raise SettingError("output", str(path), "must end in .html")
@@ -53,7 +54,7 @@ def report(
 
 def report_page(runs: RunPaths) -> str:
     """Return the page's text; it needs no script, no other file and no network."""
-    places = [runs] if isinstance(runs, RunTables | Path | str) else list(runs)
+    places = several(runs)
     found = {name: Run(run.folder) for name, run in by_name(find_runs(places)).items()}
     title = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
     differing = _differing(list(found.values()))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from .run_tables import RunTables
 
 RunPath = RunTables | Path | str  # a run, a run folder, or a folder that holds some
@@ -21,12 +21,24 @@ def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
     unless that is true of none. Raises `SettingError` for a place without runs.
     """
     found: dict[Path, RunTables] = {}
-    for place in [places] if isinstance(places, RunTables | Path | str) else places:
+    for place in several(places):
+        if not isinstance(place, RunTables):
+            require_kind("run", place, str, Path)
         for run in _runs_of(place, with_epochs):
             found.setdefault(run.folder.resolve(), run)
     if not found:
         raise SettingError("run", None, "must name at least one run folder")
     return list(found.values())
+
+
+def several(places: RunPaths) -> list[RunPath]:
+    """Return places as a list. Raises `SettingError` for what is neither a place nor several."""
+    if isinstance(places, RunTables | Path | str):
+        return [places]
+    if not isinstance(places, Iterable):
+        rule = f"must be a run, a path or several, not {type(places).__name__}"
+        raise SettingError("run", places, rule)
+    return list(places)
 
 
 def by_name(runs: Iterable[RunTables]) -> dict[str, RunTables]:

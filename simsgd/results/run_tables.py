@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from .metric import Metric, metric_of, with_metric
 from .tables import (
     EPOCH_COLUMNS,
@@ -33,6 +33,7 @@ class RunTables:
     """The settings, the log and the tables of a run, as pandas DataFrames."""
 
     def __init__(self, folder: Path | str) -> None:
+        require_kind("run", folder, str, Path)
         self.folder = Path(folder)
         require_run(self.folder, "run")
 

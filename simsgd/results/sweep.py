@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from . import html as page
 from .atomic_files import replace
 from .config_values import OF_THE_MACHINE, in_full, in_short, varying
@@ -49,6 +49,7 @@ class Sweep:
     """
 
     def __init__(self, folder: Path | str, failures: Mapping[str, str] | None = None) -> None:
+        require_kind("folder", folder, str, Path)
         self.folder = Path(folder)
         self.failures = dict(failures or {})
         read_definition(self.folder)

@@ -157,6 +157,9 @@ def components_of(
 
 
 def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    if not isinstance(model, nn.Module):
+        rule = f"must be a torch.nn.Module, not {type(model).__name__}"
+        raise SettingError("model", model, rule)
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         raise SettingError("model", None, "has no parameters to train")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
 
 if TYPE_CHECKING:
     from ..simulator.checkpoint_check import StateDict
@@ -35,6 +35,7 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> "StateDict":
     """
     import torch
 
+    require_kind(name, path, str, Path)
     file = Path(path) / "last.pt" if Path(path).is_dir() else Path(path)
     require(file.is_file(), name, str(file), "names a file that does not exist")
     try:

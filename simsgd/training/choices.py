@@ -17,7 +17,7 @@ from ..methods.compressors import Compressor
 from ..methods.describe import details, recipe_text, settings_text
 from ..methods.memories import Memory
 from ..registry import find, names
-from ..settings import SettingError, require, unknown
+from ..settings import SettingError, require, require_kind, unknown
 from .data import about
 
 _ROOMS = (
@@ -52,6 +52,8 @@ def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     aggregations, attacks, outer-optimizers, topologies or engines.
     Topologies are measured for a number of `workers`. Raises `SettingError` for an unknown kind.
     """
+    require_kind("kind", kind, str)
+    require_kind("workers", workers, int, type(None))
     if kind not in _KINDS:
         raise unknown("kind", kind, _KINDS)
     if workers is None:

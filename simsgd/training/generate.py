@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..catalog import begin_texts
 from ..gradients.contract import carried
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
 from .data import Streams, Text
 from .data.vocabulary import UNKNOWN
 from .evaluate import restored
@@ -35,6 +35,11 @@ def generate(
     one, which `top_k=1` does too. Raises `SettingError` for a model that was trained on no text,
     and for a prompt with characters that its text lacks.
     """
+    for name, value in (("length", length), ("seed", seed)):
+        require_kind(name, value, int)
+    require_kind("prompt", prompt, str)
+    require_kind("temperature", temperature, float)
+    require_kind("top_k", top_k, int, type(None))
     require(length >= 1, "length", length, "must be at least 1")
     require(0 <= temperature < float("inf"), "temperature", temperature, "must be at least 0")
     require(top_k is None or top_k >= 1, "top_k", top_k, "must be at least 1")

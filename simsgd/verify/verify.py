@@ -17,7 +17,7 @@ from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
 from ..gradients.trees import Tree
 from ..results.tables import StepRow, TransferRow
-from ..settings import require
+from ..settings import require, require_kind
 from ..simulator.checkpoint_check import StateDict
 from ..simulator.record import StepRecord
 from ..training.environment import environment
@@ -55,6 +55,7 @@ def verify(
     Raises `SettingError` for a wrong setting before any process starts, and `RankLost` if a process
     dies.
     """
+    require_kind("steps", steps, int)
     require(steps >= 1, "steps", steps, "must be at least 1")
     rate = None if link is None else checked_rate(link)
     config, real = checked(Config.of({**DEFAULTS, **settings}), steps, timed=link is not None)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from ...settings import SettingError, require, unknown
+from ...settings import SettingError, require, require_kind, unknown
 from ..metric import DERIVED
 from ..network import networks_of
 from ..outcome import metrics_of
@@ -124,6 +124,8 @@ def plot_results(
     import matplotlib as mpl
 
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
+    if not isinstance(y, Sequence):
+        require_kind("y", y, str, type(None))
     given = [y] if isinstance(y, str) else y
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...registry import literal
-from ...settings import SettingError, one_line, require, unknown
+from ...settings import SettingError, one_line, require, require_kind, unknown
 from ..command_line import train_command
 from .process_pool import Ending, Processes, child_environment, last_line
 
@@ -46,6 +46,7 @@ def launcher_of(name: str | None, jobs: int | None, folder: Path) -> Launcher:
     `slurm:partition=gpu,timeout_min=60` has settings of submitit's executor. Raises `SettingError`
     for an unknown name, or if submitit is not installed.
     """
+    require_kind("jobs", jobs, int, type(None))
     require(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
     if name is None:
         return Processes(jobs or 1)
