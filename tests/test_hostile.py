@@ -199,3 +199,45 @@ def test_odd_numbered_features_are_refused_without_taking_their_memory(
     (tmp_path / "rows.svm").write_text(content * 8)
     refused("train --model logistic --dataset libsvm:rows.svm --workers 2 --quiet", words)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.svm"]
+
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07"
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")  # drawn as a box in figures
+def test_a_name_with_escape_sequences_is_shown_harmless(run, tmp_path):
+    config = json.loads((run / "config.json").read_text())
+    names = {"dataset": f"d{ESCAPES}", "model": f"m{ESCAPES}", "compressor": f"c{ESCAPES}"}
+    (run / "config.json").write_text(json.dumps({**config, **names}))
+    shutil.copytree(run, tmp_path / "runs" / f"b{ESCAPES}")
+    for line in ("results runs", "network runs", "report runs -o page.html"):
+        done = call(line)
+        assert done.exit_code in (0, 2), repr(done.exception)
+        assert not {"\x1b", "\x07"} & {*done.output}, line
+    assert not {"\x1b", "\x07"} & {*(tmp_path / "page.html").read_text()}
+
+
+def test_a_sweeps_file_leads_no_write_and_no_read_out_of_its_folder(run, tmp_path):
+    folder = tmp_path / "runs"
+    (tmp_path / "outside").mkdir()
+    definition = {
+        "format": "simsgd-sweep/1",
+        "asked": {"workers": [2]},
+        "runs": {"../outside/a": {"workers": 2}, "/tmp/x": {"workers": 2}},
+    }
+    (folder / "sweep.json").write_text(json.dumps(definition))
+    around = {*tmp_path.rglob("*")}
+    for line in ("results runs", "report runs -o page.html"):
+        assert call(line).exit_code in (0, 2)
+    assert {*tmp_path.rglob("*")} - around <= {tmp_path / "page.html"}
+
+
+def test_a_link_in_a_run_folder_leads_no_write_out_of_it(run, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("epochs.csv", "steps.csv", "config.json", "last.pt", "best.pt"):
+        shutil.move(run / name, outside / name)
+        (run / name).symlink_to(outside / name)
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    call(GO_ON)
+    assert {path: path.read_bytes() for path in outside.iterdir()} == before

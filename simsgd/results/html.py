@@ -7,7 +7,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .text_table import TextTable
+from .text_table import TextTable, harmless
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
@@ -66,7 +66,7 @@ pre.command { white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; 
 
 def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
     """Return a whole page: a title, a line below it, and the sections."""
-    return (
+    return harmless(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -1,7 +1,10 @@
 """Aligns rows of text in columns, for a terminal."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,15 @@ class TextTable:
         return list(zip(self.head, *self.rows, strict=True))
 
 
+def harmless(text: str) -> str:
+    """Return a text with its control characters escaped, which else a terminal would obey.
+
+    >>> harmless("a\\x1b[2J")
+    'a\\\\x1b[2J'
+    """
+    return _CONTROLS.sub(lambda one: repr(one[0])[1:-1], text)
+
+
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
     """Return rows under each other, the columns in `left` flush left and the others flush right.
 
@@ -42,7 +54,7 @@ def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
     name   n
     a     10
     """
-    flush_left = set(left)
+    flush_left, rows = set(left), [[harmless(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
