@@ -266,7 +266,8 @@ class Config(Recipe):
         methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
         specs = (self.model, self.dataset, self.criterion, self.metric, self.regime)
         named = (*specs, *methods, self.outer_optimizer, self.method)
-        words = re.split(r"[+:]", "+".join(spec for spec in named if spec))
+        layers = re.split(r"[=,\"]", self.compress_layers or "")
+        words = re.split(r"[+:]", "+".join(spec for spec in (*named, *layers) if spec))
         files = [name for name in words if name.endswith(".py")]
         return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in files))
 

@@ -15,8 +15,8 @@ PREFIX = "object:"  # begins the text, in config.json too
 
 
 NAMES = (  # of settings that Python may give objects for
-    "compressor", "memory", "algorithm", "downlink", "aggregate", "outer_optimizer", "optimizer",
-    "scheduler", "param_groups",
+    "compressor", "compress_layers", "memory", "algorithm", "downlink", "aggregate",
+    "outer_optimizer", "optimizer", "scheduler", "param_groups",
 )  # fmt: skip
 
 
@@ -30,10 +30,10 @@ def with_objects(settings: Mapping[str, object]) -> dict[str, object]:
 def _as_text(name: str, value: object) -> object:
     if value is None or isinstance(value, str):
         return value
-    if name == "param_groups":
+    if name in ("param_groups", "compress_layers"):
         try:
             return json.dumps(value)
-        except (TypeError, ValueError):  # it has functions
+        except (TypeError, ValueError):  # it has functions or objects
             return GivenObject.of(value)
     return GivenObject.of(value)
 
@@ -58,6 +58,10 @@ class GivenObject(str):
         if isinstance(value, list | tuple):
             names = (cls.of(part).removeprefix(PREFIX) for part in value)
             return cls(PREFIX + "+".join(names), value)
+        if isinstance(value, Mapping):
+            return cls(
+                PREFIX + ",".join(f"{key}={_in_words(own)}" for key, own in value.items()), value
+            )
         named = getattr(value, "__name__", type(value).__name__).strip("<>")
         described = is_dataclass(value) and not isinstance(value, type)
         text = repr(value) if described else named
@@ -67,15 +71,28 @@ class GivenObject(str):
         return self
 
 
-def refuse_objects(settings: Mapping[str, object]) -> None:
-    """Raise `SettingError` for an object among the values that a sweep gets."""
+def _in_words(value: object) -> str:
+    return value if isinstance(value, str) else GivenObject.of(value).removeprefix(PREFIX)
+
+
+def without_objects(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a sweep, with a text for each dict of compressors by layer.
+
+    Raises `SettingError` for an object among the values.
+    """
+    settings, layers = dict(settings), settings.get("compress_layers")
+    if isinstance(layers, Mapping | list | tuple):
+        several = [layers] if isinstance(layers, Mapping) else layers
+        settings["compress_layers"] = [_as_text("compress_layers", each) for each in several]
     for name in NAMES:
         given = settings.get(name)
         for value in given if isinstance(given, list | tuple) else [given]:
-            if value is not None and not isinstance(value, str):
+            made = value is None or isinstance(value, str)
+            if not made or isinstance(value, GivenObject):
                 rule = "is an object, which the processes of a sweep cannot make again"
                 fix = "name it, as in ./mine.py:Mine, or call train for each"
                 raise SettingError(name, GivenObject.of(value).removeprefix(PREFIX), rule, fix)
+    return settings
 
 
 def is_lost(text: object) -> bool:

@@ -78,6 +78,14 @@ class Recipe:
         "see `simsgd list compressors`. --prune R is topk:1-R with a warm-up and memory dgc.",
         unit="SPEC",
     )
+    compress_layers: str | None = setting(
+        None,
+        "compression",
+        "Compressors of some layers, by patterns of parameters' names with * and ?, as "
+        "features.*=topk:0.01,classifier.*=none: the first that matches wins, and what none "
+        "matches follows --compressor or --prune. With granularity layer.",
+        unit="PATTERN=SPEC,...",
+    )
     warmup: bool = setting(True, "compression", "With --prune, begin at 75 % and rise to R.")
     warmup_epochs: int = setting(4, "compression", "Epochs before --prune is reached.")
     granularity: str = setting(

@@ -82,6 +82,9 @@ WHERE = {  # and those that others need, by the setting and the values that they
         "flush_every": (1, 2),
         "memory": MEMORIES,
     },
+    ("granularity", (None,)): {
+        "compress_layers": ("*weight=topk:0.3", "*0*=qsgd:15,bucket=4,*=none", "*1*=sign,*=int8"),
+    },
     ("memory", ("residual", "residual:beta=0.9", "dgc", "dgc:masking=false", "momentum")): {
         "state_dtype": ("bfloat16", "float16", "float32"),
     },

@@ -20,6 +20,7 @@ from .options import StagedCommand, chosen, given, shape_options
     "accumulate",
     "prune",
     "compressor",
+    "compress_layers",
     "granularity",
     "compress_if",
     "prune_1d",

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .figures.plot import PlotSettings
 
 _IN_SUMMARY = (  # settings of the summary, as they were used
-    "model", "workers", "batch_size", "compressor", "prune", "memory", "algorithm", "topology",
-    "local_steps", "optimizer", "lr", "momentum", "weight_decay",
+    "model", "workers", "batch_size", "compressor", "compress_layers", "prune", "memory",
+    "algorithm", "topology", "local_steps", "optimizer", "lr", "momentum", "weight_decay",
 )  # fmt: skip
 _WIDEST = 50  # characters of a line of settings
 

@@ -7,6 +7,7 @@ import dataclasses
 
 import torch
 
+from ..communication.segments import Layout
 from ..methods.algorithms import Algorithm, ParameterAlgorithm
 from ..methods.compressors import Compressor, composed
 from ..methods.memories import Memory
@@ -14,6 +15,7 @@ from ..recipe import Recipe
 from ..registry import build, find, names, settings_of
 from ..settings import SettingError, kept
 from ..units import alternatives
+from .layer_compressors import LayerRules, by_segment, check_layers
 from .parameter_groups import Settings
 from .regime import Regime
 
@@ -65,6 +67,29 @@ def compressor_spec(settings: Settings) -> str:
     return f"topk:{kept(prune)}" if prune else settings.get("compressor", "none")
 
 
+def compressor_specs(settings: Settings) -> list[str]:
+    """Return the specs of all compressors that the settings of a regime ask for."""
+    layers = settings.get("compress_layers", ())
+    return [compressor_spec(settings), *(rule.compressor for rule in layers)]
+
+
+def compressors_for(
+    recipe: Recipe, algorithm: Algorithm, layout: Layout, spec: str, layers: LayerRules
+) -> list[Compressor]:
+    """Return the compressor of each segment: that of `spec`, or of the first rule that takes it.
+
+    Raises `SettingError` for one that does not go with the algorithm or the memory, which the
+    recipe names, and for a rule that no segment follows.
+    """
+    check_layers(layout, layers, recipe.granularity)
+    found = []
+    for each in (spec, *(rule.compressor for rule in layers)):
+        compressor = compressor_for(algorithm, each)
+        check_memory(recipe, compressor, each)
+        found.append(compressor)
+    return by_segment(layout, layers, found[1:], found[0])
+
+
 def memory_name(recipe: Recipe, regime: Regime) -> str:
     """Return the spec of the memory: the recipe's, else the one that suits the compressor.
 
@@ -82,7 +107,7 @@ def memory_name(recipe: Recipe, regime: Regime) -> str:
     for settings in phases:
         if settings.get("prune") and not isinstance(algorithm, ParameterAlgorithm):
             return "dgc"
-        if needs_memory(composed(compressor_spec(settings))):
+        if any(needs_memory(composed(spec)) for spec in compressor_specs(settings)):
             return "residual"
     return "none"
 

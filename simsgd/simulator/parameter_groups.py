@@ -18,6 +18,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -177,7 +178,9 @@ def check_pattern(setting: str, pattern: str, names: list[str]) -> None:
     """Raise `SettingError` for a pattern that none of the parameters' `names` has."""
     if not any(fnmatchcase(name, pattern) for name in names):
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        raise SettingError(setting, pattern, "matches no parameter", f"the model has {shown}")
+        near = get_close_matches(pattern, names, n=3, cutoff=0.6)
+        fix = f"near it are {', '.join(near)}" if near else f"the model has {shown}"
+        raise SettingError(setting, pattern, "matches no parameter", fix)
 
 
 def _selects(selector: Selector, name: str, parameter: Tensor) -> bool:

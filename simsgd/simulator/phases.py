@@ -5,7 +5,8 @@ Letters: n elements of one segment.
 
 from ..settings import SettingError
 from .components import Components
-from .method_choice import check_memory, compressor_for
+from .layer_compressors import LayerRules
+from .method_choice import compressors_for
 from .optimizer import RegimeOptimizer
 from .running_state import RunningState
 from .step_settings import StepSettings
@@ -20,15 +21,14 @@ def check_phases(parts: Components) -> None:
         settings = StepSettings.at(parts.recipe, parts.regime, epoch, step, parts.memory)
         for plan in parts.optimizer.plans(settings.optimizer):
             parts.algorithm.check_optimizer(plan.optimizer)
-    checked = ""
+    checked: tuple[str, LayerRules] = ("", ())
     for epoch, step in parts.regime.starts:
         settings = StepSettings.at(parts.recipe, parts.regime, epoch, step, parts.memory)
         RegimeOptimizer(parts.params).follow(settings.optimizer)
-        if settings.compressor != checked:
-            checked = settings.compressor
-            compressor = compressor_for(parts.algorithm, checked)
-            check_memory(parts.recipe, compressor, checked)
-            for segment in parts.layout.segments:
+        if (settings.compressor, settings.layers) != checked:
+            checked = settings.compressor, settings.layers
+            compressors = compressors_for(parts.recipe, parts.algorithm, parts.layout, *checked)
+            for segment, compressor in zip(parts.layout.segments, compressors, strict=True):
                 if not segment.dense:
                     compressor.for_shape(segment.shape)
 
@@ -38,7 +38,7 @@ def follow_regime(parts: Components, state: RunningState) -> StepSettings:
     now = state.epoch or 0, state.steps
     settings = StepSettings.at(parts.recipe, parts.regime, *now, parts.memory, state.results)
     parts.optimizer.follow(settings.optimizer)
-    state.set_compressor(parts, settings.compressor)
+    state.set_compressor(parts, settings.compressor, settings.layers)
     return settings
 
 

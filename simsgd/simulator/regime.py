@@ -10,7 +10,7 @@ value in it, may be such a function too; a phase may have `step_lambda` or `epoc
 of one number that return settings, and `lr_decay_rate` with `lr_decay_steps`: from the phase's step
 on, lr is multiplied by the rate at every multiple of these steps. Keys are `optimizer` (a class of
 torch.optim, or its name), the arguments of that optimizer, `param_groups`, `scheduler`,
-`regularizer`, and those of `OURS`.
+`regularizer`, `compress_layers`, and those of `OURS`.
 
 Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ..settings import SettingError, check_size, require, unknown
+from .layer_compressors import layer_rules
 from .optimizer_class import optimizer_arguments, optimizer_class, optimizer_name, taken_by_any
 from .parameter_groups import ParameterGroup, Settings, check_group, parameter_groups
 from .regularizers import regularizers
@@ -17,8 +18,8 @@ OURS = ("prune", "compressor")  # fraction of entries dropped, in [0, 1); a spec
 def read_settings(settings: Any) -> Any:
     """Return settings of a phase with what they give in other forms than it is used in.
 
-    An optimizer's class is its name; parameter groups and a scheduler are read, unless a function
-    gives them. What is no mapping is returned as it is.
+    An optimizer's class is its name; parameter groups, compressors by layer and a scheduler are
+    read, unless a function gives them. What is no mapping is returned as it is.
     """
     return _grouped(_by_name(settings))
 
@@ -28,7 +29,10 @@ def check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()
 
     `structure` are keys that a phase may have beside settings.
     """
-    known = {*OURS, "optimizer", "regularizer", "param_groups", "scheduler", *structure}
+    known = {
+        *OURS, "compress_layers", "optimizer", "regularizer", "param_groups", "scheduler",
+        *structure,
+    }  # fmt: skip
     name = settings.get("optimizer")
     takes = optimizer_arguments(name) if isinstance(name, str) else frozenset[str]()
     for key, value in settings.items():
@@ -68,9 +72,12 @@ def _by_name(settings: Any) -> Any:
 
 
 def _grouped(settings: Any) -> Any:
-    """Return settings with their parameter groups and scheduler read, unless a function's."""
+    """Return settings with what is read before it is used, unless a function gives it."""
     if not isinstance(settings, Mapping):
         return settings
+    layers = settings.get("compress_layers", ())
+    if layers != () and not callable(layers):
+        settings = {**settings, "compress_layers": layer_rules(layers)}
     if settings.get("scheduler") is not None:
         settings = {**settings, "scheduler": scheduler_of(settings["scheduler"])}
     form = settings.get("param_groups")

@@ -13,7 +13,8 @@ from ..gradients.contract import Tensors, carried
 from .checkpoint_check import StateDict as StateDict
 from .checkpoint_check import require_fitting
 from .components import Components
-from .method_choice import check_memory, compressor_for
+from .layer_compressors import LayerRule, LayerRules, in_words, specs_of
+from .method_choice import compressors_for
 
 
 @dataclass
@@ -27,6 +28,7 @@ class RunningState:
     epoch: int | None = None  # the last one given
     results: list[Mapping[str, float]] = field(default_factory=list)  # of the epochs that ended
     compressor: str = ""  # the spec in force
+    layers: LayerRules = ()  # those in force beside it
 
     @classmethod
     def of(cls, parts: Components) -> "RunningState":
@@ -43,16 +45,21 @@ class RunningState:
         """Put back the states that the model carries from step to step, as at the start."""
         self.buffers.update({name: value.clone() for name, value in self.initial.items()})
 
-    def set_compressor(self, parts: Components, spec: str) -> None:
-        """Compress by the method of `spec` from now on, with new states if it is another one.
+    def set_compressor(self, parts: Components, spec: str, layers: LayerRules) -> None:
+        """Compress by the method of `spec` from now on, and what has a rule in `layers` by that.
 
-        Raises `SettingError` if it does not go with the algorithm or the memory.
+        A segment has a new state if its compressor is another one. Raises `SettingError` if one
+        does not go with the algorithm or the memory.
         """
-        if spec != self.compressor:
-            compressor = compressor_for(parts.algorithm, spec)
-            check_memory(parts.recipe, compressor, spec)
-            self.compressor = spec
-            for state in parts.segment_states:
+        if (spec, layers) == (self.compressor, self.layers):
+            return
+        compressors = compressors_for(parts.recipe, parts.algorithm, parts.layout, spec, layers)
+        before = specs_of(parts.layout, self.layers, self.compressor)
+        after = specs_of(parts.layout, layers, spec)
+        self.compressor, self.layers = spec, layers
+        changes = zip(parts.segment_states, compressors, before, after, strict=True)
+        for state, compressor, old, new in changes:
+            if new != old:
                 state.set_compressor(compressor)
 
     def state_dict(self, parts: Components) -> StateDict:
@@ -62,6 +69,7 @@ class RunningState:
             "parameters": parts.parameters.state_dict(gather),
             "buffers": {name: gather(own) for name, own in self.buffers.items()},
             "compressor": str(self.compressor),
+            **self._layer_state(),
             "voices": {
                 state.segment.name: state.state_dict(None if parts.hosts_all else gather)
                 for state in parts.segment_states
@@ -82,7 +90,7 @@ class RunningState:
         parts.parameters.load_state_dict(state["parameters"], parts.hosted)
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][parts.hosted])
-        self.set_compressor(parts, state["compressor"])
+        self.set_compressor(parts, state["compressor"], self._saved_layers(parts, state))
         for own in parts.segment_states:
             saved = state["voices"][own.segment.name]
             own.load_state_dict(saved, None if parts.hosts_all else parts.hosted)
@@ -96,6 +104,18 @@ class RunningState:
         self.results = list(state["results"])
         for name, buffer in self.server_buffers.items():
             buffer.copy_(state["server_buffers"][name].expand_as(buffer))
+
+    def _layer_state(self) -> StateDict:
+        if not self.layers:
+            return {}
+        return {"compress_layers": [[rule.pattern, str(rule.compressor)] for rule in self.layers]}
+
+    def _saved_layers(self, parts: Components, state: StateDict) -> LayerRules:
+        """Return the rules that were in force, with the objects that the regime has for them."""
+        saved = tuple(LayerRule(*pair) for pair in state.get("compress_layers", ()))
+        last = state["epoch"] or 0, max(0, state["steps"] - 1)
+        own: LayerRules = parts.regime.at(*last, state["results"]).get("compress_layers", ())
+        return own if in_words(own) == in_words(saved) else saved
 
     def _server_state(self) -> StateDict:
         if not self.server_buffers:

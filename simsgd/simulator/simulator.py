@@ -19,6 +19,7 @@ from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep
 from .gradient_transforms import transform_gradients
 from .group_exchange import exchange_gradients
+from .layer_compressors import in_words
 from .parameter_step import exchange_parameters, step_parameters
 from .phases import check_phases, enter_epoch, follow_regime
 from .record import StepRecord, no_measures, record_of
@@ -54,7 +55,7 @@ class Simulator:
     statistics, of which `evaluation_model()` takes the mean too. Settings are those of `Recipe`, by
     the same names as the command line's options. Raises `SettingError` for any that is wrong.
     `compressor`, `memory`, `algorithm`, `optimizer`, `scheduler` and `param_groups` may be objects
-    too, where a name stands otherwise.
+    too, where a name stands otherwise; `compress_layers` may be a dict {pattern: compressor}.
 
     A model with an attribute `carried` keeps a state of each sample in the buffers [b, ...] that it
     names: each worker has its own, keeps it from step to step, and starts again with each epoch.
@@ -271,6 +272,11 @@ class Simulator:
     def compressor(self) -> str:
         """The spec of the compressor in force."""
         return self._state.compressor
+
+    @property
+    def compress_layers(self) -> str:
+        """The rules in force for layers that have a compressor of their own."""
+        return in_words(self._state.layers)
 
     @property
     def buffers(self) -> Tensors:

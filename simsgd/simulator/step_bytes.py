@@ -13,13 +13,15 @@ import torch
 
 from ..communication.segments import Layout, Segment
 from ..config import Config
+from ..given_object import with_objects
 from ..methods.algorithms import Algorithm, AllReduce
-from ..methods.compressors import Compressor
+from ..methods.compressors import Compressor, composed
 from ..recipe import Recipe
 from ..results.tables import ratio
 from ..settings import SettingError, kept, require
 from .epoch_length import worker_batches
-from .method_choice import algorithm_of, compressor_for
+from .layer_compressors import in_words, layer_rules, specs_of
+from .method_choice import algorithm_of, compressors_for
 from .model_shapes import shapes_of
 from .probe_exchange import Exchange, Sent
 from .step_settings import check_use
@@ -37,6 +39,7 @@ class SegmentSize:
     compressed: bool
     dense_bytes: int  # of one worker's uncompressed gradient
     sent: tuple[Sent, ...]
+    compressor: str = ""  # its spec, where layers have their own
 
     @property
     def payload_bytes(self) -> int:
@@ -66,6 +69,7 @@ class Sizes:
     model: str = "model"
     step_payloads: tuple[int, ...] = (0,)  # bytes that a worker sends in each step of a round
     algorithm: str = "allreduce"
+    layers: str = ""  # compressors of layers that have their own
 
     @property
     def period(self) -> int:
@@ -132,6 +136,7 @@ class Sizes:
         }
         return {
             "compressor": self.compressor,
+            **({"compress_layers": self.layers} if self.layers else {}),
             "workers": self.workers,
             "parameters": self.elements,
             "tensors": self.tensors,
@@ -163,23 +168,33 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     of bytes, of the one who sends most. Raises `SettingError` for settings that do not go together,
     and for a downlink and a server that waits for nobody: what these send is not in the shapes.
     """
-    recipe, own = Recipe.of(settings), getattr(torch, dtype)
+    recipe, own = Recipe.of(with_objects(settings)), getattr(torch, dtype)
     algorithm = _algorithm(recipe)
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
-    compressor = compressor_for(algorithm, spec)
-    check_use(recipe, compressor.compresses)
+    layers = layer_rules(recipe.compress_layers)
     torch_shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
     layout = Layout.of(torch_shapes, recipe.granularity, recipe.rule, own.itemsize)
+    compressors = compressors_for(recipe, algorithm, layout, spec, layers)
+    used = [composed(spec)]
+    if layers:
+        pairs = zip(layout.segments, compressors, strict=True)
+        used = [compressor for segment, compressor in pairs if not segment.dense]
+    check_use(recipe, any(compressor.compresses for compressor in used))
     exchange = Exchange(algorithm.for_layout(layout, recipe.workers), recipe)
-    segments = tuple(_size(segment, compressor, exchange, own) for segment in layout.segments)
+    specs = specs_of(layout, layers, spec) if layers else [""] * len(compressors)
+    segments = tuple(
+        replace(_size(segment, compressor, exchange, own), compressor=each)
+        for segment, compressor, each in zip(layout.segments, compressors, specs, strict=True)
+    )
     return Sizes(
         compressor=spec,
         workers=recipe.workers,
         tensors=len(shapes),
-        varies=_varies(compressor, exchange),
+        varies=_varies_any(used, exchange),
         segments=segments,
         step_payloads=exchange.step_payloads(segments),
         algorithm=recipe.algorithm,
+        layers=in_words(layers),
     )
 
 
@@ -207,7 +222,7 @@ def bytes_of(
     `settings` are those of `train` that concern a message. `input_shape` is such as "3x32x32"; what
     is left out is the model's default. Raises `SettingError` as `sizes` does.
     """
-    config = Config.of(settings)
+    config = Config.of(with_objects(settings))
     model = config.model or "lenet"
     shapes = shapes_of(model, config.model_config, num_classes, input_shape)
     recipe = config.recipe()
@@ -233,6 +248,12 @@ def _size(
     )
 
 
+def _varies_any(compressors: Sequence[Compressor], exchange: Exchange) -> str:
+    """Return what changes the sizes of a segment of the first compressor where something does."""
+    once = [own for place, own in enumerate(compressors) if own not in compressors[:place]]
+    return next(filter(None, (_varies(own, exchange) for own in once)), "")
+
+
 def _varies(compressor: Compressor, exchange: Exchange) -> str:
     """Return what changes the sizes of a segment: gradient, step or nothing."""
     segment = Segment("probe", ("probe",), (_PROBE,), dense=False)
@@ -256,6 +277,7 @@ def _plain(segment: SegmentSize) -> dict[str, object]:
         "shape": list(segment.shape),
         "elements": segment.elements,
         "compressed": segment.compressed,
+        **({"compressor": segment.compressor} if segment.compressor else {}),
         "payload_bytes": segment.payload_bytes,
         "downlink_bytes": segment.downlink_bytes,
         "dense_bytes": segment.dense_bytes,

@@ -36,8 +36,10 @@ def _head(sizes: "Sizes") -> str:
 
 
 def _means(sizes: "Sizes") -> str:
-    spec = sizes.algorithm
-    return sizes.compressor if spec == "allreduce" else f"{spec}, compressor {sizes.compressor}"
+    spec, sent = sizes.algorithm, sizes.compressor
+    if sizes.layers:
+        sent = f"{sizes.layers}, others {sent}"
+    return sent if spec == "allreduce" else f"{spec}, compressor {sent}"
 
 
 def _worker(sizes: "Sizes") -> str:
@@ -84,7 +86,8 @@ def _spans(sizes: "Sizes") -> list[tuple[str, int]]:
 
 def _segments(segments: "Sequence[SegmentSize]", explain: bool) -> str:
     last = ["arithmetic"] if explain else []
-    rows = [["segment", "shape", "elements", "a worker sends", "ratio", "by", *last]]
+    own = ["compressor"] if any(segment.compressor for segment in segments) else []
+    rows = [["segment", "shape", "elements", "a worker sends", "ratio", "by", *own, *last]]
     for segment in segments:
         payload = segment.payload_bytes
         rows.append(
@@ -95,10 +98,11 @@ def _segments(segments: "Sequence[SegmentSize]", explain: bool) -> str:
                 f"{payload:,} B",
                 f"{segment.dense_bytes / payload:.1f}" if payload else "inf",
                 ", ".join(dict.fromkeys(sent.collective for sent in segment.sent)),
+                *([segment.compressor if segment.compressed else "none"] if own else []),
                 *([_arithmetic(segment)] if explain else []),
             ]
         )
-    return columns(rows, left=(0, 1, 5, 6))
+    return columns(rows, left=(0, 1, 5, 6, 7))
 
 
 def _arithmetic(segment: "SegmentSize") -> str:

@@ -13,7 +13,15 @@ from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
 from ..settings import SettingError, kept
-from .method_choice import algorithm_named, compressor_spec, memory_name, memory_of, needs_memory
+from .layer_compressors import LayerRules
+from .method_choice import (
+    algorithm_named,
+    compressor_spec,
+    compressor_specs,
+    memory_name,
+    memory_of,
+    needs_memory,
+)
 from .optimizer_class import optimizer_arguments
 from .own_optimizer import optimizer_settings
 from .parameter_groups import ParameterGroup, Settings
@@ -35,6 +43,7 @@ class StepSettings:
     """All that holds at one step."""
 
     compressor: str  # its spec
+    layers: LayerRules  # those of the layers that have their own
     flush: bool  # send all that the memories hold, whatever the compressor
     memory: Memory
     optimizer: Settings  # what torch.optim gets
@@ -88,6 +97,7 @@ class StepSettings:
             optimizer["param_groups"] = tuple(g.with_decay_times(times) for g in groups)
         return cls(
             compressor=compressor_spec(settings),
+            layers=settings.get("compress_layers", ()),
             flush=flush,
             memory=memory,
             optimizer=optimizer,
@@ -124,6 +134,8 @@ def regime_of(
         whole = whole.then(prune_warmup(recipe.prune, recipe.warmup_epochs if climbs else 0))
     if recipe.compressor is not None:
         whole = whole.then(Regime({0: {"compressor": recipe.compressor}}))
+    if recipe.compress_layers is not None:
+        whole = whole.then(Regime({0: {"compress_layers": recipe.compress_layers}}))
     chosen = {name: getattr(recipe, name) for name in _OPTIMIZER_SETTINGS}
     given = {k: v for k, v in chosen.items() if v is not None}
     if recipe.optimizer is not None:
@@ -146,7 +158,7 @@ def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
         if given.get(key) and key not in optimizer_arguments(name):
             value = None if given[key] is True else given[key]
             raise SettingError(key, value, f"is not taken by {name}", "leave it out")
-    check_use(recipe, regime.may_set(*OURS))
+    check_use(recipe, regime.may_set(*OURS, "compress_layers"))
 
 
 def check_use(recipe: Recipe, compresses: bool) -> None:
@@ -162,7 +174,12 @@ def check_use(recipe: Recipe, compresses: bool) -> None:
 
 def notes(recipe: Recipe, regime: Regime) -> list[str]:
     """Return what a user should know of a combination that is allowed and seldom wanted."""
-    spec, memory = compressor_spec(regime.at(0, 0)), memory_name(recipe, regime)
+    memory = memory_name(recipe, regime)
+    specs = dict.fromkeys(compressor_specs(regime.at(0, 0)))
+    return list(dict.fromkeys(note for spec in specs for note in _notes_on(spec, recipe, memory)))
+
+
+def _notes_on(spec: str, recipe: Recipe, memory: str) -> list[str]:
     compressor, algorithm = composed(spec), algorithm_named(recipe.algorithm)
     if algorithm.only_unbiased and compressor.biased:
         return [
@@ -218,6 +235,8 @@ def _with_momentum(memory: Memory, spec: str, settings: Settings) -> Memory:
 
 
 def _nominally_kept(settings: Settings) -> float | None:
+    if settings.get("compress_layers"):
+        return None
     if "prune" in settings:
         return kept(settings["prune"])
     return 1.0 if compressor_spec(settings) == "none" else None

@@ -17,6 +17,7 @@ def one_line(simulator: "Simulator") -> str:
     recipe = simulator.recipe
     return (
         f"Simulator(workers={recipe.workers}, compressor={simulator.compressor!r}, "
+        f"{_layers(simulator)}"
         f"memory={recipe.memory!r}, parameters={simulator.components.layout.n}, "
         f"steps={simulator.steps})"
     )
@@ -34,6 +35,7 @@ def html_table(simulator: "Simulator") -> str:
             ("model", f"{type(parts.model).__name__}, {tensors}, {in_units(size)}"),
             ("workers", f"{recipe.workers}, engine {recipe.engine}"),
             ("compressor", f"{simulator.compressor} on {n - whole:,} entries; {whole:,} whole"),
+            *([("by layer", simulator.compress_layers)] if simulator.compress_layers else []),
             ("memory", str(recipe.memory)),
             (
                 "algorithm",
@@ -43,3 +45,7 @@ def html_table(simulator: "Simulator") -> str:
             ("steps done", f"{simulator.steps:,}"),
         ]
     )
+
+
+def _layers(simulator: "Simulator") -> str:
+    return f"compress_layers={simulator.compress_layers!r}, " if simulator.compress_layers else ""

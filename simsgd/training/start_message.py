@@ -8,6 +8,7 @@ from pathlib import Path
 from ..config import Config
 from ..gradients.auto import engine_note
 from ..settings import count, kept
+from ..simulator.layer_compressors import LayerRules, by_segment
 from ..simulator.step_settings import notes
 from ..units import counted
 from .data import Text
@@ -24,6 +25,7 @@ def start_message(experiment: Experiment) -> str:
     lines = [_header(experiment), *_of_files(config), *_of_text(experiment)]
     if config.prune or config.compressor:
         lines.append(_compression(experiment))
+    lines += _of_layers(experiment)
     if config.algorithm != "allreduce":
         lines.append(_algorithm(experiment))
     lines.append(optimizer_line(used_settings(experiment)))
@@ -83,8 +85,11 @@ def _of_text(experiment: Experiment) -> list[str]:
 
 def _compression(experiment: Experiment) -> str:
     config, layout = experiment.config, experiment.simulator.components.layout
-    compressed = [segment.n for segment in layout.segments if not segment.dense]
-    end = f"{layout.n - sum(compressed):,} more are sent whole; memory {config.memory}"
+    of_rules = by_segment(layout, rules := _layers(experiment), rules, None)
+    pairs = zip(layout.segments, of_rules, strict=True)
+    compressed = [segment.n for segment, rule in pairs if not segment.dense and rule is None]
+    rest = "follow rules of their layers or are sent whole" if rules else "are sent whole"
+    end = f"{layout.n - sum(compressed):,} more {rest}; memory {config.memory}"
     if config.prune:
         sent = sum(count(kept(config.prune), n) for n in compressed)
         return (
@@ -95,6 +100,24 @@ def _compression(experiment: Experiment) -> str:
         f"compressor {config.compressor} acts on {sum(compressed):,} entries of each worker's "
         f"gradient; {end}"
     )
+
+
+def _of_layers(experiment: Experiment) -> list[str]:
+    """Return a line with the layers that have a compressor of their own, and how large they are."""
+    layout, rules = experiment.simulator.components.layout, _layers(experiment)
+    if not rules:
+        return []
+    of_rules = by_segment(layout, rules, rules, None)
+    pairs = [pair for pair in zip(layout.segments, of_rules, strict=True) if not pair[0].dense]
+    sizes = [sum(segment.n for segment, own in pairs if own is rule) for rule in rules]
+    each = [f"{rule} on {n:,} entries" for rule, n in zip(rules, sizes, strict=True)]
+    return [f"compress layers {', '.join(each)}; memory {experiment.config.memory}"]
+
+
+def _layers(experiment: Experiment) -> LayerRules:
+    """Return the rules of layers with which the run begins."""
+    rules: LayerRules = experiment.simulator.components.regime.at(0, 0).get("compress_layers", ())
+    return rules
 
 
 def _of_short_runs(experiment: Experiment) -> list[str]:

@@ -79,7 +79,7 @@ def train(**settings: object) -> Run:
         peak = Peak(device_of(config.device))
         malloc.keep()
         experiment = Experiment.of(config, transport, given=given)
-        if config.prune or config.compressor:
+        if config.prune or config.compressor or config.compress_layers:
             peak.load_kernels(experiment.largest_segment)
         folder = shared_folder(experiment)
         try:

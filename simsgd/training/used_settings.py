@@ -14,6 +14,7 @@ from ..given_object import GivenObject
 from ..registry import settings_of
 from ..results.config_values import OF_ONE_RUN
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
+from ..simulator.layer_compressors import LayerRule, in_words
 from ..simulator.method_choice import compressor_spec
 from ..simulator.optimizer_class import optimizer_class
 from ..simulator.parameter_groups import ParameterGroup, Settings
@@ -24,7 +25,9 @@ from .given import name_of
 from .phases import Timeline, Values
 
 _OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay")
-_ELSE = ("prune", "compressor", "regularizer", "param_groups", "scheduler")  # that a regime may set
+_ELSE = (  # that a regime may set
+    "prune", "compressor", "compress_layers", "regularizer", "param_groups", "scheduler",
+)  # fmt: skip
 
 
 def used_settings(experiment: Experiment) -> dict[str, Used]:
@@ -119,4 +122,6 @@ def _plain(value: object) -> Plain:
         return float(value)
     if isinstance(value, tuple) and all(isinstance(part, ParameterGroup) for part in value):
         return "; ".join(map(str, value)) or None
+    if isinstance(value, tuple) and all(isinstance(part, LayerRule) for part in value):
+        return in_words(value)
     return value if is_plain(value) and not isinstance(value, GivenObject) else str(value)

@@ -261,5 +261,5 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
         and config.amp is None
         and config.weight_decay_at == "global"
         and config.value_dtype in (None, config.dtype)
-        and all(m.compressor == "none" and not m.regularizers for m in methods)
+        and all(m.compressor == "none" and not (m.layers or m.regularizers) for m in methods)
     )

@@ -122,6 +122,7 @@ class Verdict:
     def opening(self, config: Config) -> str:
         """Return what is compared with what."""
         what = f"prune {config.prune:g}" if config.prune else config.compressor or "no compression"
+        what += f", {config.compress_layers}" if config.compress_layers else ""
         real = "of DistributedDataParallel and torch.optim" if self.plain else "of one worker each"
         behind = "" if self.times is None else f", behind links of {self.times.link}"
         return (

@@ -208,6 +208,7 @@ def test_the_simulation_is_the_reality(four_ranks, files, compressor, memory):
         {"compressor": "topk:0.1", "accumulate": 2, "model_config": "dropout=0.2"},
         {"compressor": "variance", "memory": "none", "model_config": "norm=False"},
         {"compressor": "none", "memory": "dgc"},
+        {"compress_layers": "0.*=topk:0.1,*=qsgd:15,bucket=64", "memory": "residual"},
         {"compressor": "none", "value_dtype": "float16", "memory": "residual"},
         {"compressor": "topk:0.1", "memory": "residual", "lr_in_memory": True, "momentum": 0.0},
     ],

@@ -9,7 +9,8 @@ from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, default_of, in_
 from ..run_tables import RunTables
 
 _NOT_IN_NAMES = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"seed"}
-_BY_VALUE = ("model", "dataset", "compressor", "memory", "algorithm", "regime", "partition")
+_BY_VALUE = ("model", "dataset", "compressor", "compress_layers", "memory", "algorithm", "regime",
+             "partition")  # fmt: skip
 _AUTOMATIC = r"\d{8}-\d{6}\b.*|[\d\W_]*"  # names that say nothing but when a run began
 
 
@@ -69,10 +70,11 @@ def _settings_in_words(config: Mapping[str, object], names: Sequence[str]) -> st
     ]
     if words or not names:
         return ", ".join(words)
-    return "dense" if {"compressor", "prune"} & set(names) else "default"
+    return "dense" if {"compressor", "compress_layers", "prune"} & set(names) else "default"
 
 
 def _recipe(config: Mapping[str, object]) -> str:
     prune = config.get("prune")
-    method = f"prune {prune:g}" if isinstance(prune, float) else config.get("compressor") or "dense"
+    named = config.get("compressor") or config.get("compress_layers") or "dense"
+    method = f"prune {prune:g}" if isinstance(prune, float) else named
     return f"{PurePath(str(config.get('model'))).stem} {method}, {config.get('workers')} workers"

@@ -26,6 +26,7 @@ from ...settings import require
 from ...simulator.components import Components
 from ...simulator.exchange_step import ExchangeStep, exchange_gradient
 from ...simulator.group_exchange import exchange_models
+from ...simulator.layer_compressors import by_segment
 from ...simulator.parameter_groups import GroupPlan
 from ...simulator.segment_state import SegmentState
 from ...simulator.shard import shard
@@ -171,9 +172,18 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
 
 
 def _compression(experiment: Experiment) -> int:
-    """Return what one exchange of the largest segment takes beside gradient and state."""
+    """Return what one exchange takes beside gradient and state: of the largest segments."""
     parts = experiment.simulator.components
-    segment = max(parts.layout.segments, key=lambda s: (s.n, not s.dense))
+    rules = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory).layers
+    kinds = by_segment(parts.layout, rules, range(len(rules)), -1)  # of compressors
+    largest: dict[int, Segment] = {}
+    for segment, kind in zip(parts.layout.segments, kinds, strict=True):
+        largest[kind] = max(largest.get(kind, segment), segment, key=lambda s: (s.n, not s.dense))
+    return max(_exchange(parts, segment) for segment in largest.values())
+
+
+def _exchange(parts: Components, segment: Segment) -> int:
+    """Return what one exchange of a segment takes beside gradient and state."""
     workers, own_models = len(parts.workers), parts.parameters.has_models
     few = workers if own_models else min(workers, _FEW)  # models are exchanged by worker
     generator = torch.Generator().manual_seed(0)

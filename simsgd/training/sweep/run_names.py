@@ -8,7 +8,8 @@ from ...results.config_values import OF_THE_MACHINE, default_of, in_short, varyi
 from .grid import Settings
 
 _SELF_EXPLAINING = {  # settings whose values need no name beside them
-    "compressor", "dataset", "engine", "memory", "model", "model_config", "optimizer", "regime",
+    "compress_layers", "compressor", "dataset", "engine", "memory", "model", "model_config",
+    "optimizer", "regime",
 }  # fmt: skip
 _LONGEST = 120  # characters of a name
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...given_object import refuse_objects
+from ...given_object import without_objects
 from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require
@@ -42,8 +42,7 @@ def sweep(
     `failures` of what is returned. Raises `SettingError` if no combination is sound, `Interrupted`
     after Ctrl-C.
     """
-    refuse_objects(settings)
-    grid = _grid(settings, seeds)
+    grid = _grid(without_objects(settings), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)
     known = read_definition(folder)["runs"] if (folder / "sweep.json").exists() else {}

@@ -98,6 +98,16 @@ def test_every_kind_of_compressor_is_probed(compressor):
     assert part(footprint(**MLP, compressor=compressor).passing, "compression") > 0
 
 
+def test_each_compressor_of_a_layer_is_probed_on_its_largest_segment():
+    def most(**settings):
+        return part(footprint(**MLP, memory="residual", **settings).passing, "compression")
+
+    largest = most(compressor="qsgd:15")
+    assert most(compress_layers="*=qsgd:15") == largest
+    assert most(compress_layers="3.*=none,*=qsgd:15") == largest
+    assert most(compress_layers="1.*=none,*=qsgd:15") < largest
+
+
 def test_the_log_has_the_measured_peak(tmp_path):
     run = simsgd.train(**MLP, epochs=1, quiet=True, runs_dir=tmp_path, name="a")
     line = "beyond libraries" if sys.platform == "linux" else "not told"
