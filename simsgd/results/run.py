@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from .figures.plot import PlotSettings
 
 _IN_SUMMARY = (  # settings of the summary, as they were used
-    "model", "workers", "batch_size", "compressor", "compress_layers", "prune", "memory",
-    "algorithm", "topology", "local_steps", "optimizer", "lr", "momentum", "weight_decay",
+    "model", "workers", "batch_size", "method", "compressor", "compress_layers", "prune", "memory",
+    "algorithm", "aggregate", "attack", "topology", "local_steps", "optimizer", "lr", "momentum",
+    "weight_decay",
 )  # fmt: skip
 _WIDEST = 50  # characters of a line of settings
 
@@ -97,6 +98,8 @@ class Run(RunTables):
 
     def _settings(self) -> list[tuple[str, str]]:
         used = {name: self.used.get(name) for name in _IN_SUMMARY}
+        if used["aggregate"] == "mean":
+            del used["aggregate"]
         listed = [f"{n} {value_in_words(v)}" for n, v in used.items() if v not in (None, "", 0)]
         return [("settings", _lines_of(listed))] if listed else []
 

@@ -206,4 +206,4 @@ def _numbers(
         mean_in_words(measure, row[f"{measure}_mean"], deviation, metrics)
         for measure, deviation in zip(measures, deviations, strict=True)
     )
-    return [str(row["seeds"]), *cells]
+    return [str(int(row["seeds"])), *cells]

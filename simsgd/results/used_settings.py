@@ -12,6 +12,7 @@ from .config_values import RECORDS, in_short
 Plain = str | int | float | None  # a value as JSON has it; bool is an int
 Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "epoch 30", ...}
 Used = Plain | list[Phase]
+_MOST_PHASES = 5  # that are written out
 _RING = "ring"  # the topology of these algorithms, unless a setting names another
 _GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze")
 
@@ -36,8 +37,15 @@ def value_in_words(value: Used) -> str:
     if not isinstance(value, list):
         return in_short(value)
     first, *later = value
-    changes = (f"from {phase['from']}: {in_short(phase['value'])}" for phase in later)
-    return ", ".join([in_short(first["value"]), *changes])
+    if len(later) > _MOST_PHASES:
+        ends = in_short(_rounded(first["value"])), in_short(_rounded(later[-1]["value"]))
+        return f"{ends[0]} at first, {ends[1]} at the end, {len(value)} values"
+    changes = (f"from {phase['from']}: {in_short(_rounded(phase['value']))}" for phase in later)
+    return ", ".join([in_short(_rounded(first["value"])), *changes])
+
+
+def _rounded(value: Plain) -> Plain:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def is_plain(value: object) -> TypeGuard[Plain]:

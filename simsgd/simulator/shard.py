@@ -5,7 +5,7 @@ Letters: W simulated workers, b samples each, M passes, B = W * b * M.
 
 from torch import Tensor
 
-from ..gradients.trees import Tree, mapped
+from ..gradients.trees import Tree, leaves, mapped
 from ..settings import SettingError
 
 
@@ -13,8 +13,11 @@ def shard(batch: Tree, workers: int, passes: int) -> Tree:
     """Return the samples of each worker and pass, [W, M, b, ...], of a batch [B, ...].
 
     A batch may be dicts, lists and tuples of such tensors.
-    Raises `SettingError` if B is no multiple of W * M.
+    Raises `SettingError` if it has no tensor, or if B is no multiple of W * M.
     """
+    if not leaves(batch):
+        rule, fix = "has no tensor", "give tensors, as torch.as_tensor makes of an array"
+        raise SettingError("batch", type(batch).__name__, rule, fix)
     return mapped(lambda part: _shard(part, workers, passes), batch)
 
 

@@ -44,6 +44,7 @@ def compute_gradients(
     parts.model.train()
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
+    _check_lengths(x, y)
     x, y = hosted_shards(parts, x), hosted_shards(parts, y)
     with thread_count(parts.engine.operation_threads):
         if participants is None:
@@ -55,6 +56,13 @@ def compute_gradients(
     gradients = parts.guard.admit(gradients, state.buffers, participants)
     state.buffers = gradients.buffers
     return gradients
+
+
+def _check_lengths(x: Tree, y: Tree) -> None:
+    """Raise `SettingError` for inputs and targets of different numbers of samples."""
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and len(x) != len(y):
+        rule = f"has {len(x)} inputs and {len(y)} targets"
+        raise SettingError("batch", None, rule, "each input needs a target")
 
 
 def _gradients(

@@ -9,6 +9,7 @@ from ..results.config_values import ON_RESUME
 from ..results.run import Run
 from ..results.run_tables import require_run
 from ..settings import SettingError, require
+from ..units import counted
 from .ranks import restarted_folder
 
 
@@ -37,6 +38,10 @@ def run_config(given: Mapping[str, object]) -> Config:
     for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")
+    ended = len(Run(folder).epochs)
+    if asked.epochs is not None and asked.epochs < ended:
+        rule = f"must be at least the {counted(ended, 'epoch')} that the run has done"
+        raise SettingError("epochs", asked.epochs, rule)
     again = [name for name in NAMES if isinstance(getattr(asked, name), GivenObject)]
     changed = {name: getattr(asked, name) for name in {*again, *(given.keys() & ON_RESUME)}}
     if asked.epochs is not None:

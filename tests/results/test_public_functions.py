@@ -38,10 +38,13 @@ def folder(tmp_path):
     return tmp_path / "runs"
 
 
+SHOWN = ("columns", "wide")  # of the table in the terminal alone
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_takes_the_settings_of_its_command(name):
     own = set(inspect.signature(FUNCTIONS[name]).parameters)
-    options = {str(p.name) for p in main.commands[name].params} - {"form", "as_json"}
+    options = {str(p.name) for p in main.commands[name].params} - {"form", "as_json", *SHOWN}
     assert own == {"network" if option == "networks" else option for option in options}
 
 

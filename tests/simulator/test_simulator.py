@@ -333,3 +333,15 @@ def test_a_memory_that_would_remember_twice_is_refused_when_it_would():
     simulator.step(x, y, epoch=0)
     with pytest.raises(SettingError, match="memory must be none with variance"):
         simulator.step(x, y, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error"),
+    [
+        (torch.randn(8, 6).numpy(), torch.zeros(8).long(), "batch has no tensor, got ndarray"),
+        (torch.randn(8, 6), torch.zeros(12).long(), "batch has 8 inputs and 12 targets"),
+    ],
+)
+def test_a_batch_that_is_none_is_refused(x, y, error):
+    with pytest.raises(SettingError, match=error):
+        Simulator(mlp().float(), workers=4, lr=0.1).step(x, y)

@@ -327,7 +327,7 @@ class TestFromTheCommandLine:
         call("report", "runs", "-o", "report.html")
         page = Path("report.html").read_text()
         assert "Validation apart after each epoch" in page
-        assert "The best apart is highlighted" in page
+        assert "The best apart stands first" in page
 
     def test_it_is_swept(self):
         printed = call("sweep", *OWN, "--epochs", 1, "--compressor", "none,sign", "--jobs", 1)

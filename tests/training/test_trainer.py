@@ -356,3 +356,12 @@ def test_a_run_within_its_warmup_logs_so(tmp_path):
 def test_samples_left_out_of_every_epoch_are_logged(tmp_path):
     run = train(tmp_path, workers=100, batch_size=8, epochs=1)
     assert "1 step an epoch (638 of 1438 samples left out)" in run.log
+
+
+def test_a_run_is_not_shortened_by_resuming_it(tmp_path):
+    settings = {"model": "mlp", "dataset": "digits", "workers": 2, "runs_dir": tmp_path}
+    run = simsgd.train(**settings, model_config="hidden=4", epochs=2, name="two", quiet=True)
+    error = "^epochs must be at least the 2 epochs that the run has done, got 1$"
+    with pytest.raises(simsgd.SettingError, match=error):
+        simsgd.train(resume=run.folder, epochs=1, quiet=True)
+    assert run.config["epochs"] == 2
