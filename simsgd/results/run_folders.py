@@ -18,7 +18,8 @@ def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
 
     `places` are one or several; runs that are already opened are taken as they are.
     With `with_epochs`, those found inside a folder count only if an epoch of theirs has ended,
-    unless that is true of none. Raises `SettingError` for a place without runs.
+    unless that is true of none; so with the folders that `verify` leaves, wherever they are found.
+    Raises `SettingError` for a place without runs.
     """
     found: dict[Path, RunTables] = {}
     for place in several(places):
@@ -28,7 +29,8 @@ def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
             found.setdefault(run.folder.resolve(), run)
     if not found:
         raise SettingError("run", None, "must name at least one run folder")
-    return list(found.values())
+    drawn = [run for run in found.values() if not (with_epochs and _is_verification(run))]
+    return drawn or list(found.values())
 
 
 def several(places: RunPaths) -> list[RunPath]:
@@ -73,6 +75,10 @@ def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
     runs = _sound(runs)
     ended = [run for run in runs if len(run.evaluations)] if with_epochs else []
     return ended or runs
+
+
+def _is_verification(run: RunTables) -> bool:
+    return run.config.get("verified_steps") is not None and run.evaluations.empty
 
 
 def _sound(runs: Sequence[RunTables]) -> list[RunTables]:

@@ -112,3 +112,13 @@ def test_a_run_with_a_bad_config_is_named_and_the_others_are_shown(runs, capsys)
         (runs / name / "config.json").write_text("[]")
     with pytest.raises(SettingError, match=r"^run has a config.json that is not JSON"):
         find_runs([runs])
+
+
+def test_what_verify_leaves_is_not_drawn_beside_runs(tmp_path):
+    made(tmp_path, "a")
+    settings = {"workers": 2, "epochs": 1, "verified_steps": 5}
+    verified = RunFolder.create(tmp_path, "verify-b", settings).folder
+    both = [tmp_path / "a", verified]
+    assert [run.name for run in find_runs(both, with_epochs=True)] == ["a"]
+    assert [run.name for run in find_runs(both)] == ["a", "verify-b"]
+    assert [run.name for run in find_runs(verified, with_epochs=True)] == ["verify-b"]
