@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Sequence
 
 from ..results.text_table import columns
-from ..settings import SettingError, require, unknown
+from ..settings import require, unknown
 from ..training.devices import device_of
 from ..training.environment import environment
 from .cases import Task
-from .engines import EngineCall
+from .engines import EngineCall, engines_that_take
 from .public_networks import NETWORKS, network_task
 from .tables import Measured, Row, noted
 from .timing import milliseconds, taking_turns
@@ -99,16 +99,6 @@ def _rows(
 
 
 def _engines(task: Task, name: str, device: str, notes: list[str]) -> dict[str, EngineCall]:
-    """Return the engines that take the task; the reasons of those that decline go to `notes`."""
-    works = {}
-    for engine in _TIMED:
-        if engine == "threads" and not device.startswith("cpu"):
-            continue
-        work = EngineCall.of(engine, task)
-        try:
-            work()
-        except SettingError as declined:
-            notes.append(f"{name}: {declined}")
-            continue
-        works[engine] = work
-    return works
+    on_cpu = device.startswith("cpu")
+    timed = [engine for engine in _TIMED if on_cpu or engine != "threads"]
+    return engines_that_take(task, timed, name, notes)

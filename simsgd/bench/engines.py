@@ -7,7 +7,7 @@ gradients are added up, and ratios are to the better of both. All take turns in 
 Letters: W workers, b samples each, B = W * b.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +50,8 @@ def measure(
     rows = []
     for case in cases:
         task = task_of(case, device)
-        lowest, engines = floors(task), _engines(task, notes)
+        lowest: dict[str, Work] = floors(task)
+        engines = engines_that_take(task, TIMED, type(task.model).__name__, notes)
         seconds = taking_turns(lowest | engines, device, 3 if quick else _ROUNDS, _ENOUGH)
         known = {"model": case.name, "workers": case.workers, "batch": case.batch}
         rows += rows_of(seconds, list(lowest), known, "engine")
@@ -62,17 +63,19 @@ def tables(measured: Measured) -> list[str]:
     return tables_by_case(measured["rows"], "engine", "plain")
 
 
-def _engines(task: Task, notes: list[str]) -> dict[str, Work]:
-    """Return the engines that take the task; the reasons of those that decline go to `notes`."""
-    works: dict[str, Work] = {}
-    for name in TIMED:
-        work = EngineCall.of(name, task)
+def engines_that_take(
+    task: Task, engines: Iterable[str], name: str, notes: list[str]
+) -> "dict[str, EngineCall]":
+    """Return those of `engines` that take the task; why others decline goes to `notes`."""
+    works = {}
+    for engine in engines:
+        work = EngineCall.of(engine, task)
         try:
             work()
         except SettingError as declined:
-            notes.append(f"{type(task.model).__name__}: {declined}")
+            notes.append(f"{name}: {declined}")
             continue
-        works[name] = work
+        works[engine] = work
     return works
 
 
