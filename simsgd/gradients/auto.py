@@ -3,7 +3,7 @@
 The rule is a function of the device and its threads, of the kinds of layers and how much they
 compute, and of whether an engine can take the model at all; nothing is timed, so that a run made
 twice is the same run. The table follows `simsgd bench engines`, whose figures are in
-docs/performance.md.
+docs/engines.md.
 
 Letters: L workers hosted here, b samples each.
 """
