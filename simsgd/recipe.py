@@ -6,11 +6,10 @@ Letters: W workers, b samples each.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .recipe_contradictions import check_contradictions
+from .recipe_checks import check_contradictions, check_values
 from .registry import with_preset
 from .settings import (
     AMPS,
@@ -20,11 +19,8 @@ from .settings import (
     PLANS,
     STATE_DTYPES,
     VALUE_DTYPES,
-    SettingError,
     check_kinds,
-    check_prune,
     names_file,
-    require,
     setting,
     unknown,
 )
@@ -199,7 +195,7 @@ class Recipe:
     local_steps: int | None = setting(
         None,
         "algorithm",
-        "With local, fedavg and diloco, steps between exchanges.",
+        "With local, fedavg, diloco and the like, steps between exchanges.",
         unit="H",
     )
     post_local_from: int | None = setting(
@@ -211,16 +207,20 @@ class Recipe:
     final_exchange: bool = setting(
         False,
         "algorithm",
-        "With local, fedavg and diloco, exchange after the last step too, if --local-steps does "
-        "not divide their number.",
+        "With local, fedavg, diloco and the like, exchange after the last step too, if "
+        "--local-steps does not divide their number.",
     )
     participation: float | None = setting(
-        None, "algorithm", "With fedavg, fraction of workers in a round.", unit="C"
+        None,
+        "algorithm",
+        "With fedavg, fedprox and scaffold, fraction of workers in a round.",
+        unit="C",
     )
     outer_optimizer: str | None = setting(
         None,
         "algorithm",
-        "With diloco, how the common model moves along the mean change of the workers' models; "
+        "With diloco and fedavg, how the common model moves along the mean change of the workers' "
+        "models; "
         "`simsgd list outer-optimizers` has all.",
         unit="SPEC",
     )
@@ -231,9 +231,11 @@ class Recipe:
         "averaged and sent as the models are, or the server's.",
         choices=("local", "average", "server"),
     )
-    outer_lr: float | None = setting(None, "algorithm", "With diloco, lr of the outer optimizer.")
+    outer_lr: float | None = setting(
+        None, "algorithm", "With diloco and fedavg, lr of the outer optimizer."
+    )
     outer_momentum: float | None = setting(
-        None, "algorithm", "With diloco, momentum of the outer optimizer."
+        None, "algorithm", "With diloco and fedavg, momentum of the outer optimizer."
     )
     staleness: str | int | None = setting(
         None,
@@ -288,23 +290,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        require(self.workers >= 1, "workers", self.workers, "must be at least 1")
-        check_prune(self.prune)
-        self._check_chunk()
-        require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "must be at least 0")
-        for name in ("clip", "lr"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, value, "must be greater than 0")
-        if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise SettingError("momentum", self.momentum, "must lie in [0, 1)")
-        decay = self.weight_decay
-        require(decay is None or decay >= 0, "weight_decay", decay, "must be at least 0")
-        for name in ("lr", "weight_decay"):
-            value = getattr(self, name)
-            require(value is None or isfinite(value), name, value, "must be finite")
-        require(0 <= self.seed < 2**63, "seed", self.seed, "must lie in [0, 2**63)")
-        require(self.flush_every >= 0, "flush_every", self.flush_every, "must be at least 0")
-        require(self.accumulate >= 1, "accumulate", self.accumulate, "must be at least 1")
+        chunk = self.worker_chunk
+        if isinstance(chunk, str) and chunk.isdecimal():
+            object.__setattr__(self, "worker_chunk", int(chunk))
+        check_values(self)
         check_contradictions(self)
         if self.topology is not None and names_file(self.topology):
             whole = str(Path(self.topology).expanduser().absolute())
@@ -333,16 +322,3 @@ class Recipe:
             if name not in known:
                 raise unknown("setting", name, known)
         return cls(**with_preset(given))
-
-    def _check_chunk(self) -> None:
-        chunk = self.worker_chunk
-        if isinstance(chunk, str) and chunk.isdecimal():
-            object.__setattr__(self, "worker_chunk", chunk := int(chunk))
-        if chunk == "auto":
-            return
-        if not isinstance(chunk, int) or chunk < 1:
-            raise SettingError("worker_chunk", chunk, "must be a number of at least 1, or auto")
-        if self.engine in ("loop", "threads"):
-            rule = f"has no effect with engine {self.engine}"
-            fix = "leave it out, or use engine onepass or vmap"
-            raise SettingError("worker_chunk", chunk, rule, fix)

@@ -39,7 +39,8 @@ COMPRESSORS = (
 )  # fmt: skip
 PRUNED = (0.5, 0.9)
 GOSSIP = ("dpsgd", "choco", "deepsqueeze", "dcd", "ecd")
-LOCAL = ("local", "fedavg", "diloco")
+FEDERATED = ("fedavg", "fedprox", "scaffold")
+LOCAL = ("local", *FEDERATED, "diloco")
 SELDOM = (
     "islands:local_steps=2", "noloco:local_steps=2", "sparta", "sparta_diloco:local_steps=2",
     "streaming:local_steps=2,fragments=1,delay=1", "onebit_adam:1",
@@ -101,7 +102,7 @@ WHERE = {  # and those that others need, by the setting and the values that they
     ("algorithm", ("choco", "deepsqueeze")): {"consensus_stepsize": (0.1, 1.0)},
     ("algorithm", LOCAL): {"local_steps": (1, 2), "final_exchange": (True,)},
     ("algorithm", ("local", "diloco")): {"post_local_from": (0, 1)},
-    ("algorithm", ("fedavg",)): {
+    ("algorithm", FEDERATED): {
         "participation": (0.5, 1.0), "client_buffers": ("local", "average", "server"),
     },
     ("algorithm", ("diloco",)): {"outer_lr": (0.5,), "outer_momentum": (0.0, 0.5),

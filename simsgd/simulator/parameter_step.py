@@ -5,9 +5,11 @@ Letters: L workers hosted here, n elements of one segment.
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ..gradients.contract import Tensors
+from ..methods.algorithms import ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures
 from .client_buffers import exchange_buffers
 from .components import Components
@@ -15,6 +17,23 @@ from .exchange_step import ExchangeStep
 from .group_exchange import exchange_models
 from .running_state import RunningState
 from .step_settings import StepSettings
+
+
+@torch.no_grad()
+def local_gradients(parts: Components, segments: Sequence[Tensor]) -> list[Tensor]:
+    """Return what the workers' optimizers step along, [L, n], for the gradients of each segment.
+
+    That is the algorithm's to say, where workers have models of their own.
+    """
+    algorithm, participants = parts.algorithm, parts.guard.participants
+    assert isinstance(algorithm, ParameterAlgorithm)
+    device = parts.workers.device
+    trains = None if participants is None else participants[parts.hosted].to(device)
+    models = parts.parameters.segments(parts.layout)
+    return [
+        algorithm.local_gradient(gradient, x, own.algorithm_state, trains)
+        for gradient, x, own in zip(segments, models, parts.segment_states, strict=True)
+    ]
 
 
 def step_parameters(

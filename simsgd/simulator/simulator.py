@@ -20,7 +20,7 @@ from .exchange_step import ExchangeStep
 from .gradient_transforms import transform_gradients
 from .group_exchange import exchange_gradients
 from .layer_compressors import in_words
-from .parameter_step import exchange_parameters, step_parameters
+from .parameter_step import exchange_parameters, local_gradients, step_parameters
 from .phases import check_phases, enter_epoch, follow_regime
 from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
@@ -131,6 +131,7 @@ class Simulator:
                 unused=unused,
             )
             if isinstance(parts.algorithm, ParameterAlgorithm):
+                segments = local_gradients(parts, segments)
                 step_parameters(parts, segments, settings, unused, gradients.unused)
                 measures = exchange_parameters(parts, state, exchange)
                 timer.mark("compression")

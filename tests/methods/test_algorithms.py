@@ -28,6 +28,8 @@ OWN = {  # every algorithm whose workers have models of their own, with settings
     "deepsqueeze": {"compressor": "topk:0.5", "consensus_stepsize": 0.2},
     "local": {"compressor": "topk:0.3", "local_steps": 3},
     "fedavg": {"local_steps": 3, "participation": 0.4},
+    "fedprox": {"algorithm": "fedprox:mu=0.5", "local_steps": 3, "participation": 0.4},
+    "scaffold": {"local_steps": 3, "participation": 0.4, "compressor": "topk:0.5"},
     "diloco": {"local_steps": 3},
     "streaming": {"algorithm": "streaming:fragments=2,delay=1,mixing=0.3,local_steps=4"},
     "sparta": {"compressor": "turns:0.3,fresh=true"},

@@ -132,6 +132,8 @@ ALGORITHMS = [
     {"algorithm": "local", "local_steps": 3},
     {"algorithm": "local", "local_steps": 2, "compressor": "topk:0.1"},
     {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5, "compressor": "qsgd:63"},
+    {"algorithm": "fedprox:mu=0.5", "local_steps": 2, "outer_optimizer": "fedyogi:0.01"},
+    {"algorithm": "scaffold", "local_steps": 2, "compressor": "qsgd:63", "partition": "sorted"},
     {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
     {
         "algorithm": "streaming:fragments=2,delay=1,mixing=0.5,local_steps=4",

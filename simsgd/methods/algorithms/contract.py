@@ -214,6 +214,16 @@ class ParameterAlgorithm(Algorithm):
             fix = "use algorithm allreduce, or another compressor"
             raise SettingError("compressor", None, rule, fix)
 
+    def local_gradient(
+        self, gradient: Tensor, x: Tensor, state: State, trains: Tensor | None
+    ) -> Tensor:
+        """Return what the workers' optimizers step along, [L, n], for their `gradient` [L, n].
+
+        `x` [L, n] are the parameters of a segment, which the step is going to change, `state` is
+        the one from `init`, and `trains` [L] bool tells who takes the step; None: all.
+        """
+        return gradient
+
     @abstractmethod
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Exchange a segment's parameters `x` [L, n], which are changed in place.

@@ -4,7 +4,6 @@ Letters: W workers, L hosted here, n elements of one segment, x their parameters
 """
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,12 +12,11 @@ from torch import Tensor
 from ...communication.messages import Message, State
 from ...communication.segments import Layout, Segment
 from ...recipe import Recipe
-from ...registry import build, register
-from ...settings import require
+from ...registry import register
 from ..aggregations import Aggregation, aggregation_of
 from ..aggregations.mean import rule_for
 from ..compressors import Compressor
-from ..outer_optimizers import OuterOptimizer
+from ..outer_optimizers import OuterOptimizer, outer_optimizer_of
 from .contract import ExchangeContext
 from .local import LocalSGD
 
@@ -43,18 +41,11 @@ class DiLoCo(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.outer_lr < math.inf, "outer_lr", self.outer_lr, "must be greater than 0")
-        holds = 0 <= self.outer_momentum < 1
-        require(holds, "outer_momentum", self.outer_momentum, "must lie in [0, 1)")
         self._outer, self._rule  # noqa: B018 - reads the specs, and refuses wrong ones
 
     @functools.cached_property
     def _outer(self) -> OuterOptimizer:
-        spec = self.outer_optimizer
-        parts = build("outer_optimizer", spec)
-        require(len(parts) == 1, "outer_optimizer", spec, "must be one outer optimizer")
-        outer: OuterOptimizer = parts[0]
-        return outer.filled(self.outer_lr, self.outer_momentum)
+        return outer_optimizer_of(self.outer_optimizer, self.outer_lr, self.outer_momentum)
 
     @functools.cached_property
     def _rule(self) -> Aggregation:

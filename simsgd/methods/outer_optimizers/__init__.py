@@ -3,6 +3,6 @@
 `simsgd.registry` finds a file that is placed here by itself.
 """
 
-from .contract import OuterOptimizer
+from .contract import OuterOptimizer, outer_optimizer_of
 
-__all__ = ["OuterOptimizer"]
+__all__ = ["OuterOptimizer", "outer_optimizer_of"]

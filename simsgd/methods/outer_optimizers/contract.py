@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import State
-from ...registry import contract
-from ...settings import SettingError
+from ...registry import build, contract
+from ...settings import SettingError, require
 
 
 @contract("outer_optimizer")
@@ -47,3 +47,16 @@ class OuterOptimizer(ABC):
     @abstractmethod
     def step(self, anchor: Tensor, gradient: Tensor, state: State) -> None:
         """Move the common model `anchor` [1, n], in place, along the pseudo-gradient [n]."""
+
+
+def outer_optimizer_of(spec: str, lr: float, momentum: float) -> OuterOptimizer:
+    """Return the outer optimizer of a spec, with what the spec leaves open.
+
+    Raises `SettingError` for a wrong value, and for a spec that is not one outer optimizer.
+    """
+    require(0 < lr < math.inf, "outer_lr", lr, "must be greater than 0")
+    require(0 <= momentum < 1, "outer_momentum", momentum, "must lie in [0, 1)")
+    parts = build("outer_optimizer", spec)
+    require(len(parts) == 1, "outer_optimizer", spec, "must be one outer optimizer")
+    outer: OuterOptimizer = parts[0]
+    return outer.filled(lr, momentum)

@@ -27,8 +27,8 @@ _PREFIX = "torch "  # before the names of what the optimizer keeps
 class OfTorch(OuterOptimizer):
     """An optimizer of torch.optim by its name, such as `torch:name=Adam,lr=0.01`.
 
-    With Adam or Adagrad these are the server's optimizers of Reddi et al., "Adaptive Federated
-    Optimization", ICLR 2021, https://arxiv.org/abs/2003.00295.
+    Those of Reddi et al., "Adaptive Federated Optimization", ICLR 2021, begin with another variance
+    and correct no bias: see fedadam, fedyogi and fedadagrad.
     """
 
     name: str = "Adam"  # of the class: one that looks at each element alone

@@ -1,0 +1,73 @@
+"""Finds settings of a step that are out of range, or exclude each other."""
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from .settings import SettingError, check_prune, require
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+
+
+def check_values(recipe: "Recipe") -> None:
+    """Raise `SettingError` for a value that is out of range."""
+    require(recipe.workers >= 1, "workers", recipe.workers, "must be at least 1")
+    check_prune(recipe.prune)
+    _check_chunk(recipe)
+    epochs = recipe.warmup_epochs
+    require(epochs >= 0, "warmup_epochs", epochs, "must be at least 0")
+    for name in ("clip", "lr"):
+        value = getattr(recipe, name)
+        require(value is None or value > 0, name, value, "must be greater than 0")
+    if recipe.momentum is not None and not 0 <= recipe.momentum < 1:
+        raise SettingError("momentum", recipe.momentum, "must lie in [0, 1)")
+    decay = recipe.weight_decay
+    require(decay is None or decay >= 0, "weight_decay", decay, "must be at least 0")
+    for name in ("lr", "weight_decay"):
+        value = getattr(recipe, name)
+        require(value is None or isfinite(value), name, value, "must be finite")
+    require(0 <= recipe.seed < 2**63, "seed", recipe.seed, "must lie in [0, 2**63)")
+    require(recipe.flush_every >= 0, "flush_every", recipe.flush_every, "must be at least 0")
+    require(recipe.accumulate >= 1, "accumulate", recipe.accumulate, "must be at least 1")
+
+
+def check_contradictions(recipe: "Recipe") -> None:
+    """Raise `SettingError` for settings that exclude each other, or lack the one they change."""
+    if recipe.clip is not None and recipe.clip == float("inf"):
+        raise SettingError("clip", recipe.clip, "must be finite", "leave it out for no clipping")
+    if recipe.prune is not None and recipe.compressor is not None:
+        fix = "--prune R is short for --compressor topk:1-R with a warm-up and memory dgc"
+        raise SettingError("compressor", None, "and prune were both given", fix)
+    _check_warmup(recipe)
+    if recipe.scheduler is None and recipe.scheduler_every != "epoch":
+        rule = "has no effect without scheduler"
+        raise SettingError("scheduler_every", recipe.scheduler_every, rule, "set scheduler too")
+    if recipe.nesterov and recipe.momentum == 0:
+        rule = "has no effect with momentum 0"
+        raise SettingError("nesterov", None, rule, "give a momentum")
+    if recipe.clip is None and recipe.clip_by != "global-norm":
+        raise SettingError("clip_by", recipe.clip_by, "has no effect without clip", "set clip too")
+    if recipe.prune_1d and recipe.compress_if != "dim>1":
+        raise SettingError("prune_1d", None, "and compress_if were both given", "give one")
+
+
+def _check_warmup(recipe: "Recipe") -> None:
+    epochs, is_default = recipe.warmup_epochs, recipe.warmup and recipe.warmup_epochs == 4
+    if recipe.prune is None and not is_default:
+        rule = "and warmup have no effect without prune"
+        raise SettingError("warmup_epochs", None, rule)
+    if not recipe.warmup and epochs != 4:
+        rule = "has no effect without warmup"
+        raise SettingError("warmup_epochs", epochs, rule, "give one of the two")
+
+
+def _check_chunk(recipe: "Recipe") -> None:
+    chunk = recipe.worker_chunk
+    if chunk == "auto":
+        return
+    if not isinstance(chunk, int) or chunk < 1:
+        raise SettingError("worker_chunk", chunk, "must be a number of at least 1, or auto")
+    if recipe.engine in ("loop", "threads"):
+        rule = f"has no effect with engine {recipe.engine}"
+        fix = "leave it out, or use engine onepass or vmap"
+        raise SettingError("worker_chunk", chunk, rule, fix)
