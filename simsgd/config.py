@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from .recipe import Recipe
-from .settings import SettingError, require, setting, whole_paths, whole_spec
+from .settings import (
+    SettingError,
+    require,
+    setting,
+    size_in_bytes,
+    whole_paths,
+    whole_spec,
+)
 
 TOKENS = ("word", "char", "byte")
 BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
@@ -114,6 +121,14 @@ class Config(Recipe):
     )
     steps: int | None = setting(
         None, "run", "Steps of the run, in place of epochs.", unit="N", on_resume=True
+    )
+    until_bytes: str | int | None = setting(
+        None,
+        "run",
+        "End after the first step at which workers have sent so many bytes each, such as 10MB, or "
+        "at the end of the epochs or steps if that comes first.",
+        unit="SIZE",
+        on_resume=True,
     )
     eval_every: int = setting(
         0,
@@ -240,11 +255,15 @@ class Config(Recipe):
             object.__setattr__(self, setting_name, whole_spec(spec))
         for name in ("model", "regime"):  # so that a run can be resumed from another folder
             object.__setattr__(self, name, whole_paths(getattr(self, name)))
-        for name in ("batch_size", "global_batch_size", "epochs", "steps", "log_every"):
+        least_one = "batch_size", "global_batch_size", "epochs", "steps", "log_every"
+        for name in (*least_one, "min_count", "bptt"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
         for name in ("checkpoint_every", "eval_every", "scale_warmup_epochs", "recalibrate_bn"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "must be at least 0")
+        if self.until_bytes is not None:
+            size = size_in_bytes("until_bytes", self.until_bytes)
+            object.__setattr__(self, "until_bytes", size)
         require(self.name != "", "name", self.name, "must not be empty")
         if self.overwrite and self.resume is not None:
             raise SettingError("overwrite", None, "and resume were both given", "give one")
@@ -294,9 +313,6 @@ class Config(Recipe):
     def from_plain(cls, plain: Mapping[str, Any]) -> "Config":
         """Return the settings that `plain` gave; keys that are no setting are passed over."""
         given = {f.name: plain[f.name] for f in dataclasses.fields(cls) if f.name in plain}
-        for name in ("data_dir", "runs_dir", "resume"):
-            if isinstance(given.get(name), str):
-                given[name] = Path(given[name])
         return cls(**given)
 
     def _check_batch(self) -> None:
@@ -322,9 +338,6 @@ class Config(Recipe):
     def _check_text(self) -> None:
         if self.tokens == "characters":
             object.__setattr__(self, "tokens", "char")
-        for name in ("min_count", "bptt"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, name, value, "must be at least 1")
         if self.min_count is not None and self.tokens == "byte":
             rule = "has no effect with tokens byte, all of which are known"
             raise SettingError("min_count", self.min_count, rule, "leave it out")
@@ -335,12 +348,3 @@ def default(name: str) -> object:
     value = Config.__dataclass_fields__[name].default
     assert value is not MISSING
     return value
-
-
-def refuse_text_settings(config: Config, dataset: str) -> None:
-    """Raise `SettingError` for a setting of texts where the data are none."""
-    for name in ("tokens", "min_count", "bptt", "vary_bptt"):
-        value = getattr(config, name)
-        if value is not None and value is not False:
-            rule = f"has no effect with {dataset}, which is not a text"
-            raise SettingError(name, value, rule, "leave it out")

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
+from .units import num_bytes
+
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
 PLANS = ("auto", "cpu", "gpu")
@@ -155,6 +157,21 @@ def check_size(name: str, value: object) -> None:
     elif math.isfinite(value):
         rule = f"must be at most {_LARGEST:.2g}, as float32 allows"
         require(abs(value) <= _LARGEST, name, value, rule)
+
+
+def size_in_bytes(name: str, value: object) -> int:
+    """Return a size as a number of bytes: such as 10MB or 10MiB, or the number itself.
+
+    >>> size_in_bytes("until_bytes", "10MB")
+    10000000
+
+    Raises `SettingError` for anything else, and for less than a byte.
+    """
+    found = value if type(value) is int else num_bytes(str(value))
+    rule = "must be a number of bytes greater than 0"
+    require(found is not None and found > 0, name, value, rule, "such as 10MB")
+    assert found is not None
+    return found
 
 
 def check_prune(prune: float | None) -> None:

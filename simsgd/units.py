@@ -1,6 +1,8 @@
-"""Writes bytes in binary units, counts with their nouns, and lists of names."""
+"""Writes and reads bytes in units, and writes counts with their nouns, and lists of names."""
 
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 
 def in_units(num_bytes: float) -> str:
@@ -14,6 +16,19 @@ def in_units(num_bytes: float) -> str:
     while num_bytes / 1024**power >= 1024 and power < len(units) - 1:
         power += 1
     return f"{num_bytes / 1024**power:.4g} {units[power]}"
+
+
+def num_bytes(text: str) -> int | None:
+    """Return the bytes of a size in decimal or binary units; None for anything else.
+
+    >>> num_bytes("10MB"), num_bytes("1.5KiB"), num_bytes("12"), num_bytes("10 miles")
+    (10000000, 1536, 12, None)
+    """
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([kmg])(i?))?b?", text, re.ASCII | re.IGNORECASE)
+    if read is None:
+        return None
+    power = "KMG".index(read[2].upper()) + 1 if read[2] else 0
+    return int(Decimal(read[1]) * (1024 if read[3] else 1000) ** power)
 
 
 def counted(number: int, what: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from ..settings import size_in_bytes
 from .group import main
 from .pricing import priced
 
@@ -12,11 +13,23 @@ from .pricing import priced
 @main.command("network", short_help="Print the time of a step of runs on networks.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @priced("10gbe")
+@click.option(
+    "--to",
+    metavar="NAME=VALUE",
+    help="Also print when each run first reaches this, such as error=5 or val_loss=2.0.",
+)
+@click.option(
+    "--at-bytes",
+    metavar="SIZE",
+    help="Also print the metric when workers had sent so many bytes each, such as 10MB.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def network_command(
     runs: tuple[Path, ...],
     network: tuple[str, ...],
     as_json: bool,
+    to: str | None,
+    at_bytes: str | None,
     compute_ms: float | None,
     compress_ms: float | None,
     all_reduce: str,
@@ -28,11 +41,21 @@ def network_command(
     Times of compute and compression are those measured in the run, for one worker, unless given.
     """
     from ..results.network import networks_of
-    from ..results.network_prices import price_table, prices
+    from ..results.network_prices import price_table, prices, target_table
     from ..results.run_folders import find_runs
     from ..results.step_times import Pricing
+    from ..results.targets import Target, never_reached
 
-    found = find_runs(runs, with_epochs=True)
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
-    rows = prices(found, networks_of(network), pricing)
-    click.echo(json.dumps(rows, indent=2) if as_json else price_table(rows))
+    target = None if to is None else Target.of(to)
+    size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
+    found = find_runs(runs, with_epochs=True)
+    rows = prices(found, networks_of(network), pricing, target, size)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    click.echo(price_table(rows))
+    if target is not None or size is not None:
+        click.echo(f"\n{target_table(rows, found, to or '', at_bytes or '')}")
+    if target is not None and (never := never_reached(found, target)):
+        click.echo("\n" + "\n".join(never))

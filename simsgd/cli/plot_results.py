@@ -44,15 +44,19 @@ def _limits(
     default="curves",
     show_default=True,
     shell_complete=completes("kind"),
-    help="curves; pareto: -y at the end against bytes; layers: bytes and error of each; time: the "
-    "time of a step on each --network; topology: the workers' graph, and each worker's error; "
-    "partition: samples by worker and class.",
+    help="curves; pareto: -y at the end against bytes or seconds; layers: bytes and error of each; "
+    "time: the time of a step on each --network; topology: the workers' graph, and each worker's "
+    "error; partition: samples by worker and class.",
 )
 @click.option(
     "-x",
-    default="epoch",
-    show_default=True,
-    help="epoch, step, samples or (of text) tokens, bytes, or simulated seconds.",
+    help="epoch (default), step, samples or (of text) tokens, bytes, or simulated seconds; of "
+    "pareto bytes (default), seconds, or budget: the value of -y after --at-bytes.",
+)
+@click.option(
+    "--at-bytes",
+    metavar="SIZE",
+    help="Of pareto: take runs as far as workers had sent so many bytes each, such as 10MB.",
 )
 @click.option(
     "-y",
@@ -101,7 +105,7 @@ def _limits(
 @priced()
 def plot_results(
     runs: tuple[Path, ...],
-    x: str,
+    x: str | None,
     y: tuple[str, ...],
     output: Path,
     **options: "Unpack[PlotSettings]",

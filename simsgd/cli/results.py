@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--sort", metavar="COLUMN", help="name, error, best, bytes, ratio, or a setting.")
 @click.option("--reverse", is_flag=True, help="Print the last row first.")
+@click.option(
+    "--at-bytes",
+    metavar="SIZE",
+    help="Also print the metric when workers had sent so many bytes each, such as 10MB.",
+)
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, with numbers in full.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, with numbers in full.")
 @click.option(
@@ -30,6 +35,7 @@ def results(
     runs: tuple[Path, ...],
     sort: str | None,
     reverse: bool,
+    at_bytes: str | None,
     form: str | None,
     columns: str | None,
     wide: bool,
@@ -42,19 +48,21 @@ def results(
     from ..results.results_table import as_csv, as_json, result_rows
 
     require(form is None or not (columns or wide), "columns", columns, f"has no effect on --{form}")
-    rows = result_rows(runs or "runs", sort=sort, reverse=reverse)
+    rows = result_rows(runs or "runs", sort=sort, reverse=reverse, at_bytes=at_bytes)
     if form is not None:
         click.echo({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")
         return
-    for line in _table(rows, columns, wide):
+    for line in _table(rows, columns, wide, at_bytes):
         click.echo(line)
 
 
-def _table(rows: "Sequence[Row]", columns: str | None, wide: bool) -> "Iterator[TextTable | str]":
+def _table(
+    rows: "Sequence[Row]", columns: str | None, wide: bool, at_bytes: str | None
+) -> "Iterator[TextTable | str]":
     """Yield the table, and a line about the columns that found no room."""
     from ..results.results_table import chosen_columns, fitted, result_table
 
-    table = result_table(rows)
+    table = result_table(rows, at_bytes)
     if columns is not None:
         yield chosen_columns(table, [name.strip() for name in columns.split(",")])
     elif wide or not sys.stdout.isatty():

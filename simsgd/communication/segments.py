@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..settings import SettingError
+from ..units import num_bytes
 
 Shapes = Mapping[str, torch.Size]
 
@@ -167,14 +168,13 @@ def _groups(shapes: Shapes, granularity: str, itemsize: int) -> dict[str, list[s
     return {f"bucket {number}": group for number, group in enumerate(groups)}
 
 
-def _bucket_bytes(granularity: str) -> float:
-    read = re.fullmatch(r"bucket:(\d+(?:\.\d+)?)(?:([KMG])(i?))?B?", granularity, re.IGNORECASE)
-    if read is None or float(read[1]) == 0:
+def _bucket_bytes(granularity: str) -> int:
+    kind, _, size = granularity.partition(":")
+    found = num_bytes(size) if kind.lower() == "bucket" else None
+    if not found:
         rule = "must be layer, model or bucket:SIZE"
         raise SettingError("granularity", granularity, rule, "for example bucket:25MB")
-    power = "KMG".index(read[2].upper()) + 1 if read[2] else 0
-    unit: int = (1024 if read[3] else 1000) ** power
-    return float(read[1]) * unit
+    return found
 
 
 def _segment(name: str, group: Sequence[str], shapes: Shapes, dense: bool) -> Segment:

@@ -106,6 +106,9 @@ _KNOWN = {
 }
 
 
+_SOURCE_OF_COLUMN = {_KNOWN[name].column: name for name in _SOURCES}
+
+
 def metric_of(config: Mapping[str, object]) -> Metric:
     """Return the metric of a run, from its config.json; of earlier versions' runs too."""
     tokens, spec = config.get("tokens"), config.get("metric")
@@ -133,6 +136,27 @@ def higher_is_better(column: str, metrics: Iterable[Metric]) -> bool | None:
     if column.endswith("accuracy"):
         return True
     return False if column.endswith(_LOWER_IS_BETTER) else None
+
+
+def column_named(name: str, table: "pd.DataFrame") -> str | None:
+    """Return the column of evaluations that a name stands for: its own, or a metric's; or None.
+
+    `error` is val_error1, `loss` val_loss, `perplexity` val_perplexity, though no column has it.
+    """
+    short = _KNOWN[name].column if name in _SOURCES else name
+    for column in (short, f"val_{short}"):
+        if column in table or column.partition("_")[2] in _SOURCE_OF_COLUMN:
+            return column
+    return None
+
+
+def values_of_column(table: "pd.DataFrame", column: str) -> "pd.Series[float]":
+    """Return a column of evaluations, computed from another where the table lacks it."""
+    if column in table:
+        return table[column].astype(float)
+    part, _, short = column.partition("_")
+    name = _SOURCE_OF_COLUMN[short]
+    return table[f"{part}_{_SOURCES[name]}"].astype(float).map(_FUNCTIONS[name])
 
 
 def own_name(spec: str) -> str:

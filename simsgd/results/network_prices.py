@@ -1,19 +1,32 @@
 """Prices runs on networks: milliseconds of a mean step, seconds of the whole run."""
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from ..settings import size_in_bytes
+from ..units import in_units
 from .network import Network, networks_of
 from .run_folders import RunPaths, find_runs
 from .run_tables import RunTables
 from .step_times import Pricing, step_times
+from .targets import Target, metric_at_bytes
 from .text_table import TextTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class PriceRow(TypedDict):
+class UntilTarget(TypedDict, total=False):
+    """When a run first reaches a target; None: never."""
+
+    to_epochs: float | None  # done by then
+    to_step: int | None
+    to_bytes: int | None  # that each worker has sent
+    to_seconds: float | None
+
+
+class PriceRow(UntilTarget):
     """What a run takes on a network."""
 
     run: str
@@ -25,12 +38,15 @@ class PriceRow(TypedDict):
     dense_ms: float  # if the step sent its whole gradient by an all-reduce
     speed_up: float  # dense_ms / total_ms
     seconds: float  # of the run
+    at_bytes: NotRequired[float | None]  # validation metric at a number of bytes; None: none yet
 
 
 def network(
     runs: RunPaths,
     network: str | Sequence[str] = "10gbe",
     *,
+    to: str | None = None,
+    at_bytes: str | int | None = None,
     compute_ms: float | None = None,
     compress_ms: float | None = None,
     all_reduce: str = "ring",
@@ -46,28 +62,43 @@ def network(
         runs: run folders, or folders that hold some at any depth.
         network: wan, 1gbe, 10gbe, 25gbe, 100g-ib, nvlink, or
             bandwidth=10Gbit,latency=50us; or several.
+        to: a target, such as error=5 or val_loss=2.0, that adds the columns `to_epochs`, `to_step`,
+            `to_bytes` and `to_seconds`: of the first evaluation that reaches it. A run that never
+            does has none.
+        at_bytes: such as 10MB, adds `at_bytes`: the validation metric of the last evaluation before
+            which each worker had sent at most so many bytes.
         compute_ms: milliseconds of one worker's forward and backward pass; None: as measured.
         compress_ms: milliseconds of one worker's compression; None: as measured in the run.
         all_reduce: ring, tree or gloo.
         fusion: the messages of all segments are sent together.
         overlap: communication runs during the backward pass.
 
-    Raises `SettingError` for an unknown network, and a run without the tables that this needs.
+    Raises `SettingError` for an unknown network or column, and a run without the tables that this
+    needs.
     """
     import pandas as pd
 
-    found = find_runs(runs, with_epochs=True)
     specs = [network] if isinstance(network, str) else network
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
-    return pd.DataFrame(prices(found, networks_of(specs), pricing))
+    target = None if to is None else Target.of(to)
+    size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
+    found = find_runs(runs, with_epochs=True)
+    return pd.DataFrame(prices(found, networks_of(specs), pricing, target, size))
 
 
 def prices(
-    runs: Sequence[RunTables], networks: Iterable[Network], pricing: Pricing | None = None
+    runs: Sequence[RunTables],
+    networks: Iterable[Network],
+    pricing: Pricing | None = None,
+    target: Target | None = None,
+    size: int | None = None,
 ) -> list[PriceRow]:
-    """Return a row for each run and network."""
+    """Return a row for each run and network.
+
+    With a target the row says when it is reached; with a size, what was reached at so many bytes.
+    """
     links = list(networks)
-    return [_price(run, link, pricing) for run in runs for link in links]
+    return [_price(run, link, pricing, target, size) for run in runs for link in links]
 
 
 def price_table(rows: Sequence[PriceRow]) -> TextTable:
@@ -77,9 +108,39 @@ def price_table(rows: Sequence[PriceRow]) -> TextTable:
     return TextTable(head, [_cells(row) for row in rows], names=2)
 
 
+def target_table(
+    rows: Sequence[PriceRow], runs: Sequence[RunTables], target: str, size: str
+) -> TextTable:
+    """Return in words what rows say of a target and of a number of bytes; "" for either: none."""
+    head = ["run", "network"]
+    head += [f"epochs until {target}", "steps", "sent", "time"] if target else []
+    head += [f"{_metric_titles(runs)} at {size}"] if size else []
+    number = {run.name: run.metric.number for run in runs}
+    cells = []
+    for row in rows:
+        cells.append([row["run"], row["network"]])
+        cells[-1] += _target_cells(row) if target else []
+        value = row.get("at_bytes")
+        cells[-1] += ["-" if value is None else number[row["run"]](value)] if size else []
+    return TextTable(head, cells, names=2)
+
+
+def _metric_titles(runs: Sequence[RunTables]) -> str:
+    return ", ".join(dict.fromkeys(run.metric.title for run in runs))
+
+
+def _target_cells(row: PriceRow) -> list[str]:
+    epochs, step, sent, seconds = (
+        row["to_epochs"], row["to_step"], row["to_bytes"], row["to_seconds"]
+    )  # fmt: skip
+    if epochs is None or step is None or sent is None or seconds is None:
+        return ["never", "-", "-", "-"]
+    return [f"{epochs:.4g}", f"{step:,}", in_units(sent), f"{seconds:,.1f} s"]
+
+
 def price_in_words(run: RunTables, network: Network) -> str:
     """Return what a mean step takes on a network, in a line."""
-    row = _price(run, network, None)
+    (row,) = prices([run], [network])
     listed = (
         f"compute {milliseconds(row['compute_ms'])}, "
         f"compression {milliseconds(row['compression_ms'])}, "
@@ -100,10 +161,16 @@ def milliseconds(number: float) -> str:
     return f"{number:,.0f} ms" if number >= 99.95 else f"{number:#.3g} ms"
 
 
-def _price(run: RunTables, network: Network, pricing: Pricing | None) -> PriceRow:
+def _price(
+    run: RunTables,
+    network: Network,
+    pricing: Pricing | None,
+    target: Target | None,
+    size: int | None,
+) -> PriceRow:
     times = step_times(run, network, pricing)
     mean = times.drop(columns=["step", "epoch"]).mean() * 1000
-    return {
+    row: PriceRow = {
         "run": run.name,
         "network": network.name,
         "compute_ms": float(mean["compute"]),
@@ -113,6 +180,26 @@ def _price(run: RunTables, network: Network, pricing: Pricing | None) -> PriceRo
         "dense_ms": float(mean["dense"]),
         "speed_up": float(mean["dense"] / mean["total"]),
         "seconds": float(times["total"].sum()),
+    }
+    if target is not None:
+        row = {**row, **_until(run, times, target)}
+    if size is not None:
+        value = metric_at_bytes(run, size)
+        row["at_bytes"] = None if math.isnan(value) else value
+    return row
+
+
+def _until(run: RunTables, times: "pd.DataFrame", target: Target) -> UntilTarget:
+    """Return what a run takes until it reaches a target."""
+    first = target.first(run)
+    if first is None:
+        return {"to_epochs": None, "to_step": None, "to_bytes": None, "to_seconds": None}
+    spent = times.loc[times["step"] <= first.step, "total"]
+    return {
+        "to_epochs": float(first.epochs),
+        "to_step": int(first.step),
+        "to_bytes": int(first.payload_bytes),
+        "to_seconds": float(spent.sum()),
     }
 
 

@@ -99,14 +99,14 @@ def _has_layers(run: RunTables) -> bool:
 
 
 def _svg(
-    runs: Sequence[RunTables], x: str = "epoch", y: str | None = None, kind: str = "curves"
+    runs: Sequence[RunTables], x: str | None = None, y: str | None = None, kind: str = "curves"
 ) -> bytes:
     """Return a figure with its letters as outlines, which look alike wherever it is opened."""
     import matplotlib as mpl
 
     from .figures.plot import plot_results
 
-    if kind == "curves" and x == "epoch" and not all(map(_knows_epochs, runs)):
+    if kind == "curves" and x is None and not all(map(_knows_epochs, runs)):
         x = "step"
     buffer = io.BytesIO()
     figure = plot_results(list(runs), x=x, y=y, kind=kind)

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..settings import unknown
+from ..settings import size_in_bytes, unknown
 from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from .metric import Metric, metric_of_key
 from .outcome import BEST, heading_of, in_words, metrics_of, outcome
 from .run_folders import RunPaths, by_name, find_runs, natural_key
 from .run_tables import RunTables
+from .targets import metric_at_bytes
 from .text_table import TextTable
 from .used_settings import Plain, is_plain, value_in_words
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[str, Plain]
+AT_BYTES = "at_bytes"
 _MEASURES = {  # columns behind those of metrics, and the measures that they show
     "bytes": "payload_bytes",
     "peak": "peak_bytes",
@@ -36,6 +38,7 @@ def results(
     *,
     sort: str | None = None,
     reverse: bool = False,
+    at_bytes: str | int | None = None,
 ) -> "pd.DataFrame":
     """Return a table of runs, a row each: what varies among them, metric, bytes, ratio, time.
 
@@ -50,12 +53,14 @@ def results(
         runs: run folders, or folders that hold some at any depth.
         sort: a column; None: the order in which runs are found.
         reverse: the last first.
+        at_bytes: such as 10MB, adds a column of this name: the metric of the last evaluation before
+            which each worker had sent at most so many bytes.
 
     Raises `SettingError` for a place without runs or an unknown column.
     """
     import pandas as pd
 
-    return pd.DataFrame(result_rows(runs, sort=sort, reverse=reverse))
+    return pd.DataFrame(result_rows(runs, sort=sort, reverse=reverse, at_bytes=at_bytes))
 
 
 def result_rows(
@@ -63,14 +68,16 @@ def result_rows(
     *,
     sort: str | None = None,
     reverse: bool = False,
+    at_bytes: str | int | None = None,
 ) -> list[Row]:
     """Return the rows of `results`."""
+    size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
     found = by_name(find_runs(runs))
     settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
     metrics = [metric.key for metric in metrics_of(found.values())]
-    rows = [_row(name, run, settings, metrics) for name, run in found.items()]
-    if any(_in_steps(run.config) for run in found.values()):
-        lengths = [{"step": r.step, "steps": r.config.get("steps")} for r in found.values()]
+    rows = [_row(name, run, settings, metrics, size) for name, run in found.items()]
+    if any(_in_steps(run) for run in found.values()):
+        lengths = [{"step": r.step, "steps": _steps(r)} for r in found.values()]
         rows = [{**row, **length} for row, length in zip(rows, lengths, strict=True)]
     if all(math.isnan(float(row["peak"] or math.nan)) for row in rows):
         rows = [{key: value for key, value in row.items() if key != "peak"} for row in rows]
@@ -82,14 +89,15 @@ def result_rows(
     return rows[::-1] if reverse else rows
 
 
-def result_table(rows: Sequence[Row]) -> TextTable:
-    """Return the rows in words."""
+def result_table(rows: Sequence[Row], at_bytes: str | None = None) -> TextTable:
+    """Return the rows in words, with what `at_bytes` they were asked for."""
     keys = list(rows[0])
     settings = keys[1 : keys.index("done")]
     metrics = metrics_shown(rows)
     titles = [metric_of_key(key).heading for key in metrics]
     measures = (heading_of(measure) for key, measure in _MEASURES.items() if key in keys)
-    head = ["run", *settings, "epochs", *titles, BEST, *measures]
+    spent = [] if at_bytes is None else [f"at {at_bytes}"]
+    head = ["run", *settings, "epochs", *titles, BEST, *spent, *measures]
     cells = [_cells(row, settings, metrics) for row in rows]
     return TextTable(head, cells, names=1 + len(settings))
 
@@ -146,7 +154,13 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps(plain, indent=2, default=_number)
 
 
-def _row(name: str, run: RunTables, settings: Sequence[str], metrics: Sequence[str]) -> Row:
+def _row(
+    name: str,
+    run: RunTables,
+    settings: Sequence[str],
+    metrics: Sequence[str],
+    size: int | None,
+) -> Row:
     column = f"val_{run.metric.column}"
     ends = outcome(run, [column, f"best_{column}", *_MEASURES.values()])
     own = {run.metric.key: ends[column]}
@@ -157,6 +171,7 @@ def _row(name: str, run: RunTables, settings: Sequence[str], metrics: Sequence[s
         "epochs": run.config.get("epochs"),
         **{key: own.get(key, math.nan) for key in metrics},
         BEST: ends[f"best_{column}"],
+        **({} if size is None else {AT_BYTES: metric_at_bytes(run, size)}),
         **{key: ends[measure] for key, measure in _MEASURES.items()},
     }
 
@@ -177,13 +192,21 @@ def _cells(row: Row, settings: Sequence[str], metrics: Sequence[str]) -> list[st
         *(value_in_words(row[key]) for key in settings),
         _length(row),
         *(_shown(metric_of_key(key), row[key]) for key in metrics),
-        _shown(own, row[BEST]),
+        *(_shown(own, row[key]) for key in (BEST, AT_BYTES) if key in row),
         *(in_words(m, float(row[key] or 0)) for key, m in _MEASURES.items() if key in row),
     ]
 
 
-def _in_steps(config: Mapping[str, object]) -> bool:
-    return config.get("steps") is not None or config.get("epochs") is None
+def _in_steps(run: RunTables) -> bool:
+    config = run.config
+    own = config.get("steps") is not None or config.get("epochs") is None
+    return own or run.has_sent_enough
+
+
+def _steps(run: RunTables) -> Plain:
+    """Return the steps after which a run ends, or ended by its bytes; None where epochs say it."""
+    steps: Plain = run.step if run.has_sent_enough else run.config.get("steps")
+    return steps
 
 
 def _length(row: Row) -> str:

@@ -35,7 +35,7 @@ class Run(RunTables):
 
     def plot(
         self,
-        x: str = "epoch",
+        x: str | None = None,
         y: str | Sequence[str] | None = None,
         output: Path | str | None = None,
         **settings: "Unpack[PlotSettings]",

@@ -139,11 +139,20 @@ class RunTables:
     def done(self) -> str:
         """What is done of the run, such as "3/10" epochs, "250/1000 steps" or "250 steps"."""
         config = self.config
-        if config.get("steps") is None and config.get("epochs") is None:
+        if self.has_sent_enough or (config.get("steps") is None and config.get("epochs") is None):
             return f"{self.step} steps"
         if config.get("steps") is None:
             return f"{len(self.epochs)}/{config.get('epochs')}"
         return f"{self.step}/{config['steps']} steps"
+
+    @property
+    def has_sent_enough(self) -> bool:
+        """Whether it ended, or will not go on, because each worker has sent `until_bytes`."""
+        size = self.config.get("until_bytes")
+        if not isinstance(size, int):
+            return False
+        rows = self.evaluations
+        return len(rows) > 0 and bool(rows["payload_bytes"].iloc[-1] >= size)
 
     @property
     def step(self) -> int:

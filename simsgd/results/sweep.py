@@ -99,12 +99,14 @@ class Sweep:
 
     def plot(
         self,
-        x: str = "bytes",
+        x: str | None = None,
         y: str | Sequence[str] | None = None,
         output: Path | str | None = None,
         **settings: "Unpack[PlotSettings]",
     ) -> "Figure":
-        """Draw the runs that have a finished epoch; takes the settings of `plot_results`.
+        """Draw the runs that have a finished epoch, curves against bytes by default.
+
+        It takes the settings of `plot_results`.
 
         Each combination is one line, the mean over its seeds, in a band from least to most.
         """
@@ -114,6 +116,8 @@ class Sweep:
         if not started:
             rule = "has no run with a finished epoch yet"
             raise SettingError("sweep", str(self.folder), rule)
+        if settings.get("kind", "curves") == "curves":
+            x = x or "bytes"
         return plot_results(started, x, y, output, **settings)
 
     def summary(self) -> str:
@@ -183,10 +187,15 @@ def write_definition(folder: Path, asked: Mapping[str, object], runs: Mapping[st
 
 
 def part_done(folder: Path) -> float:
-    """Return the part of a run that is done, in [0, 1]; 0 if it has not begun."""
+    """Return the part of a run that is done, in [0, 1]; 0 if it has not begun.
+
+    One that has sent its `until_bytes` is done.
+    """
     if not (folder / "config.json").is_file():
         return 0.0
     run = Run(folder)
+    if run.has_sent_enough:
+        return 1.0
     steps = run.config.get("steps")
     if steps is not None:
         return min(1.0, run.step / float(steps))

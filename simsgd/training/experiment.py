@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..catalog import attribute, begin_texts, build_model, parse_config
 from ..communication.transport import Observer, Transport
-from ..config import BPTT, TOKENS, Config, refuse_text_settings
+from ..config import BPTT, TOKENS, Config
 from ..gradients.contract import Criterion, GradientEngine, carried
 from ..gradients.trees import Tree, mapped
 from ..keyed_random import RandomKey
@@ -37,7 +37,15 @@ from .devices import device_of
 from .given import NOTHING, Given, model_module
 from .input_transforms import Transform, fitted, require_as_many
 from .metrics import Metric, class_scores, metric_of
-from .run_data import batches_of, dataset_of, has_classes, on_device, parts_of, tells_classes
+from .run_data import (
+    batches_of,
+    dataset_of,
+    has_classes,
+    on_device,
+    parts_of,
+    refuse_text_settings,
+    tells_classes,
+)
 from .schedule import Schedule, schedule_of
 from .thread_choice import ThreadChoice, thread_choice
 
@@ -104,6 +112,7 @@ class Experiment:
             parts=parts,
         )
         experiment._check_evaluation()
+        experiment._check_length()
         return experiment.with_metric(given).with_engine()
 
     @property
@@ -156,6 +165,13 @@ class Experiment:
         require(norms or not config.recalibrate_bn, "recalibrate_bn", None, rule)
         idle = not norms and config.evaluate_buffers != "mean"
         require(not idle, "evaluate_buffers", config.evaluate_buffers, rule, "leave it out")
+
+    def _check_length(self) -> None:
+        """Raise `SettingError` for an exchange after a last step that is not known before it."""
+        last = getattr(self.simulator.components.algorithm, "final_exchange", False)
+        rule = "does not go together with final_exchange"
+        fix = "leave one out: which step is the last is not known before it"
+        require(not (last and self.config.until_bytes), "until_bytes", None, rule, fix)
 
     def with_metric(self, given: Given = NOTHING) -> "Experiment":
         """Return the experiment with the metric that suits the first batch.

@@ -81,3 +81,17 @@ def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:
         f"{place}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, {val}{sent} so far"
     )
+
+
+def ending_line(step: int, sent: int, until: int) -> str:
+    """Return how a run ended that was to end once each worker had sent `until` bytes.
+
+    >>> ending_line(12, 900, 1000)
+    'ended after step 12: each worker has sent 900 bytes, fewer than the 1,000 of until_bytes'
+    """
+    ended = f"ended after step {step}: each worker has sent {sent:,} bytes"
+    return (
+        f"{ended}, until_bytes is {until:,}"
+        if sent >= until
+        else (f"{ended}, fewer than the {until:,} of until_bytes")
+    )

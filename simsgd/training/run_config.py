@@ -42,6 +42,10 @@ def run_config(given: Mapping[str, object]) -> Config:
     if asked.epochs is not None and asked.epochs < ended:
         rule = f"must be at least the {counted(ended, 'epoch')} that the run has done"
         raise SettingError("epochs", asked.epochs, rule)
+    if asked.until_bytes is not None and ended:
+        sent = int(Run(folder).last.payload_bytes)
+        rule = f"must be at least the {sent:,} bytes that each worker has sent"
+        require(int(asked.until_bytes) >= sent, "until_bytes", asked.until_bytes, rule)
     again = [name for name in NAMES if isinstance(getattr(asked, name), GivenObject)]
     changed = {name: getattr(asked, name) for name in {*again, *(given.keys() & ON_RESUME)}}
     if asked.epochs is not None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..config import Config, default
-from ..settings import require
+from ..settings import SettingError, require
 from .data import Dataset, Streams, Text, load_text, parted, worker_batches
 from .data import load as load_data
 from .given import Given, refuse_object
@@ -80,3 +80,12 @@ def on_device(dataset: Dataset | Text, device: str) -> Dataset | Text:
         return dataset.to(device)
     train, val = dataset.train.to(device), dataset.val.to(device)
     return dataclasses.replace(dataset, train=train, val=val)
+
+
+def refuse_text_settings(config: Config, dataset: str) -> None:
+    """Raise `SettingError` for a setting of texts where the data are none."""
+    for name in ("tokens", "min_count", "bptt", "vary_bptt"):
+        value = getattr(config, name)
+        if value is not None and value is not False:
+            rule = f"has no effect with {dataset}, which is not a text"
+            raise SettingError(name, value, rule, "leave it out")

@@ -54,10 +54,15 @@ def _header(experiment: Experiment) -> str:
 
 
 def _length(experiment: Experiment) -> str:
-    steps, batches = experiment.config.steps, experiment.batches
+    steps, batches, size = (
+        experiment.config.steps,
+        experiment.batches,
+        experiment.config.until_bytes,
+    )
+    until = f" or until each worker has sent {size:,} bytes" if size else ""
     if steps is None:
-        return counted(experiment.config.epochs or 0, "epoch")
-    return f"{counted(steps, 'step')} ({steps / batches:.4g} epochs)"
+        return counted(experiment.config.epochs or 0, "epoch") + until
+    return f"{counted(steps, 'step')} ({steps / batches:.4g} epochs){until}"
 
 
 def _of_files(config: Config) -> list[str]:

@@ -50,14 +50,14 @@ class StepLog:
         self.unread.append((record.without_output(), sums, guessed, seconds, samples))
         self.unwritten += 1
         if record.losses.device.type == "cpu":
-            self._read()
+            self.read()
 
     def write(self) -> StepRecord | None:
         """Have all steps in the folder's files, and return the last one, None if none was new.
 
         On a GPU this waits for it.
         """
-        self._read()
+        self.read()
         self.folder.flush_steps()
         self.folder.add_transfers(self.transfers)
         self.folder.add_nonfinite(self.nonfinite)
@@ -71,7 +71,8 @@ class StepLog:
         last, self.last = self.last, None
         return last
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Add the steps that wait to the totals; on a GPU this waits for them."""
         unread, self.unread = self.unread, []
         for record, sums, guessed, seconds, samples in unread:
             self._require_finite(record)

@@ -35,7 +35,7 @@ from .loggers import Dashboards, require_installed
 from .memory_use import malloc
 from .memory_use.peak import Peak, load
 from .metrics import num_targets
-from .progress import Progress, epoch_line
+from .progress import Progress, ending_line, epoch_line
 from .ranks import joined_transport
 from .recalibration import recalibrate_
 from .run_config import run_config
@@ -126,8 +126,11 @@ class Trainer:
                 self._train_epoch(self.epoch)
                 if self.batch == batches:
                     self._end_epoch()
-                else:
+                elif self.evaluated != self.experiment.simulator.steps:
                     self._evaluate_within()
+            if config.until_bytes is not None:
+                steps, size = self.experiment.simulator.steps, int(config.until_bytes)
+                self.progress.write(ending_line(steps, self._sent, size))
 
     @property
     def _done(self) -> bool:
@@ -135,8 +138,22 @@ class Trainer:
         experiment = self.experiment
         steps, epochs = experiment.simulator.steps, experiment.config.epochs
         assert epochs is not None
-        within = self.batch < experiment.batches and self.evaluated == steps >= experiment.steps
-        return self.epoch >= epochs or within
+        ended = steps >= experiment.steps or self._has_sent_enough
+        return self.epoch >= epochs or (ended and self.evaluated == steps)
+
+    @property
+    def _has_sent_enough(self) -> bool:
+        """Whether workers have sent the bytes after which the run ends; this waits for a GPU."""
+        config = self.experiment.config
+        if config.until_bytes is None:
+            return False
+        self.step_log.read()
+        return self._sent >= int(config.until_bytes)
+
+    @property
+    def _sent(self) -> int:
+        """The bytes that each worker has sent, the mean, as epochs.csv has them."""
+        return round(self.totals.payload_bytes / self.experiment.config.workers)
 
     def _tell_partition(self) -> None:
         """Say and write how many samples of each class each worker has, where these are fixed."""
@@ -152,7 +169,7 @@ class Trainer:
 
     def _train_epoch(self, epoch: int) -> None:
         experiment = self.experiment
-        left = experiment.steps - experiment.simulator.steps
+        left = 0 if self._has_sent_enough else experiment.steps - experiment.simulator.steps
         batches = itertools.islice(experiment.epoch_batches(epoch, self.batch), max(0, left))
         for x, y in self._timed(batches):
             is_last = experiment.simulator.steps + 1 == experiment.steps
@@ -166,6 +183,8 @@ class Trainer:
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
+            if self._has_sent_enough:
+                break
         self._write_steps()
 
     def _sums(self, record: StepRecord, y: Tree) -> Tensor:
@@ -279,10 +298,9 @@ class Trainer:
 
     def _write_steps(self) -> None:
         if (last := self.step_log.write()) is not None:
-            sent = self.totals.payload_bytes // self.experiment.config.workers
             metric = self.experiment.metric.shown
             measured = self.totals.train_measures(metric) | {"train_loss": last.loss}
-            self.progress.show(last.loss, metric.row_in_words(measured, "train"), sent)
+            self.progress.show(last.loss, metric.row_in_words(measured, "train"), self._sent)
 
     def _save(self, best: bool = False) -> None:
         self._write_steps()

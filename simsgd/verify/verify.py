@@ -92,6 +92,8 @@ def checked(config: Config, steps: int, timed: bool = False) -> tuple[Config, Ma
     for a wrong setting.
     """
     require(config.resume is None, "resume", str(config.resume), "has no place in verify")
+    budget, fix = config.until_bytes, "leave it out: steps says how many"
+    require(budget is None, "until_bytes", budget, "has no place in verify", fix)
     experiment = Experiment.of(config)
     spans, rule = (
         experiment.simulator.components.algorithm.between_processes,

@@ -36,7 +36,8 @@ def test_what_changes_no_number_is_of_the_machine():
 def test_a_resumed_run_may_change_what_decides_no_number_of_the_steps_done():
     assert {
         "checkpoint_every", "data_dir", "device", "download", "epochs", "eval_every", "log_every",
-        "on_nonfinite", "overwrite", "quiet", "resume", "steps", "tensorboard", "threads", "wandb",
+        "on_nonfinite", "overwrite", "quiet", "resume", "steps", "tensorboard", "threads",
+        "until_bytes", "wandb",
     } == ON_RESUME  # fmt: skip
     assert {"data_dir", "device", "quiet", "threads"} == PER_RANK
 

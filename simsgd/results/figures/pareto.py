@@ -1,26 +1,26 @@
 """The kind `pareto`: a column at the end of each run against the bytes that it sent.
 
+In place of bytes, simulated seconds; in place of the end, where a worker had sent so many bytes.
+
 Runs that differ in their seed alone are one point, their mean, with bars from least to most. The
 line is the frontier: no run below and left of it, or above and left where more is better. Points
 on it are filled, the others are hollow.
 """
 
-import math
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...settings import SettingError
+from ...units import in_units
 from ..metric import higher_is_better
-from ..run_tables import RunTables
 from .curves import label_of
 from .legends import draw_legend, draw_legend_inside, settle
+from .pareto_points import point_of
 from .point_labels import Point, name_nearby
 from .request import Request
-from .run_groups import Group
-from .style import GRAY, Theme, marker_of
+from .style import GRAY, Theme
 from .ticks import set_ticks, thin_out
 
 if TYPE_CHECKING:
@@ -36,10 +36,11 @@ def draw(request: Request) -> "Figure":
 
     if len(request.y) != 1:
         raise SettingError("y", ", ".join(request.y), "must be one column", "give one -y")
-    points = [_point(group, request) for group in request.groups]
+    points = [point_of(group, request) for group in request.groups]
     figure = NotebookFigure(*request.theme.panel, request.appearance.title)
     axes = figure.subplots()
-    corners = frontier(points, bool(higher_is_better(request.y[0], request.metrics)))
+    higher = bool(higher_is_better(request.y[0], request.metrics))
+    corners = frontier(points, higher, higher and request.x == "budget")
     _draw(axes, points, corners, request)
     looks, names = [p.look for p in points], [p.name for p in points]
     settle(figure)
@@ -58,39 +59,21 @@ def _name(axes: "Axes", points: Sequence[Point], corners: Sequence[tuple[float, 
     return len(points) <= _MOST_NAMED_NEARBY and name_nearby(axes, points, corners)
 
 
-def frontier(points: Sequence[Point], higher: bool = False) -> list[tuple[float, float]]:
+def frontier(
+    points: Sequence[Point], higher: bool = False, right: bool = False
+) -> list[tuple[float, float]]:
     """Return the corners of the frontier: the points that no other beats in both, and the turns.
 
-    More is better along y if `higher`.
+    More is better along y if `higher`, and along x if `right`.
     """
     corners: list[tuple[float, float]] = []
-    sign = -1 if higher else 1
-    for point in sorted(points, key=lambda p: (p.x, sign * p.y)):
+    sign, side = -1 if higher else 1, -1 if right else 1
+    for point in sorted(points, key=lambda p: (side * p.x, sign * p.y)):
         if not corners or sign * point.y < sign * corners[-1][1]:
             if corners:
                 corners.append((point.x, corners[-1][1]))
             corners.append((point.x, point.y))
     return corners
-
-
-def _point(group: Group, request: Request) -> Point:
-    lasts = [_last(run, request.y[0]) for run in group.runs]
-    xs, ys = [x for x, _ in lasts], [y for _, y in lasts]
-    name = textwrap.fill(group.name, request.theme.wrap)
-    return Point(name, sum(xs) / len(xs), sum(ys) / len(ys), xs, ys, marker_of(group.place))
-
-
-def _last(run: RunTables, column: str) -> tuple[float, float]:
-    """Return the bytes that a run sent, and a column, at its end."""
-    epochs, folder = run.evaluations, str(run.folder)
-    if epochs.empty:
-        raise SettingError("run", folder, "has nothing to draw, no epoch of it has ended yet")
-    if column not in epochs:
-        raise SettingError("run", folder, f"has no column {column}")
-    value = float(epochs[column].iloc[-1])
-    if not math.isfinite(value):
-        raise SettingError("run", folder, f"has no value of {column} at its end")
-    return float(epochs["payload_bytes"].iloc[-1]), value
 
 
 def _draw(
@@ -110,15 +93,34 @@ def _draw(
         axes.plot(point.x, point.y, marker, color=color, mfc=face, markersize=size, zorder=4)
     across = np.array([x for point in points for x in point.xs])
     up = np.array([y for point in points for y in point.ys])
-    axes.set(xlabel="bytes sent per worker", ylabel=label_of(request.y[0]))
+    axes.set(xlabel=_label_across(request), ylabel=_label_up(request))
     axes.margins(0.12, 0.12)
     up = request.appearance.scale_y(axes, up)
-    across = request.appearance.scale_x(axes, across, log=True)
+    across = request.appearance.scale_x(axes, across, log=request.x != "budget")
     set_ticks(axes.yaxis, up, in_bytes="bytes" in request.y[0])
     if axes.get_xscale() == "log" and across.max() < 2 * across.min():  # leave room for ticks
         across = np.sqrt(across.min() * across.max()) * np.array([0.5, 2.0])
         axes.set_xlim(*across)
-    set_ticks(axes.xaxis, across, in_bytes=True)
+    set_ticks(axes.xaxis, across, in_bytes=request.x == "bytes")
+
+
+def _label_across(request: Request) -> str:
+    if request.x == "seconds":
+        return f"simulated seconds on {request.networks[0].name}"
+    if request.x == "budget" and request.size is not None:
+        return f"{label_of(request.y[0])} after {in_units(request.size)}"
+    return "bytes sent per worker"
+
+
+def _label_up(request: Request) -> str:
+    label = label_of(request.y[0])
+    if request.size is None:
+        return label
+    return (
+        f"{label} at the end"
+        if request.x == "budget"
+        else f"{label} after {in_units(request.size)}"
+    )
 
 
 def _size(theme: Theme) -> float:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from ...settings import SettingError, require, require_kind, unknown
+from ...settings import SettingError, require, require_kind, size_in_bytes, unknown
 from ..metric import DERIVED
 from ..network import networks_of
 from ..outcome import metrics_of
@@ -19,6 +19,7 @@ from ..step_times import Pricing
 from ..tables import EPOCH_COLUMNS, STEP_COLUMNS
 from . import curves, layers, pareto, partition, step_time, topology
 from .appearance import Appearance, Limits
+from .pareto_points import PARETO_AXES
 from .request import Request
 from .run_groups import grouped, labeled, ordered
 from .series import OF_STEPS
@@ -35,7 +36,7 @@ KINDS: dict[str, Callable[[Request], "Figure"]] = {
     "topology": topology.draw,
     "partition": partition.draw,
 }
-AXES = ("epoch", "step", "samples", "tokens", "bytes", "seconds")
+AXES = ("epoch", "step", "samples", "tokens", "bytes", "seconds", "budget")
 
 
 class PlotSettings(TypedDict, total=False):
@@ -43,6 +44,7 @@ class PlotSettings(TypedDict, total=False):
 
     kind: str
     network: str | Sequence[str]
+    at_bytes: str | int | None
     smooth: int
     theme: str
     each: bool
@@ -64,12 +66,13 @@ class PlotSettings(TypedDict, total=False):
 
 def plot_results(
     runs: RunPaths,
-    x: str = "epoch",
+    x: str | None = None,
     y: str | Sequence[str] | None = None,
     output: Path | str | None = None,
     *,
     kind: str = "curves",
     network: str | Sequence[str] = (),
+    at_bytes: str | int | None = None,
     smooth: int = 1,
     theme: str = "screen",
     each: bool = False,
@@ -95,17 +98,20 @@ def plot_results(
             are drawn as one, unless `each` is true.
         x: `epoch`, `step`, `samples` or, of text, `tokens` (that all workers together trained on),
             `bytes` (sent per worker since the start, on a logarithmic axis), or `seconds`
-            (simulated, on a `network`).
+            (simulated, on a `network`); by default the epoch. Of pareto `bytes`, the default,
+            `seconds`, or `budget`, the value of y when `at_bytes` were sent.
         y: columns of epochs.csv, a panel each, and what follows from them, such as val_accuracy or
             val_perplexity; with x step, samples or tokens, columns of steps.csv go first. By
             default the validation metric of the runs: val_error1, val_perplexity of text, or what
             their `metric` names.
         output: a .png, .svg or .pdf to write.
-        kind: `curves`; `pareto`, y at the end against bytes; `layers`, bytes and error of each
-            layer; `time`, what a step takes on each `network`; `topology`, the neighbors of each
-            worker; `partition`, samples by worker and class.
+        kind: `curves`; `pareto`, y at the end against bytes or seconds; `layers`, bytes and
+            error of each layer; `time`, what a step takes on each `network`; `topology`, the
+            neighbors of each worker; `partition`, samples by worker and class.
         network: a network, or several, as for `simsgd.network`; so are `compute_ms` and what
             follows it.
+        at_bytes: such as 10MB, of pareto: runs are taken as far as the last evaluation before which
+            each worker had sent at most so many bytes.
         smooth: points of a running mean.
         theme: `screen`, or `paper`: one column wide, 8 points.
         labels: texts for runs, by the names that the figure has for them or by those of the runs.
@@ -129,8 +135,9 @@ def plot_results(
     given = [y] if isinstance(y, str) else y
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)
-    _check(kind, x, given, smooth)
+    x = _check(kind, x, given, smooth)
     _check_networks(kind, x, specs, pricing)
+    size = _size(kind, x, at_bytes)
     appearance = Appearance(title, xlim, ylim, logx, logy, legend, band)
     appearance.check(kind)
     found = find_runs(runs, with_epochs=True)
@@ -145,6 +152,7 @@ def plot_results(
         smooth=smooth,
         theme=theme_of(theme),
         appearance=appearance,
+        size=size,
     )
     with mpl.rc_context(request.theme.look):
         figure = KINDS[kind](request)
@@ -153,15 +161,34 @@ def plot_results(
     return figure
 
 
-def _check(kind: str, x: str, y: Sequence[str] | None, smooth: int) -> None:
+def _check(kind: str, x: str | None, y: Sequence[str] | None, smooth: int) -> str:
+    """Return what is along x, which each kind has a default of its own for."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    if x not in AXES:
+    if x is not None and x not in AXES:
         raise unknown("x", x, AXES)
     require(y is None or len(y) > 0, "y", None, "must name at least one column")
     require(smooth >= 1, "smooth", smooth, "must be at least 1")
     if kind != "curves" and smooth > 1:
         raise SettingError("smooth", smooth, f"has no effect on a figure of {kind}", "leave it out")
+    if kind == "pareto":
+        rule = f"must be one of {', '.join(PARETO_AXES)} on a figure of pareto"
+        require(x is None or x in PARETO_AXES, "x", x, rule)
+        return x or "bytes"
+    rule = f"has no effect on a figure of {kind}"
+    require(kind == "curves" or x is None, "x", x, rule, "leave it out")
+    require(x != "budget", "x", x, "is of figures of kind pareto", "use x bytes")
+    return x or "epoch"
+
+
+def _size(kind: str, x: str, at_bytes: str | int | None) -> int | None:
+    """Return the bytes of a worker as far as which runs are taken."""
+    if at_bytes is None:
+        require(x != "budget", "at_bytes", None, "must be given with x budget", "such as 10MB")
+        return None
+    rule = f"has no effect on a figure of {kind}"
+    require(kind == "pareto", "at_bytes", at_bytes, rule, "use kind pareto")
+    return size_in_bytes("at_bytes", at_bytes)
 
 
 def _metric_columns(runs: Sequence[RunTables]) -> list[str]:
@@ -188,7 +215,7 @@ def _check_networks(kind: str, x: str, networks: Sequence[str], pricing: Pricing
     if kind == "time":
         if not networks:
             raise SettingError("network", None, "must be given", "such as 10gbe")
-    elif kind == "curves" and x == "seconds":
+    elif x == "seconds":
         if len(networks) != 1:
             rule = "must be one for simulated seconds"
             raise SettingError("network", listed or None, rule, "such as 10gbe")

@@ -17,13 +17,14 @@ class Request:
     """The runs, columns and settings of a figure; each kind takes those that concern it."""
 
     groups: Sequence[Group]
-    x: str  # epoch, step, bytes or seconds
+    x: str  # epoch, step, bytes, seconds or budget
     y: Sequence[str]  # columns, a panel each
     networks: Sequence[Network]
     pricing: Pricing
     smooth: int  # points of a running mean; 1: none
     theme: Theme
     appearance: Appearance
+    size: int | None = None  # bytes of a worker, as far as which runs are taken
 
     @property
     def metrics(self) -> list[Metric]:

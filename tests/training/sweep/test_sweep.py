@@ -231,3 +231,14 @@ def test_switches_given_both_ways_are_two_values(here, tmp_path):
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "runs/sweep-warmup").iterdir()}
     assert names >= {"warmup-seed0", "no-warmup-seed0"}
+
+
+def test_runs_that_have_sent_their_bytes_are_done(here):
+    asked = {**TINY, "compressor": ["topk:0.1", "none"], "until_bytes": "10KB", "quiet": True}
+    first = simsgd.sweep(**asked)
+    dense, sparse = sorted(first.runs, key=lambda run: run.step)
+    assert (dense.step, sparse.step) == (5, 19)  # of 24, of 2,440 and 552 bytes
+    assert first.table["payload_bytes_mean"].tolist() == [19 * 552, 5 * 2440]
+    started = len(here.started)
+    simsgd.sweep(**asked)
+    assert len(here.started) == started
