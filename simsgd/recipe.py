@@ -224,6 +224,14 @@ class Recipe:
         "`simsgd list outer-optimizers` has all.",
         unit="SPEC",
     )
+    inner_state: str | None = setting(
+        None,
+        "algorithm",
+        "With local, fedavg, diloco and the like, what becomes of the state of the workers' own "
+        "optimizers at an exchange, such as momenta: each keeps its own, they are averaged and "
+        "sent as the models are, or begin anew.",
+        choices=("keep", "average", "reset"),
+    )
     client_buffers: str | None = setting(
         None,
         "algorithm",

@@ -210,7 +210,8 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":
     """Return the fields of a method that a spec may set, in order."""
-    return [f for f in dataclasses.fields(method) if f.init and f.metadata.get("setting", True)]
+    every = [f for f in dataclasses.fields(method) if f.init and f.metadata.get("setting", True)]
+    return sorted(every, key=lambda f: bool(f.kw_only))  # which have no place, and come last
 
 
 def _given(kind: str, spec: GivenObject) -> object:

@@ -100,7 +100,10 @@ WHERE = {  # and those that others need, by the setting and the values that they
                      "expander", "margulis", "erdos-renyi:0.7,1"),
     },
     ("algorithm", ("choco", "deepsqueeze")): {"consensus_stepsize": (0.1, 1.0)},
-    ("algorithm", LOCAL): {"local_steps": (1, 2), "final_exchange": (True,)},
+    ("algorithm", LOCAL): {
+        "local_steps": (1, 2), "final_exchange": (True,),
+        "inner_state": ("keep", "average", "reset"),
+    },
     ("algorithm", ("local", "diloco")): {"post_local_from": (0, 1)},
     ("algorithm", FEDERATED): {
         "participation": (0.5, 1.0), "client_buffers": ("local", "average", "server"),

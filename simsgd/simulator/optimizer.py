@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..settings import require
 from .checkpoint_check import StateDict
 from .optimizer_rows import (
+    BEGUN,
     one_of_all,
     one_of_row,
     rows_agree,
@@ -24,6 +25,7 @@ from .parameter_groups import GroupPlan, Settings, members_of, plans
 from .torch_optimizers import TorchOptimizers
 
 Rows = Callable[[Tensor], Tensor]
+Mean = Callable[[str, Tensor], Tensor]  # [m] of a parameter's name and [L, m]
 _ELEMENTWISE = (
     "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop",
     "ASGD",
@@ -114,6 +116,25 @@ class RegimeOptimizer:
         for own in self._sets:
             own.reset()
         self.decayed.clear()
+
+    def average(self, mean: Mean, rows: Rows) -> None:
+        """Let all workers go on from the mean of what their optimizers keep, counts of steps too.
+
+        `mean` returns [m] for [L, m] of a parameter, `rows` [W] for [L]. Who never stepped a
+        parameter counts with zeros; what nobody stepped stays so.
+        """
+        for name, kept in self._kept_rows().items():
+            if not rows(kept[BEGUN]).any():
+                continue
+            keys = [k for k, v in kept.items() if isinstance(v, Tensor) and k != BEGUN]
+            flat = [kept[key].reshape(len(kept[BEGUN]), -1) for key in keys]
+            whole = torch.cat([own.to(self.params[name]) for own in flat], dim=1)
+            parts = mean(name, whole).split([own.shape[1] for own in flat])
+            for key, part in zip(keys, parts, strict=True):
+                kept[key].copy_(part.view(kept[key].shape[1:]).expand_as(kept[key]))
+            kept[BEGUN].fill_(True)
+            for row, own in enumerate(self._sets):
+                own.keep({name: one_of_row(kept, row) if self._apart else one_of_all(kept)})
 
     def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
         """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""

@@ -17,7 +17,7 @@ from .parameter_groups import GroupPlan
 from .torch_optimizers import TorchOptimizers
 
 _SCALARS = ("step", "mu_product", "eta", "mu")  # what torch's classes count of a whole parameter
-_BEGUN = "begun"  # [L] bool
+BEGUN = "begun"  # [L] bool
 _NUMBERS = "numbers"  # keys of what is a number of Python
 
 
@@ -28,7 +28,7 @@ def rows_of_all(kept: StateDict, workers: int, device: torch.device) -> StateDic
         for key, value in kept.items()
         if isinstance(value, Tensor)
     }
-    return {**rows, _BEGUN: torch.ones(workers, dtype=torch.bool, device=device)}
+    return {**rows, BEGUN: torch.ones(workers, dtype=torch.bool, device=device)}
 
 
 def rows_of_each(kept: Sequence[StateDict | None], template: StateDict, like: Tensor) -> StateDict:
@@ -51,7 +51,7 @@ def rows_of_each(kept: Sequence[StateDict | None], template: StateDict, like: Te
             [empty if value is None else torch.as_tensor(value).to(empty) for value in found]
         )
     begun = [own is not None for own in kept]
-    rows[_BEGUN] = torch.tensor(begun, device=like.device)
+    rows[BEGUN] = torch.tensor(begun, device=like.device)
     return {**rows, _NUMBERS: numbers} if numbers else rows
 
 
@@ -66,7 +66,7 @@ def template_of(plans: Sequence[GroupPlan], name: str, like: Tensor) -> StateDic
 
 def was_begun(saved: StateDict, row: int | None = None) -> bool:
     """Return whether any worker, or that of a row, has stepped a parameter."""
-    begun = saved.get(_BEGUN)
+    begun = saved.get(BEGUN)
     return begun is None or bool(begun.any() if row is None else begun[row])
 
 
@@ -74,23 +74,23 @@ def rows_agree(saved: StateDict) -> bool:
     """Return whether one optimizer can keep what is saved of all workers."""
     counts = [value for key, value in saved.items() if key in _SCALARS and value.dim()]
     alike = all(bool((value == value[0]).all()) for value in counts)
-    begun = saved.get(_BEGUN)
+    begun = saved.get(BEGUN)
     return alike and _NUMBERS not in saved and (begun is None or bool(begun.all() or ~begun.any()))
 
 
 def one_of_all(saved: StateDict) -> StateDict:
     """Return what one optimizer keeps of all workers, where they agree."""
-    if _BEGUN not in saved:
+    if BEGUN not in saved:
         return saved
     return {
-        key: value[0] if key in _SCALARS else value for key, value in saved.items() if key != _BEGUN
+        key: value[0] if key in _SCALARS else value for key, value in saved.items() if key != BEGUN
     }
 
 
 def one_of_row(saved: StateDict, row: int) -> StateDict:
     """Return what a worker's own optimizer keeps."""
     numbers = saved.get(_NUMBERS, ())
-    rows = {k: v for k, v in saved.items() if k not in (_BEGUN, _NUMBERS)}
+    rows = {k: v for k, v in saved.items() if k not in (BEGUN, _NUMBERS)}
     return {
         key: value[row].item() if key in numbers else _row(value, row)
         for key, value in rows.items()

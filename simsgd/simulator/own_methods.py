@@ -18,6 +18,9 @@ def check_init(kind: str, method: object, state: State, workers: int) -> None:
     if not is_own(method):
         return
     name = type(method).__name__
+    if getattr(method, "resets_optimizer", False):
+        rule, fix = "sets resets_optimizer, which is not known", 'write inner_state = "reset"'
+        raise SettingError(kind, name, rule, fix)
     if not isinstance(state, dict):
         raise SettingError(kind, name, "has an init that returns no dict of tensors")
     for key, value in state.items():

@@ -15,6 +15,7 @@ from .client_buffers import exchange_buffers
 from .components import Components
 from .exchange_step import ExchangeStep
 from .group_exchange import exchange_models
+from .inner_state import exchange_inner_state
 from .running_state import RunningState
 from .step_settings import StepSettings
 
@@ -66,16 +67,15 @@ def step_parameters(
 def exchange_parameters(
     parts: Components, state: RunningState, exchange: ExchangeStep
 ) -> list[SegmentMeasures]:
-    """Exchange the workers' models, and their buffers with them; return the measures, by segment.
+    """Exchange the workers' models, and with them buffers and what their optimizers keep.
 
-    Optimizers start again after an exchange if the algorithm says so.
+    Returns the measures, by segment.
     """
     models = parts.parameters.segments(parts.layout)
     measures, anything_sent = exchange_models(exchange, parts.groups, models)
     if anything_sent:
         exchange_buffers(parts, state)
-        if parts.algorithm.resets_optimizer:
-            parts.optimizer.reset()
+        exchange_inner_state(parts, state)
     return measures
 
 

@@ -204,6 +204,9 @@ def _algorithm(recipe: Recipe) -> Algorithm:
     if not algorithm.sized_by_shapes:
         rule = "cannot be counted from shapes alone: they do not show what a worker sends when"
         raise SettingError("algorithm", recipe.algorithm, rule, fix)
+    if algorithm.inner_state == "average":
+        rule = "cannot be counted from shapes alone: they do not show what the optimizer keeps"
+        raise SettingError("inner_state", algorithm.inner_state, rule, fix)
     if recipe.downlink is not None:
         rule = "cannot be counted from shapes alone: its size depends on what all workers send"
         raise SettingError("downlink", recipe.downlink, rule, fix)

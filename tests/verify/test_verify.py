@@ -135,6 +135,8 @@ ALGORITHMS = [
     {"algorithm": "fedprox:mu=0.5", "local_steps": 2, "outer_optimizer": "fedyogi:0.01"},
     {"algorithm": "scaffold", "local_steps": 2, "compressor": "qsgd:63", "partition": "sorted"},
     {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
+    {"algorithm": "diloco", "local_steps": 2, "inner_state": "average", "optimizer": "AdamW"},
+    {"algorithm": "fedavg", "local_steps": 2, "inner_state": "average", "compressor": "qsgd:63"},
     {
         "algorithm": "streaming:fragments=2,delay=1,mixing=0.5,local_steps=4",
         "compressor": "e3m0",

@@ -105,7 +105,7 @@ class Algorithm(ABC):
     computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
     between_processes: ClassVar[bool] = True  # workers may live in several processes
     takes_groups: ClassVar[bool] = False  # no element looks at another: segments may go together
-    resets_optimizer: ClassVar[bool] = False  # optimizers start again after each exchange
+    inner_state: str = "keep"  # or average, or reset: what optimizers keep, at an exchange
     client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
     sized_by_shapes: ClassVar[bool] = True  # what is sent in each step follows from the settings
     workers_send_alike: ClassVar[bool] = False  # each as many bytes, all to all

@@ -4,7 +4,7 @@ Letters: W workers, L hosted here, n elements of one segment, x their parameters
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class FedAvg(LocalSGD):
     outer_optimizer: str | None = None  # its spec; none: the average is the next model
     outer_lr: float = 1.0  # lr of the outer optimizer, greater than 0
     outer_momentum: float = 0.0  # its momentum, in [0, 1)
-    resets_optimizer = True
+    inner_state: str = field(default="reset", kw_only=True)  # or keep, or average: momenta
     workers_send_alike = False
     takes_groups = False
 

@@ -4,7 +4,7 @@ Letters: W workers, L hosted here, n elements of one segment, x their parameters
 from one exchange to the next.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -31,11 +31,15 @@ class LocalSGD(ParameterAlgorithm):
     local_steps: int = 8  # H, at least 1
     post_local_from: int = 0  # epoch from which on H holds; before it workers agree at every step
     final_exchange: bool = False  # workers agree after the last step of a run too
+    inner_state: str = field(default="keep", kw_only=True)  # or average, or reset: momenta, then
     workers_send_alike = True
     takes_groups = True
 
     def __post_init__(self) -> None:
         require(self.local_steps >= 1, "local_steps", self.local_steps, "must be at least 1")
+        if self.inner_state not in ("keep", "average", "reset"):
+            rule = "must be keep, average or reset"
+            raise SettingError("inner_state", self.inner_state, rule)
         rule = "must be at least 0"
         require(self.post_local_from >= 0, "post_local_from", self.post_local_from, rule)
 
@@ -76,3 +80,9 @@ class LocalSGD(ParameterAlgorithm):
     def move(self, state: State, mean: Tensor) -> None:
         """Move the common model along the mean difference, [n]."""
         state["anchor"].add_(mean)
+
+
+def check_kept(inner_state: str, recipe: Recipe) -> None:
+    """Raise `SettingError` unless optimizers keep their state, where parts are exchanged."""
+    rule = f"must be keep with algorithm {recipe.algorithm}, which exchanges a part of the model"
+    require(inner_state == "keep", "inner_state", inner_state, f"{rule} at a time")

@@ -18,6 +18,7 @@ from ..compressors.randomk import RandomK
 from ..compressors.turns import Turns
 from .contract import ExchangeContext, Exchanged, ParameterAlgorithm
 from .diloco import DiLoCo
+from .local import check_kept
 
 SELECTORS = {"random": False, "shuffled": False, "partitioned": True}  # and whether turns are fresh
 
@@ -81,6 +82,7 @@ class SpartaDiLoCo(DiLoCo):
     def check(self, recipe: Recipe) -> None:
         """Raise `SettingError` for an epoch from which local steps apply."""
         super().check(recipe)
+        check_kept(self.inner_state, recipe)
         rule = "has no effect with algorithm sparta_diloco"
         require(self.post_local_from == 0, "post_local_from", self.post_local_from, rule)
 

@@ -18,6 +18,7 @@ from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, require
 from .contract import ExchangeContext, Exchanged
 from .diloco import DiLoCo
+from .local import check_kept
 
 
 @register("algorithm", "streaming")
@@ -57,6 +58,7 @@ class StreamingDiLoCo(DiLoCo):
     def check(self, recipe: Recipe) -> None:
         """Raise `SettingError` for an epoch from which local steps apply."""
         super().check(recipe)
+        check_kept(self.inner_state, recipe)
         rule = "has no effect with algorithm streaming"
         require(self.post_local_from == 0, "post_local_from", self.post_local_from, rule)
 
