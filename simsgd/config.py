@@ -21,6 +21,7 @@ from .settings import (
 )
 
 TOKENS = ("word", "char", "byte")
+KEEPS = ("last", "best", "all")
 BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
 
 
@@ -52,12 +53,9 @@ class Config(Recipe):
         per_rank=True,
     )
     download: bool = setting(
-        False,
-        "model and data",
-        "Download the data set if it is missing.",
-        scope="machine",
-        on_resume=True,
-    )
+        False, "model and data", "Download the data set if it is missing.",
+        scope="machine", on_resume=True,
+    )  # fmt: skip
     criterion: str | None = setting(
         None,
         "model and data",
@@ -193,11 +191,9 @@ class Config(Recipe):
         per_rank=True,
     )
     deterministic: bool = setting(
-        False,
-        "run",
-        "On a GPU, sum in a fixed order: slower, but reproducible to the last bit.",
+        False, "run", "On a GPU, sum in a fixed order: slower, but reproducible to the last bit.",
         scope="machine",
-    )
+    )  # fmt: skip
     runs_dir: Path = setting(Path("runs"), "run", "Folder of run folders.", scope="run")
     name: str | None = setting(
         None, "run", "Name of the run's folder; default: date and recipe.", scope="run"
@@ -206,12 +202,9 @@ class Config(Recipe):
         False, "run", "Replace a run of the same name.", scope="run", on_resume=True
     )
     resume: Path | None = setting(
-        None,
-        "run",
-        "Continue the run in this folder, with its settings.",
-        scope="run",
-        on_resume=True,
-    )
+        None, "run", "Continue the run in this folder, with its settings.",
+        scope="run", on_resume=True,
+    )  # fmt: skip
     checkpoint_every: int = setting(
         0,
         "run",
@@ -219,6 +212,11 @@ class Config(Recipe):
         scope="machine",
         on_resume=True,
     )
+    keep: str = setting(
+        "best", "run", "Checkpoints to keep: last, to resume; best, also the model of the best "
+        "evaluation (best.pt); or all, also the model of each (models/step-N.pt).",
+        choices=KEEPS, scope="machine", on_resume=True,
+    )  # fmt: skip
     log_every: int = setting(
         50, "run", "Steps between writes of steps.csv.", scope="machine", on_resume=True
     )

@@ -19,6 +19,10 @@ NAMES = (  # of settings that Python may give objects for
     "outer_optimizer", "optimizer", "scheduler", "param_groups",
 )  # fmt: skip
 
+_FILES = {  # of what has objects in `train` alone: how a file names it
+    "model": "./mine.py", "dataset": "./data.py", "criterion": "./loss.py", "metric": "./metric.py",
+}  # fmt: skip
+
 
 def with_objects(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings in which a text stands for each object."""
@@ -84,13 +88,13 @@ def without_objects(settings: Mapping[str, object]) -> dict[str, object]:
     if isinstance(layers, Mapping | list | tuple):
         several = [layers] if isinstance(layers, Mapping) else layers
         settings["compress_layers"] = [_as_text("compress_layers", each) for each in several]
-    for name in NAMES:
+    for name in (*NAMES, *_FILES):
         given = settings.get(name)
         for value in given if isinstance(given, list | tuple) else [given]:
             made = value is None or isinstance(value, str)
             if not made or isinstance(value, GivenObject):
                 rule = "is an object, which the processes of a sweep cannot make again"
-                fix = "name it, as in ./mine.py:Mine, or call train for each"
+                fix = f"name it, as in {_FILES.get(name, './mine.py:Mine')}, or call train for each"
                 raise SettingError(name, GivenObject.of(value).removeprefix(PREFIX), rule, fix)
     return settings
 

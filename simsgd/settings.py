@@ -106,7 +106,7 @@ def require_kind(name: str, value: object, *kinds: type) -> None:
     """
     if not fits(value, kinds):
         rule = f"must be {kinds_in_words(kinds)}, not {type(value).__name__}"
-        raise SettingError(name, value, rule)
+        raise SettingError(name, quoted(value), rule)
 
 
 def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> SettingError:
@@ -225,7 +225,7 @@ def check_kinds(settings: Any) -> None:
         elif Path in kinds and isinstance(value, str):
             object.__setattr__(settings, f.name, Path(value))
         elif not fits(value, kinds):
-            raise SettingError(f.name, value, f"must be {kinds_in_words(kinds)}")
+            raise SettingError(f.name, quoted(value), f"must be {kinds_in_words(kinds)}")
         choices = f.metadata["choices"]
         if choices and value is not None:
             require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
@@ -286,6 +286,15 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
         Path: "a path",
     }
     return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
+
+
+def quoted(value: object) -> object:
+    """Return a text in quotes, for messages about its type, and anything else as it is.
+
+    >>> quoted("4"), quoted(4)
+    ("'4'", 4)
+    """
+    return repr(value) if isinstance(value, str) else value
 
 
 def shown(value: object) -> str:

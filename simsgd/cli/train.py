@@ -12,7 +12,9 @@ from .options import ShortHelpCommand, given, settings
 
 @main.command(cls=ShortHelpCommand, short_help="Train with W simulated workers.")
 @settings
-@click.option("--dry-run", is_flag=True, help="Print the memory that a run would take, and exit.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the memory and disk that a run would take, and exit."
+)
 @click.option(
     "--network",
     multiple=True,
@@ -34,7 +36,7 @@ def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
     if dry_run:
         from ..training.memory_use.estimate import footprint
 
-        click.echo(footprint(**given(options)).told())
+        click.echo(footprint(**given(options)).summary())
         return
     from ..communication.transport import is_rank_zero
     from ..results.network import networks_of

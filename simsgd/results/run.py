@@ -62,7 +62,7 @@ class Run(RunTables):
             return [where, ("epochs", "none has ended yet")]
         last = self.last
         return [
-            self._validation(),
+            self._validation() if self._measured else self._training(),
             ("sent per worker", _both(last.payload_bytes)),
             *self._uneven(),
             ("dense equivalent", _both(last.dense_bytes)),
@@ -95,6 +95,16 @@ class Run(RunTables):
             f"validation {metric.title}",
             f"{now} after {_length(last)} (best {least} {_place(best)})",
         )
+
+    @property
+    def _measured(self) -> bool:
+        """Whether an evaluation measured anything, as a loop of one's own need not."""
+        columns = self.evaluations[["val_loss", self.metric.score_column]]
+        return bool(columns.notna().any(axis=None))
+
+    def _training(self) -> tuple[str, str]:
+        loss = self.last.train_loss
+        return "training loss", f"{loss:.4f} after {_length(self.last)} (never evaluated)"
 
     def _settings(self) -> list[tuple[str, str]]:
         used = {name: self.used.get(name) for name in _IN_SUMMARY}

@@ -90,7 +90,7 @@ class RunTables:
         It also has what follows for the metric, such as accuracies; of text, perplexities and bits
         per character or byte.
         """
-        path, metric = self.folder / "epochs.csv", self.metric
+        path, metric = self._with_head("epochs.csv"), self.metric
         table = read_table(path, EPOCH_COLUMNS | dict.fromkeys(metric.own_columns, "float64"))
         lacking = ", ".join(name for name in _COUNTED if name not in table)
         if lacking:
@@ -163,7 +163,7 @@ class RunTables:
     @property
     def steps(self) -> "pd.DataFrame":
         """One row a step; bytes are those of the step."""
-        return read_table(self.folder / "steps.csv", STEP_COLUMNS)
+        return read_table(self._with_head("steps.csv"), STEP_COLUMNS)
 
     @property
     def peak_bytes(self) -> float:
@@ -219,6 +219,17 @@ class RunTables:
     def last(self) -> "pd.Series[Any]":
         """The last evaluation, which is that of the last epoch unless there was one after it."""
         return self._evaluated().astype(object).iloc[-1]
+
+    def _with_head(self, name: str) -> Path:
+        """Return the path of a table that has the names of its columns since the run began.
+
+        Raises `SettingError` if the run was saved since, and the file is empty.
+        """
+        path = self.folder / name
+        emptied = path.exists() and path.stat().st_size == 0 and (self.folder / "last.pt").exists()
+        if emptied:
+            raise SettingError("run", str(path), "is damaged: it is empty, without its head")
+        return path
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -64,7 +64,7 @@ class Scheduler:
         begun = [settings, *(group.over(settings) for group in groups)]
         changed = self._at(steps, begun, losses)
         own = tuple(
-            ParameterGroup(group.params, {**_without(group.options, "lr_mult"), **now}, str(group))
+            ParameterGroup(group.params, {**_without(group.options, "lr_mult"), **now})
             for group, now in zip(groups, changed[1:], strict=True)
         )
         return {**settings, **changed[0], **({"param_groups": own} if own else {})}

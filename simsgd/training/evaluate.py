@@ -17,8 +17,8 @@ class Evaluation:
     """How well the model in a checkpoint does on a part of its data."""
 
     loss: float
-    error1: float  # percent; nan where targets are no classes, as of error5
-    error5: float  # percent
+    error1: float  # percent; nan where targets are no classes
+    error5: float  # percent; nan too where there are no more than five classes
     metric: float  # nan where it follows from loss or errors, as of perplexity
     shown: Metric
     part: str  # val or test

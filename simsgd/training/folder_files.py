@@ -6,7 +6,7 @@ readable.
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,10 +58,10 @@ class FolderFiles:
             there = [n for n, kind in columns.items() if n in table or kind == "float64"]
             replace_table(path, table[wanted(table)].reindex(columns=there))  # old runs lack some
 
-    def replace_checkpoint(self, state: Mapping[str, object], best: bool) -> None:
-        """Replace last.pt, whose old form is then previous.pt, and best.pt too if it is the best.
+    def replace_checkpoint(self, state: Mapping[str, object]) -> None:
+        """Replace last.pt, whose old form is then previous.pt.
 
-        Raises `NotWritten`, with all three intact.
+        Raises `NotWritten`, with both intact.
         """
         if not self.writes:
             return
@@ -71,11 +71,27 @@ class FolderFiles:
         part = part_of(last)
         with part_gone(part):
             fill(part, lambda file: torch.save(dict(state), file))
-            if best:  # before last.pt: a kill in between then repeats what made it the best
-                link(part, self.folder / "best.pt")
             if last.exists():
                 link(last, self.folder / "previous.pt")
             _move(part, last)
+
+    def replace_models(self, model: Mapping[str, object], names: Sequence[str]) -> None:
+        """Replace files of a model that was evaluated, written once. Raises `NotWritten`."""
+        if not (self.writes and names):
+            return
+        import torch
+
+        first, *others = (self.folder / name for name in names)
+        for path in (first, *others):
+            path.parent.mkdir(exist_ok=True)
+        replace(first, lambda file: torch.save(dict(model), file))
+        for other in others:
+            link(first, other)
+
+    def remove_files(self, paths: Iterable[Path]) -> None:
+        """Remove files, where they exist."""
+        for path in paths if self.writes else ():
+            path.unlink(missing_ok=True)
 
     def restore_checkpoint(self) -> None:
         """Make previous.pt the last.pt; what a damaged last.pt held stays in damaged.pt."""

@@ -101,6 +101,7 @@ def read_state(folder: RunFolder, simulator: Simulator) -> State | None:
 def _require_same(folder: Path, config: Config) -> None:
     """Raise `SettingError` for a run that has other settings than now."""
     known, now = Run(folder).config, config.plain()
+    Run(folder).evaluations  # noqa: B018, raises if they are damaged
     if not known.get("recorded"):
         fix = f"simsgd train --resume {folder} continues it"
         raise SettingError("folder", str(folder), "holds a run of `simsgd train`", fix)

@@ -125,7 +125,7 @@ class Recording:
         row, own = self._row()
         self._files.add_evaluation({**row, "epochs": self._epochs_done}, own)
         self._say(row, own, within=True)
-        self._save(self._is_best(row, own))
+        self._save(evaluated=True, best=self._is_best(row, own))
 
     def save(self) -> None:
         """Write a checkpoint now."""
@@ -256,7 +256,9 @@ class Recording:
         self._config = write_settings(self._files, self._simulator, self._config, changed)
         self._step_log.config = self._config
 
-    def _save(self, best: bool = False, at_last_step: bool = False) -> None:
+    def _save(
+        self, at_last_step: bool = False, evaluated: bool = False, best: bool = False
+    ) -> None:
         """Write a checkpoint, with the generators as they are, or as after the last step."""
         self._step_log.write()
         if not at_last_step:
@@ -282,7 +284,9 @@ class Recording:
             "tally": self._totals.state_dict(),
             "loop": loop,
         }
-        self._files.save(state, best)
+        if evaluated:
+            self._files.save_model(state, simulator.steps, best, self._config.keep)
+        self._files.save(state)
         self._saved = simulator.steps
 
     def _resume(self) -> None:

@@ -21,6 +21,7 @@ from .own_functions import own_function
 
 Function = Callable[[Tree, Tree], Tensor | float]  # (output, target) -> mean over the samples
 _TAKEN = {*EPOCH_COLUMNS, *WORKER_COLUMNS, "best", "bytes", "bits", "done", "epochs", "network"}
+_GUESSES = 5
 _OF_CLASSES = (ERROR, ACCURACY, PIXEL_ERROR)
 
 
@@ -35,13 +36,15 @@ class Metric:
     def sums(self, output: Tree, target: Tree) -> Tensor:
         """Return targets missed with 1 and 5 guesses, and metric times targets, [3] float64.
 
-        Of an output and a target of B samples; nan for what is not measured.
+        Of an output and a target of B samples; nan for what is not measured. Five guesses miss
+        nothing, and so measure nothing, where there are at most five classes.
         """
         device = leaves(target)[0].device
         sums = torch.full((3,), torch.nan, dtype=torch.float64, device=device)
         ranked = class_scores(output, target) if self.counts_misses else None
         if ranked is not None:
-            sums[:2] = num_missed(ranked, target).double()
+            few = max(2, ranked.shape[-1]) <= _GUESSES
+            sums[: 1 if few else 2] = num_missed(ranked, target).double()[: 1 if few else 2]
         if self.function is not None:
             sums[2] = torch.as_tensor(self.function(output, target)).double() * num_targets(target)
         return sums
@@ -61,7 +64,7 @@ def num_missed(output: Tensor, target: Tensor) -> Tensor:
     output, target = output.flatten(0, -2), target.flatten()
     if output.shape[1] == 1:
         output = torch.cat([-output, output], dim=1)
-    ranked = output.topk(min(5, output.shape[1]), dim=1).indices  # [samples, 5]
+    ranked = output.topk(min(_GUESSES, output.shape[1]), dim=1).indices  # [samples, 5]
     hit = ranked == target.unsqueeze(1)
     return len(target) - torch.stack([hit[:, :1].sum(), hit.sum()])
 

@@ -25,6 +25,7 @@ def recording(
     metric: str | None = None,
     metric_mode: str | None = None,
     checkpoint_every: int = 0,
+    keep: str = "best",
     log_every: int = 50,
     log_layers: bool = False,
     quiet: bool = False,
@@ -57,6 +58,8 @@ def recording(
             which evaluation is the best. By default that is error@1 if it is given, else the loss.
         metric_mode: min or max, which of a metric of one's own is better; default: min.
         checkpoint_every: steps between checkpoints; 0: at the ends of epochs and evaluations.
+        keep: last; best, also the model of the best evaluation (best.pt); or all, also that of each
+            (models/step-N.pt).
         log_every: steps between writes of steps.csv.
         log_layers: write layers.csv.
         quiet: print nothing.
@@ -78,6 +81,7 @@ def recording(
         metric=metric,
         metric_mode=metric_mode,
         checkpoint_every=checkpoint_every,
+        keep=keep,
         log_every=log_every,
         log_layers=log_layers,
         quiet=quiet,

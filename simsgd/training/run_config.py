@@ -11,6 +11,7 @@ from ..results.run_tables import require_run
 from ..settings import SettingError, require
 from ..units import counted
 from .ranks import restarted_folder
+from .run_folder import MODELS
 
 
 def run_config(given: Mapping[str, object]) -> Config:
@@ -27,8 +28,9 @@ def run_config(given: Mapping[str, object]) -> Config:
         return asked
     folder = asked.resume.parent if asked.resume.name == "last.pt" else asked.resume
     if folder.suffix == ".pt":
-        rule = "is not where the run stopped"
-        raise SettingError("resume", str(folder), rule, f"give the folder, {folder.parent}")
+        rule, inside = "is not where the run stopped", folder.parent
+        whole = inside.parent if inside.name == MODELS else inside
+        raise SettingError("resume", str(folder), rule, f"give the folder, {whole}")
     require_run(folder, "resume")
     if Run(folder).config.get("recorded"):
         rule = "holds a loop of one's own, which simsgd cannot start"

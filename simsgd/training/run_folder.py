@@ -12,7 +12,8 @@ RUNS_DIR/NAME/
   nonfinite.csv one row a step and worker whose numbers were not finite, if there are any
   last.pt       the checkpoint from which a run resumes
   previous.pt   the checkpoint before it, should last.pt be damaged
-  best.pt       the best validation metric so far
+  best.pt       the model of the best evaluation so far, unless `keep` is last
+  models/       the model of each evaluation, if `keep` is all
 """
 
 import json
@@ -54,6 +55,8 @@ _BY_STEP = {  # tables beside steps.csv
 }
 
 
+MODELS = "models"
+_OF_MODELS = ("config", "model", "epoch", "batch", "best")  # of a checkpoint: no optimizer, no W
 NO_COLUMNS: Mapping[str, float] = MappingProxyType({})
 
 
@@ -209,17 +212,40 @@ class RunFolder:
             self._epoch_columns,
             lambda table: (table["step"] <= step) & (table["epoch"] < epoch),
         )
+        models = (self.folder / MODELS).glob("step-*.pt")
+        self._files.remove_files(path for path in models if not _is_at_most(path, step))
 
-    def save(self, state: Mapping[str, object], best: bool = False) -> None:
-        """Replace last.pt, and best.pt too if this is the best so far; write kept steps first.
+    def save(self, state: Mapping[str, object]) -> None:
+        """Replace last.pt, which before is then previous.pt; write kept steps first.
 
-        The last.pt of before is then previous.pt. Raises `NotWritten`, with both intact.
+        Raises `NotWritten`, with both intact.
         """
         assert "format" not in state, "the format is the run folder's to write"
         self.flush_steps()
-        self._files.replace_checkpoint({"format": FORMAT, **state}, best)
+        self._files.replace_checkpoint({"format": FORMAT, **state})
         self.fresh = False
+
+    def save_model(self, state: Mapping[str, object], step: int, best: bool, keep: str) -> None:
+        """Write the model of an evaluation after `step` steps where `keep` wants it.
+
+        Of a state for `save` the model alone is written, with what evaluates it. Called before
+        `save`: a kill in between then repeats the evaluation.
+        """
+        names = [f"{MODELS}/step-{step}.pt"] if keep == "all" else []
+        if best and keep == "last":  # an older best.pt is the best no more
+            self._files.remove_files([self.folder / "best.pt"])
+        elif best:
+            names.append("best.pt")
+        of_loop: dict[str, object] = {"loop": {}} if "loop" in state else {}
+        model = {key: state[key] for key in _OF_MODELS}
+        self._files.replace_models({"format": FORMAT, **model, **of_loop, "step": step}, names)
 
     def put_back(self) -> None:
         """Make previous.pt the last.pt; what a damaged last.pt held stays in damaged.pt."""
         self._files.restore_checkpoint()
+
+
+def _is_at_most(model: Path, step: int) -> bool:
+    """Return whether the file of a model is that of a step up to this one, or none of ours."""
+    number = model.stem.removeprefix("step-")
+    return not number.isdecimal() or int(number) <= step

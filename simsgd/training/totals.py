@@ -43,7 +43,7 @@ class Totals:
     steps: int = 0
     loss: float = 0.0
     wrong1: float = 0  # nan where targets are no classes
-    wrong5: float = 0
+    wrong5: float = 0  # nan too where there are no more than five
     metric: float = 0.0  # of the user's own, times samples; nan: there is none
     seconds: float = 0.0
     lr: float = 0.0  # at the last step

@@ -236,7 +236,7 @@ class Trainer:
         is_best = self._report(row, own)
         self.totals.next_epoch()
         self.epoch, self.batch = self.epoch + 1, 0
-        self._save(is_best)
+        self._save(evaluated=True, best=is_best)
 
     def _evaluate_within(self) -> None:
         """Evaluate between the ends of two epochs."""
@@ -244,7 +244,7 @@ class Trainer:
         row, own = self._measured_row(within=True)
         epochs = self.epoch + self.batch / self.experiment.batches
         self.folder.add_evaluation({**row, "epochs": epochs}, own)
-        self._save(self._report(row, own, within=True))
+        self._save(evaluated=True, best=self._report(row, own, within=True))
 
     def _measured_row(self, within: bool = False) -> tuple[EpochRow, dict[str, float]]:
         """Evaluate; return the row of the epoch, or of its part so far, and that of one's own."""
@@ -302,7 +302,7 @@ class Trainer:
             measured = self.totals.train_measures(metric) | {"train_loss": last.loss}
             self.progress.show(last.loss, metric.row_in_words(measured, "train"), self._sent)
 
-    def _save(self, best: bool = False) -> None:
+    def _save(self, evaluated: bool = False, best: bool = False) -> None:
         self._write_steps()
         simulator, config = self.experiment.simulator, self.experiment.config
         model = self._averaged().state_dict()
@@ -317,7 +317,9 @@ class Trainer:
             "evaluated": self.evaluated,
             "tally": self.totals.state_dict(),
         }
-        self.folder.save(state, best)
+        if evaluated:
+            self.folder.save_model(state, simulator.steps, best, config.keep)
+        self.folder.save(state)
 
     def _resume(self) -> None:
         if self.experiment.config.resume is None:

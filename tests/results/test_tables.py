@@ -3,7 +3,10 @@ from typing import get_type_hints
 import pytest
 
 from simsgd.results import tables
+from simsgd.results.run import Run
 from simsgd.results.tables import append_rows, columns_of, read_table
+from simsgd.settings import SettingError
+from simsgd.training.run_folder import RunFolder
 
 ROWS = {
     tables.EpochRow: tables.EPOCH_COLUMNS,
@@ -36,3 +39,14 @@ def test_what_is_read_has_the_types_of_the_row(tmp_path, row):
 def test_an_empty_table_has_the_types_too(tmp_path):
     table = read_table(tmp_path / "none.csv", tables.LAYER_COLUMNS)
     assert table.dtypes.map(str).to_dict() == tables.LAYER_COLUMNS
+
+
+@pytest.mark.parametrize("name", ["epochs.csv", "steps.csv"])
+def test_a_table_that_was_emptied_is_damaged_and_not_a_run_without_epochs(tmp_path, name):
+    run = RunFolder.create(tmp_path, "a", {})
+    (run.folder / name).write_text("")
+    assert Run(run.folder).evaluations.empty  # killed before its head was written
+    (run.folder / "last.pt").touch()
+    table = name.removesuffix(".csv")
+    with pytest.raises(SettingError, match=rf"^run is damaged: it is empty.*{table}\.csv$"):
+        getattr(Run(run.folder), table)

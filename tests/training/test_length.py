@@ -64,7 +64,7 @@ def test_best_is_the_best_of_all_evaluations(runs):
         errors = run.evaluations["val_error1"]
         assert run.best.step == run.evaluations["step"][errors.argmin()]
         best = load_checkpoint(run.folder / "best.pt", "checkpoint")
-        assert (best["simulator"]["steps"], best["best"]) == (run.best.step, errors.min())
+        assert (best["step"], best["best"]) == (run.best.step, errors.min())
 
 
 def test_evaluations_change_nothing_else(runs, kill_runs, tmp_path):

@@ -13,6 +13,8 @@ from torch import nn
 import simsgd
 from simsgd import SettingError
 from simsgd.cli import main
+from simsgd.results.metric import metric_of as shown_metric
+from simsgd.training.metrics import Metric
 from tests.process_group import trained as in_ranks
 
 W, B = 4, 2
@@ -417,3 +419,11 @@ def test_tables_of_several_metrics_have_a_column_for_each(tmp_path):
     page = simsgd.report(tmp_path, tmp_path / "report.html").read_text()
     assert "Validation accuracy after each epoch" in page
     assert "Validation error@1 after each epoch" in page
+
+
+@pytest.mark.parametrize(("classes", "few"), [(2, True), (5, True), (6, False)])
+def test_five_guesses_measure_nothing_where_there_are_no_more_classes(classes, few):
+    output = torch.arange(4 * classes, dtype=torch.float32).view(4, classes)
+    missed = Metric(shown_metric({})).sums(output, torch.zeros(4, dtype=torch.int64))
+    assert missed[0] == 4
+    assert math.isnan(missed[1]) if few else missed[1] == 4

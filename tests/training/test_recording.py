@@ -165,7 +165,7 @@ def test_evaluations_and_epochs_have_what_was_measured(whole):
     assert run.evaluations["val_error1"].notna().all()
     assert run.best.val_error1 == run.evaluations["val_error1"].min()
     best = load_checkpoint(run.folder / "best.pt", "checkpoint")
-    assert best["simulator"]["steps"] == run.best.step
+    assert best["step"] == run.best.step
     by_hand = run.steps["loss"][:3].mean()
     assert run.epochs["train_loss"][0] == pytest.approx(by_hand, rel=1e-12)
     assert whole["steps"].evaluations["step"].tolist() == [4, 8]
@@ -361,3 +361,27 @@ def test_a_notebook_shows_a_recording(tmp_path):
         run.evaluate(val_loss=0.25)
         assert "0.25" in run._repr_html_()
         assert "sent per worker" in run.summary()
+
+
+def test_a_loop_that_was_never_evaluated_is_summed_up_by_its_training_loss(tmp_path):
+    x, y = data()
+    sim = simulator()
+    with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:
+        for epoch in run.epochs(2):
+            sim.step(x[:32], y[:32], epoch)
+    run = simsgd.Run(tmp_path / "a")
+    loss = run.steps["loss"].iloc[-1]
+    assert run.summary().startswith(f"training loss              {loss:.4f} after 2 epochs")
+    assert "nan" not in run.summary()
+
+
+def test_a_recorded_loop_keeps_the_models_asked_for(tmp_path):
+    x, y = data()
+    sim = simulator()
+    with simsgd.recording(tmp_path / "a", sim, quiet=True, keep="all") as run:
+        for loss in (2.0, 1.0, 3.0):
+            sim.step(x[:32], y[:32])
+            run.evaluate(val_loss=loss)
+    kept = [*(tmp_path / "a/models").glob("*.pt"), tmp_path / "a/best.pt"]
+    steps = {path.stem: load_checkpoint(path, "checkpoint")["step"] for path in kept}
+    assert steps == {"step-1": 1, "step-2": 2, "step-3": 3, "best": 2}

@@ -347,37 +347,79 @@ def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path):
     assert read["memory"]["u"][0].equal(state["memory"]["u"][0])
 
 
+STATE = {"config": {}, "model": {"w": torch.zeros(2)}, "simulator": {"steps": 1}, "epoch": 1,
+         "batch": 0, "best": 0.5}  # fmt: skip
+
+
+def evaluated(run, step, best=True, keep="best"):
+    """Save what an evaluation after `step` steps saves."""
+    run.save_model(STATE, step, best, keep)
+    run.save({"step": step})
+
+
+def models_in(run):
+    """Return the steps of the models that a folder has, by their files."""
+    paths = [*run.folder.glob("models/*.pt"), *run.folder.glob("best.pt")]
+    return {str(path.relative_to(run.folder)): load_checkpoint(path)["step"] for path in paths}
+
+
 def test_a_folder_means_its_last_checkpoint_not_its_best(tmp_path):
     run = RunFolder.create(tmp_path, "a", CONFIG)
-    run.save({"step": 1}, best=True)
+    evaluated(run, 1)
     run.save({"step": 2})
     assert load_checkpoint(run.folder) == {"step": 2}
 
 
-def test_the_best_checkpoint_stays_when_a_worse_one_is_saved(tmp_path):
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        ("last", {}),
+        ("best", {"best.pt": 2}),
+        ("all", {"models/step-1.pt": 1, "models/step-2.pt": 2, "models/step-3.pt": 3,
+                 "best.pt": 2}),
+    ],
+)  # fmt: skip
+def test_the_models_that_are_kept_are_those_asked_for(tmp_path, keep, kept):
     run = RunFolder.create(tmp_path, "a", CONFIG)
-    run.save({"step": 1}, best=True)
-    run.save({"step": 2}, best=True)
-    run.save({"step": 3})
-    assert load_checkpoint(run.folder / "best.pt") == {"step": 2}
+    for step, best in ((1, True), (2, True), (3, False)):
+        evaluated(run, step, best, keep)
+    assert models_in(run) == kept
+    assert load_checkpoint(run.folder) == {"step": 3}
 
 
-def test_the_best_checkpoint_is_kept_where_files_cannot_be_linked(tmp_path, monkeypatch):
+def test_a_kept_model_is_the_model_alone(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    evaluated(run, 1)
+    best = load_checkpoint(run.folder / "best.pt")
+    assert best.keys() == {"config", "model", "epoch", "batch", "best", "step"}
+
+
+def test_a_best_model_that_is_the_best_no_more_goes(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    evaluated(run, 1)
+    evaluated(run, 2, best=False, keep="last")
+    assert models_in(run) == {"best.pt": 1}
+    evaluated(run, 3, keep="last")
+    assert models_in(run) == {}
+
+
+def test_models_after_the_checkpoint_go_when_a_run_goes_on(tmp_path):
+    run = RunFolder.create(tmp_path, "a", CONFIG)
+    for step in (9, 10):
+        evaluated(run, step, keep="all")
+    (run.folder / "models/step-mine.pt").write_bytes((run.folder / "best.pt").read_bytes())
+    run.truncate(9, 1)
+    assert {*models_in(run)} == {"models/step-9.pt", "models/step-mine.pt", "best.pt"}
+
+
+def test_models_are_kept_where_files_cannot_be_linked(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", refuse)
     run = RunFolder.create(tmp_path, "a", CONFIG)
-    run.save({"step": 1}, best=True)
-    assert load_checkpoint(run.folder / "best.pt") == {"step": 1}
-
-
-def test_best_and_last_are_serialized_once(tmp_path, monkeypatch):
-    calls = []
-    save = torch.save
-    monkeypatch.setattr(torch, "save", lambda *args: (calls.append(1), save(*args)))
-    RunFolder.create(tmp_path, "a", CONFIG).save({}, best=True)
-    assert len(calls) == 1
+    evaluated(run, 1, keep="all")
+    assert models_in(run) == {"models/step-1.pt": 1, "best.pt": 1}
 
 
 def killed(*_):
@@ -387,19 +429,19 @@ def killed(*_):
 @pytest.mark.parametrize("moment", [(torch, "save"), (os, "replace")], ids=["write", "replace"])
 def test_a_kill_in_the_middle_of_save_leaves_the_previous_checkpoint(tmp_path, monkeypatch, moment):
     run = RunFolder.create(tmp_path, "a", CONFIG)
-    run.save({"step": 1}, best=True)
+    evaluated(run, 1)
     monkeypatch.setattr(*moment, killed)
-    with pytest.raises(KeyboardInterrupt):
-        run.save({"step": 2}, best=True)
-    read = load_checkpoint(run.folder), load_checkpoint(run.folder / "best.pt")
-    assert read == ({"step": 1}, {"step": 1})
+    for save in (lambda: run.save_model(STATE, 2, True, "best"), lambda: run.save({"step": 2})):
+        with pytest.raises(KeyboardInterrupt):
+            save()
+    assert (load_checkpoint(run.folder), models_in(run)) == ({"step": 1}, {"best.pt": 1})
 
 
 def test_a_save_that_failed_can_be_tried_again(tmp_path, monkeypatch):
     run = RunFolder.create(tmp_path, "a", CONFIG)
     (run.folder / ".best.pt.part").write_text("left by a kill")
     (run.folder / ".last.pt.part").write_text("left by a kill")
-    run.save({"step": 2}, best=True)
+    evaluated(run, 2)
     assert names_in(run.folder) == sorted(
         [".lock", "best.pt", "config.json", "epochs.csv", "last.pt", "log.txt", "steps.csv"]
     )
@@ -548,6 +590,7 @@ def test_a_rank_that_does_not_write_leaves_the_folder_as_it_is(tmp_path):
         "add_step": step_row(7), "add_epoch": epoch_row(9, 7), "log": "text", "save": {"step": 7},
         "write_config": {}, "truncate": (0, 0), "put_back": (), "flush_steps": (), "discard": (),
         "close": (), "add_evaluation": epoch_row(9, 7) | {"epochs": 9.5},
+        "save_model": (STATE, 7, True, "all"),
     }  # fmt: skip
     methods = [
         name

@@ -166,7 +166,7 @@ def test_a_run_killed_after_a_checkpoint_repeats_the_steps_since(tmp_path, monke
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, monkeypatch):
     whole = train(tmp_path, name="whole")
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError("no space")
 
     monkeypatch.setattr("simsgd.training.trainer.Trainer._save", full)

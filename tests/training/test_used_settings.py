@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -122,3 +123,13 @@ def test_a_schedule_of_many_epochs_is_read_at_some_of_them():
         "lr": [{"from": "start", "value": 1}, {"from": "step 4321", "value": 2}]
     }
     assert len(asked) < 2000
+
+
+def test_the_lr_of_a_group_is_recorded_as_a_scheduler_sets_it(used):
+    settings = used(
+        lr=0.1, momentum=0.0, weight_decay=0.0, scheduler="StepLR:step_size=1, gamma=0.5",
+        param_groups='[{"params": "dim<2", "lr_mult": 0.1}]',
+    )  # fmt: skip
+    phases = {phase["from"]: phase["value"] for phase in settings["param_groups"]}
+    lr = {place: float(re.search(r"lr=([^,]+)", text)[1]) for place, text in phases.items()}
+    assert lr == pytest.approx({"start": 0.01, "epoch 1": 0.005, "epoch 2": 0.0025})

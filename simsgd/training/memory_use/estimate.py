@@ -5,8 +5,8 @@ Letters: W workers, L hosted here, b samples each, n elements of one segment, P 
 
 import copy
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -27,19 +27,19 @@ from ...simulator.components import Components
 from ...simulator.exchange_step import ExchangeStep, exchange_gradient
 from ...simulator.group_exchange import exchange_models
 from ...simulator.layer_compressors import by_segment
-from ...simulator.parameter_groups import GroupPlan
 from ...simulator.segment_state import SegmentState
 from ...simulator.shard import shard
 from ...simulator.state_groups import StateGroups
 from ...simulator.step_settings import StepSettings
-from ...simulator.torch_optimizers import TorchOptimizers
 from ...units import in_units
 from ..devices import device_of
 from ..evaluation import evaluation_batches
 from ..experiment import Experiment
 from ..thread_choice import requested_threads
+from .disk import disk_bytes
+from .optimizer_bytes import optimizer_bytes
 from .peak import Peak, load
-from .tensor_bytes import peak_of
+from .tensor_bytes import num_bytes, peak_of
 
 Work = Callable[[], object]
 Taken = Callable[[Work], int]
@@ -51,43 +51,53 @@ _FEW = 2  # workers that a probe takes
 class Footprint:
     """The bytes of a run, by part.
 
-    `lasting` stay all the time; of `passing`, the parts follow one another within an epoch.
+    `lasting` stay all the time; of `passing`, the parts follow one another within an epoch. `disk`
+    are the files of its folder.
     """
 
     lasting: dict[str, int]
     passing: dict[str, int]
     chunk_size: int = 1  # workers that go through the model at a time
+    disk: dict[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
         """Bytes at the peak."""
         return sum(self.lasting.values()) + max(self.passing.values())
 
-    def told(self) -> str:
-        """Return a table."""
-        shown = [*self.lasting.items(), *self.passing.items()]
-        rows = [[name, in_units(size), f"{size:,} B"] for name, size in shown]
-        rows.append(["at the peak", in_units(self.total), f"{self.total:,} B"])
+    def summary(self) -> str:
+        """Return a table of the memory, and one of the disk."""
+        shown = {**self.lasting, **self.passing, "at the peak": self.total}
         one_at_a_time = f"of the last {len(self.passing)} parts, the largest alone counts"
-        return f"{columns(rows)}\n\n{one_at_a_time}; Python and its libraries come on top"
+        memory = f"{_table(shown)}\n\n{one_at_a_time}; Python and its libraries come on top"
+        if not self.disk:
+            return memory
+        on_disk = {**self.disk, "on disk at the end": sum(self.disk.values())}
+        return f"{memory}\n\n{_table(on_disk)}"
+
+
+def _table(sizes: Mapping[str, int]) -> str:
+    return columns([[name, in_units(size), f"{size:,} B"] for name, size in sizes.items()])
 
 
 def footprint(**settings: object) -> Footprint:
-    """Return what the run that `simsgd.train` would make of the settings takes at its peak.
+    """Return what the run that `simsgd.train` would make of the settings takes, at its peak.
 
     The model and the data are made, a few workers compute one gradient and send it once; nothing
     is written. Where the system tells more than tensors take, as buffers of libraries do, that
     counts. Raises `SettingError` as `train` does.
     """
     config = Config.of(settings)
-    fix = "it tells of a run from its settings"
+    fix = "it estimates a run from its settings"
     require(config.resume is None, "resume", str(config.resume), "has no place in a dry run", fix)
     load(config.dataset)
     device = device_of(config.device)
     before = Peak(device)
     with thread_count(requested_threads(config)):
         experiment = Experiment.of(config)
-        return footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
+        disk = disk_bytes(experiment)
+        found = footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
+        return replace(found, disk=disk)
 
 
 def footprint_of(
@@ -101,12 +111,15 @@ def footprint_of(
     """
     parts, simulator = experiment.simulator.components, experiment.simulator
     workers = len(parts.workers)
-    parameters, trained = _bytes(parts.params.values()), _bytes(parts.parameters.trained.values())
-    per_step = trained + _optimizer_bytes(parts) + max(parameters, trained)
+    parameters = num_bytes(parts.params.values())
+    trained = num_bytes(parts.parameters.trained.values())
+    settings = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory)
+    kept_by_optimizer = optimizer_bytes(parts, settings) + (trained if settings.own_decay else 0)
+    per_step = trained + kept_by_optimizer + max(parameters, trained)
     evaluated = parameters if parts.parameters.has_models else 0
     states = [state for own in parts.segment_states for state in own.state_dict().values()]
-    held = _bytes(tensor for state in states for tensor in state.values())
-    data, buffers = _bytes(_data(experiment)), _bytes(simulator.buffers.values())
+    held = num_bytes(tensor for state in states for tensor in state.values())
+    data, buffers = num_bytes(_data(experiment)), num_bytes(simulator.buffers.values())
     chunk_size, threads, activations = _activations(experiment, taken)
     lasting = {
         "data": data,
@@ -221,27 +234,9 @@ def _evaluation(experiment: Experiment, taken: Taken) -> int:
         return taken(lambda: model(next(evaluation_batches(experiment, model, "val"))[0]))
 
 
-def _optimizer_bytes(parts: Components) -> int:
-    """Return what the optimizers keep, by what they keep of a small parameter of each group."""
-    settings = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory)
-    size, total = (2, 3), 0
-    for plan in parts.optimizer.plans(settings.optimizer):
-        one = TorchOptimizers({"one": torch.nn.Parameter(torch.zeros(size))})
-        one.follow([GroupPlan(plan.optimizer, plan.options, ("one",))])
-        one.step({"one": torch.ones(size)})
-        kept = [t for t in one.kept().get("one", {}).values() if isinstance(t, Tensor)]
-        copies = sum(t.shape == size for t in kept) + (1 if settings.own_decay else 0)
-        total += copies * _bytes(parts.parameters.trained[name] for name in plan.names)
-    return total
-
-
 def _data(experiment: Experiment) -> list[Tensor]:
     """Return the tensors that the data set holds."""
     parts = [getattr(experiment.dataset, name) for name in ("train", "val")]
     fields = [v for part in parts if not isinstance(part, Tensor) for v in vars(part).values()]
     held = [leaf for field in [*parts, *fields] for leaf in leaves(field)]
     return list({id(leaf): leaf for leaf in held}.values())
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,7 +1,7 @@
 """Measures how much memory tensors take at most during a computation, on any device."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -35,9 +35,9 @@ class Allocations(TorchDispatchMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         """Count what an operation returns, unless it was there before."""
-        before = {_identity(t) for t in _tensors([args, kwargs or {}])}
+        before = {_identity(t) for t in tensors_in([args, kwargs or {}])}
         result = func(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             if _identity(tensor) not in before:
                 self._count(tensor)
         return result
@@ -60,13 +60,14 @@ def _identity(tensor: Tensor) -> int:
     return int(storage._cdata)
 
 
-def _tensors(values: object) -> list[Tensor]:
+def tensors_in(values: object) -> list[Tensor]:
+    """Return the tensors in nested dicts, lists and tuples."""
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, dict):
         values = list(values.values())
     if isinstance(values, list | tuple):
-        return [tensor for value in values for tensor in _tensors(value)]
+        return [tensor for value in values for tensor in tensors_in(value)]
     return []
 
 
@@ -77,3 +78,8 @@ def peak_of(work: Callable[[], object]) -> int:
         result = work()
     del result
     return counted.peak
+
+
+def num_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of the elements of tensors."""
+    return sum(t.numel() * t.element_size() for t in tensors)

@@ -15,6 +15,7 @@ from simsgd.cli import main
 from simsgd.config import Config
 from simsgd.settings import SettingError
 from simsgd.training.experiment import Experiment
+from simsgd.training.memory_use.disk import disk_bytes
 from simsgd.training.memory_use.estimate import footprint, footprint_of
 from simsgd.training.memory_use.tensor_bytes import Allocations, peak_of
 
@@ -174,3 +175,19 @@ def test_steps_that_wait_to_be_written_do_not_tear_the_heap(tmp_path):
     words = "--model mlp --model-config hidden=256 --batch-size 1"
     estimated, measured = estimated_and_measured(words, "1", tmp_path)
     assert measured < 2 * estimated
+
+
+@pytest.mark.parametrize(("keep", "models"), [("last", 0), ("best", 1), ("all", 3)])
+def test_the_disk_is_that_of_the_run_at_its_end(tmp_path, keep, models):
+    settings = {**MLP, "epochs": 3, "workers": 4, "prune": 0.9, "model_config": "hidden=200",
+                "keep": keep}  # fmt: skip
+    run = simsgd.train(**settings, quiet=True, runs_dir=tmp_path, name="a")
+    estimated = disk_bytes(Experiment.of(Config.of(settings)))
+    kept = [*run.folder.glob("best.pt"), *run.folder.glob("models/*.pt")]
+    assert len({path.stat().st_ino for path in kept}) == models
+    files = [run.folder / "last.pt", run.folder / "previous.pt", *kept]
+    on_disk = {path.stat().st_ino: path.stat().st_size for path in files}
+    *checkpoints, tables = estimated.values()
+    assert sum(checkpoints) == pytest.approx(sum(on_disk.values()), rel=0.03)
+    sizes = ((run.folder / f"{name}.csv").stat().st_size for name in ("steps", "transfers"))
+    assert tables == pytest.approx(sum(sizes), rel=0.3)
