@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import simsgd
 from simsgd import SettingError, Simulator
 from simsgd.bench.consensus import gossip, tune_consensus
+from simsgd.communication.ledger import NEIGHBORS
 from simsgd.communication.topology import topology
 from simsgd.methods.algorithms.butterfly import lateness
 from simsgd.registry import find, names
@@ -742,6 +743,14 @@ def test_sparta_is_a_plain_loop():
     assert simulator.consensus_distance() > 1e-6 > other.consensus_distance()
 
 
+@pytest.mark.parametrize("compressor", ["none", "turns:1", "randomk:1,shared=true"])
+def test_sparta_that_shares_all_averages_after_every_step(compressor):
+    one, _ = trained(mlp(), 5, algorithm="sparta", compressor=compressor, compress_if="all")
+    other, _ = trained(mlp(), 5, algorithm="local", local_steps=1)
+    for name, value in other.parameters().items():
+        torch.testing.assert_close(one.parameters()[name], value, rtol=0, atol=1e-14)
+
+
 def test_sparta_refuses_what_selects_other_entries_of_each_worker():
     with pytest.raises(SettingError, match="selects other entries of each worker"):
         Simulator(mlp(), workers=2, lr=0.1, algorithm="sparta", compressor="topk:0.1")
@@ -782,6 +791,13 @@ def test_islands_average_and_change_from_round_to_round():
     for own, row in zip(members, moved, strict=True):
         torch.testing.assert_close(row, x[own].mean(0), rtol=0, atol=1e-15)
     assert not torch.equal(islands(0, 1, 7, 3).weights, mixing.weights)
+
+
+def test_one_island_of_all_is_local_sgd():
+    one, _ = trained(mlp(), 5, algorithm=f"islands:island_size={W},local_steps=2", momentum=0.9)
+    other, _ = trained(mlp(), 5, algorithm="local", local_steps=2, momentum=0.9)
+    for name, value in other.parameters().items():
+        torch.testing.assert_close(one.parameters()[name], value, rtol=0, atol=1e-14)
 
 
 def test_islands_send_their_models_to_their_island_alone():
@@ -833,6 +849,17 @@ def test_noloco_is_its_formulas():
     for name, value in simulator.parameters().items():
         wanted = torch.stack([dict(own.named_parameters())[name].detach() for own in models])
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
+
+
+def test_two_workers_of_noloco_agree_and_nothing_goes_to_all():
+    seen = []
+    settings = {"algorithm": "noloco:local_steps=2", "observers": [lambda t, _: seen.append(t)]}
+    two, _ = trained(mlp(), 4, workers=2, **settings)
+    assert two.consensus_distance() < 1e-15
+    four, _ = trained(mlp(), 4, workers=4, **settings)
+    assert four.consensus_distance() > 1e-6
+    assert {transfer.collective for transfer in seen} == {NEIGHBORS}
+    assert {int(transfer.degree.max()) for transfer in seen} == {1}
 
 
 @pytest.mark.parametrize(

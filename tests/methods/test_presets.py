@@ -160,6 +160,16 @@ def test_an_unknown_method_is_refused():
         Recipe.of({"method": "dmo"})
 
 
+def test_rounds_have_the_bytes_of_the_papers():
+    sparse = sizes({"weight": (128, 256)}, method="sparseloco")
+    assert sparse.step_payloads == (0,) * 14 + (896 + 20,)  # 61.1 B a step
+    two = {"0.weight": (64, 64), "1.weight": (64, 64)}
+    fragments = sizes(two, algorithm="streaming:fragments=2,local_steps=4").step_payloads
+    assert fragments == (0, 4 * 4096, 0, 4 * 4096)
+    assert sizes(two, algorithm="diloco:local_steps=4").step_payloads == (0, 0, 0, sum(fragments))
+    assert sizes(two, method="noloco").step_payloads == (0,) * 49 + (2 * 4 * 8192,)
+
+
 # SparseLoCo
 
 
@@ -220,6 +230,23 @@ def test_demo_of_all_coefficients_and_one_worker_is_sign_descent():
             p.data.mul_(1 - 0.05 * 0.1).sub_(g.sign(), alpha=0.05)
     for name, p in plain.named_parameters():
         torch.testing.assert_close(simulator.parameters()[name], p.detach(), rtol=0, atol=1e-12)
+
+
+def test_demo_steps_a_convolution_as_the_matrix_of_its_filters():
+    settings = {"workers": 2, "method": "demo", "compressor": "tiled_topk:5,basis=dct", "lr": 0.1}
+    torch.manual_seed(0)
+    filters = nn.Conv2d(2, 3, 4).double()
+    matrix = nn.Linear(32, 3).double()
+    with torch.no_grad():
+        matrix.weight.copy_(filters.weight.flatten(1))
+        matrix.bias.copy_(filters.bias)
+    one = Simulator(nn.Sequential(filters, nn.Flatten()), **settings)
+    other = Simulator(matrix, **settings)
+    for _ in range(4):
+        x, y = torch.randn(8, 2, 4, 4, dtype=torch.float64), torch.randint(3, (8,))
+        one.step(x, y, 0)
+        other.step(x.flatten(1), y, 0)
+    torch.testing.assert_close(filters.weight.flatten(1), matrix.weight, rtol=0, atol=1e-12)
 
 
 def test_demo_keeps_a_momentum_that_lacks_what_was_sent():
