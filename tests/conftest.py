@@ -16,7 +16,10 @@ RANKS = {"two_ranks", "four_ranks"}  # fixtures that start processes
 
 def pytest_collection_modifyitems(items):
     """Begin files with slow tests first, lest one process is left with the last of them."""
+    no_gpu = pytest.mark.skip(reason="needs a GPU")
     for item in items:
+        if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+            item.add_marker(no_gpu)
         if RANKS & set(item.fixturenames):
             item.add_marker("slow")
     slow = {item.path for item in items if item.get_closest_marker("slow")}

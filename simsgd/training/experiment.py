@@ -140,8 +140,10 @@ class Experiment:
         if isinstance(self.dataset, Text):
             yield from Streams.of(self.dataset.train, self.config).epoch(epoch, start)
             return
-        indices = self._order(epoch).to(self.config.device)[start:].unbind()  # [B] each
-        drawn = self.dataset.train.batches(indices, lambda index: self._draw(index, epoch, 4))
+        order = self._order(epoch)[start:]
+        indices = order.to(self.config.device).unbind()  # [B] each
+        asked = order.unbind() if self.dataset.train.streamed else indices
+        drawn = self.dataset.train.batches(asked, lambda index: self._draw(index, epoch, 4))
         for index, (x, y) in zip(indices, drawn, strict=True):
             yield self.prepared(x, "train", index, epoch), self.typed(y)
 

@@ -1,7 +1,6 @@
 import json
 
 import pytest
-import torch
 from click.testing import CliRunner
 
 from simsgd.bench import device, engines
@@ -74,6 +73,6 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path):
     assert "--page cannot be written" in done.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 def test_a_gpu_agrees_with_the_cpu():
     assert all(row["agrees"] for row in agreement("cuda", device.SPECS))

@@ -178,7 +178,7 @@ def test_a_ratio_out_of_range_is_refused(ratio):
         TopK(ratio)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 def test_cuda_selects_as_the_cpu_does(n):
     for make in INPUTS.values():
         size = make(n)

@@ -369,7 +369,7 @@ def test_the_dtype_is_kept():
     assert alone(PAPER, normal(3).double()).to_dense().dtype == torch.float64
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 def test_cuda_finds_what_the_cpu_finds():
     compressor, compensated = fitted(PAPER), normal(3)
     here = compressor.compress(compensated, compressor.init(compensated), step_of([0, 1, 2]))

@@ -327,7 +327,7 @@ def test_a_setting_out_of_range_is_refused(spec, error):
         composed(spec)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("spec", SPECS)
 def test_cuda_sends_what_the_cpu_sends(spec):
     inputs = normal(3, 3000)

@@ -416,7 +416,7 @@ def test_a_setting_out_of_range_is_refused(spec):
         build("compressor", spec)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize(
     "spec",
     [

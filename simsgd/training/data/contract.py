@@ -5,7 +5,7 @@ Letters: N samples, B of a batch; images of C channels, H x W pixels, or F featu
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ class Samples(Protocol):
     @property
     def labels(self) -> Tensor | None:
         """Return the classes of all samples, int64 [N]; None where targets are no classes."""
+
+    @property
+    def streamed(self) -> bool:
+        """Return whether batches are read as they are asked for, with indices on the CPU."""
 
     def __len__(self) -> int:
         """Return how many there are, N."""
@@ -43,6 +47,7 @@ class Split:
 
     images: Tensor  # uint8 [N, C, H, W]
     labels: Tensor  # int64 [N]
+    streamed: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.labels)

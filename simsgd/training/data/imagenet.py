@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from ...settings import SettingError
 from .contract import Dataset, Numbers
 from .image_files import class_folders, rgb_image
 from .statistics import PUBLISHED
+from .transfer import on_device
 
 _SIZE = 224  # pixels of each side of what the model gets
 _MOST = 16  # processes that read
@@ -41,6 +43,7 @@ class Files:
     labels: Tensor  # int64 [N]
     size: int = _SIZE  # pixels of each side of what is returned
     device: torch.device | str = "cpu"  # on which batches are returned
+    streamed: ClassVar[bool] = True
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -56,11 +59,11 @@ class Files:
 
         The first batch is read here, the others ahead of their time by processes of their own.
         """
-        asked = (_asked(index.cpu(), numbers) for index in indices)
-        reading = _Reading(self.paths, self.size)
-        for samples, images in reading.batches(asked):
-            labels = self.labels[samples]
-            yield images.to(self.device).float().div_(255), labels.to(self.device)
+        asked = (_asked(index, numbers) for index in indices)
+        reading = _Reading(self.paths, self.size, torch.device(self.device).type == "cuda")
+        read = ((images, self.labels[samples]) for samples, images in reading.batches(asked))
+        for images, labels in on_device(read, self.device, ahead=True):
+            yield images.float().div_(255), labels
 
 
 def imagenet(name: str, data_dir: Path) -> Dataset:
@@ -84,9 +87,10 @@ def imagenet(name: str, data_dir: Path) -> Dataset:
 class _Reading(torch.utils.data.Dataset[tuple[int, Tensor]]):
     """What a process that reads knows."""
 
-    def __init__(self, paths: Sequence[str], size: int) -> None:
+    def __init__(self, paths: Sequence[str], size: int, pinned: bool) -> None:
         self.paths = np.array(paths)  # one object, which goes to another process at once
         self.size = size
+        self.pinned = pinned  # whether what is read ahead is put into pinned memory
 
     def __getitem__(self, asked: _Asked) -> tuple[int, Tensor]:
         """Return a sample's number and image, uint8 [3, size, size]; -1 - number if damaged."""
@@ -119,6 +123,7 @@ class _Reading(torch.utils.data.Dataset[tuple[int, Tensor]]):
             self,
             batch_sampler=chain([first], asked),  # each a sample and its numbers
             num_workers=max(1, min(_MOST, (free or 1) - 1)) if ahead else 0,
+            pin_memory=self.pinned and ahead,
             multiprocessing_context=start if ahead else None,
         )
         yield from loader

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,10 +22,10 @@ from ...settings import SettingError, one_line
 from ..own_functions import own_function
 from .contract import Dataset, Numbers, Samples
 from .rows import paired
+from .transfer import on_device
 
 _LABELS = ("targets", "labels")  # attributes in which data sets keep the classes of all samples
 _SECOND = ("val", "validation", "valid", "test")  # names of the part for validation
-_Item = TypeVar("_Item")
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
 _PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, y)"
 
@@ -37,6 +37,7 @@ class Held:
     x: Tree  # [N, ...]; uint8 is brought to [0, 1]
     y: Tree  # [N, ...]
     labels: Tensor | None  # y, if these are class numbers: int64 [N]
+    streamed: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(leaves(self.y)[0])
@@ -64,14 +65,15 @@ class Read:
 
     source: Any  # has len() and returns (x, y) for a number
     labels: Tensor | None  # classes, int64 [N]; None: targets are no classes
-    device: torch.device | str = "cpu"
+    device: torch.device | str = "cpu"  # on which batches are returned
+    streamed: ClassVar[bool] = True
 
     def __len__(self) -> int:
         return len(self.source)
 
     def to(self, device: torch.device | str) -> "Read":
         """Return the split that gives its batches on a device."""
-        return Read(self.source, None if self.labels is None else self.labels.to(device), device)
+        return Read(self.source, self.labels, device)
 
     def batches(
         self, indices: Iterable[Tensor], numbers: Numbers | None = None
@@ -80,24 +82,16 @@ class Read:
 
         A batch is read while a GPU computes with the one before.
         """
-        for index, each in _ahead(self._numbered(indices, numbers)):
-            xs, ys = zip(*(self._one(i, int(seed)) for i, seed in each), strict=True)
-            x = _scaled(_sent(stacked([*xs]), self.device))
-            if self.labels is None:
-                yield x, _sent(stacked([*ys]), self.device)
-            else:
-                yield x, self.labels[index.to(self.labels.device)]
+        read = (self._batch(index, numbers) for index in indices)
+        for x, y in on_device(read, self.device):
+            yield _scaled(x), y
 
-    def _numbered(
-        self, indices: Iterable[Tensor], numbers: Numbers | None
-    ) -> Iterator[tuple[Tensor, list[tuple[int, float]]]]:
-        """Return each batch's samples, with the number and the seed of each as Python's own.
-
-        This waits for the device that they are on.
-        """
-        for index in indices:
-            seeds = index.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
-            yield index, [*zip(index.tolist(), seeds.tolist(), strict=True)]
+    def _batch(self, index: Tensor, numbers: Numbers | None) -> tuple[Tree, Tree]:
+        """Return the samples and targets at `index` [B], on the CPU."""
+        seeds = index.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
+        each = zip(index.tolist(), seeds.tolist(), strict=True)
+        xs, ys = zip(*(self._one(i, int(seed)) for i, seed in each), strict=True)
+        return stacked([*xs]), stacked([*ys]) if self.labels is None else self.labels[index]
 
     def _one(self, index: int, seed: int) -> tuple[Tree, Tree]:
         with put_back(torch.device("cpu")) as generators:
@@ -233,23 +227,6 @@ def _tensors(sample: object) -> Tree:
 
 def _on(tree: Tree, device: torch.device | str) -> Tree:
     return mapped(lambda leaf: leaf.to(device), tree)
-
-
-def _sent(tree: Tree, device: torch.device | str) -> Tree:
-    """Return a batch on a device; to a GPU it goes from pinned memory, without waiting for it."""
-    if torch.device(device).type != "cuda":
-        return _on(tree, device)
-    return mapped(lambda leaf: leaf.pin_memory().to(device, non_blocking=True), tree)
-
-
-def _ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Return the items, each once the next was made."""
-    made = iter(items)
-    for now in made:
-        for following in made:
-            yield now
-            now = following
-        yield now
 
 
 def _scaled(x: Tree) -> Tree:

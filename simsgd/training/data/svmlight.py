@@ -9,7 +9,7 @@ so. A second file PATH.t is for validation, as is usual there; without one, a fi
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ class Rows:
     values: Tensor  # float32, of each entry
     labels: Tensor  # int64 [N]
     features: int  # F
+    streamed: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset, TensorDataset
 import simsgd
 from simsgd.settings import SettingError
 from simsgd.training.data import load
-from simsgd.training.data.own import Read, _sent, own_dataset
+from simsgd.training.data.own import own_dataset
 
 MINE = """
 import torch
@@ -118,26 +118,6 @@ def test_what_a_data_set_draws_is_a_function_of_its_numbers():
     assert torch.equal(drawn(0), drawn(0))
     assert not torch.equal(drawn(0), drawn(1))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_batch_is_read_once_the_numbers_of_the_next_are_there():
-    """They come from the device, which would have to end the step before they could be read."""
-    asked = []
-    indices = (asked.append(n) or torch.tensor([n]) for n in range(3))
-    at_each = [[*asked] for _ in Read(Noisy(), None).batches(indices)]
-    assert at_each == [[0, 1], [0, 1, 2], [0, 1, 2]]
-    assert [*Read(Noisy(), None).batches([])] == []
-
-
-def test_batches_go_to_a_gpu_from_pinned_memory():
-    sent = []
-    leaf = torch.ones(2)
-    pinned = leaf.clone()
-    pinned.to = lambda device, non_blocking: sent.append((device, non_blocking)) or pinned
-    leaf.pin_memory = lambda: pinned
-    assert _sent(leaf, "cuda:0") is pinned
-    assert sent == [("cuda:0", True)]
-    assert _sent(leaf, "cpu") is leaf
 
 
 def test_a_run_of_a_file_resumes_from_anywhere(mine, tmp_path, monkeypatch):
