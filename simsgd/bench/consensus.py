@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,16 +24,18 @@ from ..methods.algorithms import ExchangeContext
 from ..methods.algorithms.gossip import Gossip
 from ..methods.compressors import StepInfo, composed
 from ..registry import find
+from ..results.figures.legends import Curve, name_curves
 from ..results.figures.style import (
     BLUE,
     DARK_GRAY,
     GRAY,
     THEMES,
-    VERMILION,
+    Look,
     require_suffix,
     save,
     screen_look,
 )
+from ..results.figures.ticks import set_ticks
 from ..settings import require, require_kind, unknown
 
 if TYPE_CHECKING:
@@ -104,21 +107,29 @@ class Tuning:
 
         figure = NotebookFigure(8.4, 3.4)
         left, right = figure.subplots(1, 2)
-        left.plot(self.stepsizes, self.contraction, color=BLUE, marker="o", markersize=3)
+        left.plot(self.stepsizes, self.contraction, color=BLUE, marker="s")
         left.axhline(1, color=GRAY, linewidth=0.8, linestyle=":")
-        at = self.stepsizes.index(self.best)
-        left.plot(self.best, self.contraction[at], "o", color=VERMILION, markersize=8)
+        at, low = self.stepsizes.index(self.best), min(self.contraction)
+        left.plot(self.best, low, "o", color=BLUE, markeredgecolor="white", markersize=8)
         left.set(xscale="log", xlabel="consensus step size", ylabel="contraction per round")
-        low = min(self.contraction)
         left.set_ylim(low - 0.15 * (1 - low) - 1e-4, 1 + 0.6 * (1 - low) + 1e-4)
+        set_ticks(left.xaxis, np.array(self.stepsizes), in_bytes=False)
         near = sorted({max(0, at - 4), at, min(len(self.stepsizes) - 1, at + 2)})
-        for place, look in zip(near, ("--", "-", "-."), strict=False):
-            label = f"{self.stepsizes[place]:g}" + (" (best)" if place == at else "")
-            color = VERMILION if place == at else DARK_GRAY
-            right.plot(self.distances[place], look, color=color, label=label)
+        curves = [self._curve(place, at) for place in near]
+        for curve in curves:
+            right.plot(curve.x, curve.y, color=curve.look.color, linestyle=curve.look.linestyle)
         right.set(yscale="log", xlabel="round", ylabel="consensus distance")
-        right.legend(title="step size")
+        set_ticks(right.yaxis, np.concatenate([curve.y for curve in curves]), in_bytes=False)
+        name_curves(figure, [right], [curves], "lines")
         return figure
+
+    def _curve(self, place: int, best: int) -> Curve:
+        """Return the line of one step size, blue and solid that of the best."""
+        gamma, distances = self.stepsizes[place], np.array(self.distances[place])
+        finite = np.isfinite(distances)
+        look = Look(BLUE) if place == best else Look(DARK_GRAY, "--" if place < best else "-.")
+        name = f"{gamma:g}" + (" (best)" if place == best else "")
+        return Curve(name, np.arange(len(distances))[finite].astype(float), distances[finite], look)
 
 
 def tune_consensus(

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..results.figures.style import (
     BLACK,
@@ -18,6 +20,7 @@ from ..results.figures.style import (
     save,
     screen_look,
 )
+from ..results.figures.ticks import set_ticks
 from ..settings import SettingError
 from .tables import Row
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLORS = [DARK_GRAY, LIGHT_GRAY, BLUE, SKY, VERMILION, ORANGE, GREEN]
+_TITLE: dict[str, Any] = {"loc": "left", "fontsize": "medium", "fontweight": "bold"}
 _NAMES = {"workers": "workers W, at one global batch", "parameters": "parameters P"}
 
 
@@ -45,7 +49,7 @@ def draw_steps(rows: Sequence[Row], path: Path) -> None:
     for panel, case in zip(panels, cases, strict=True):
         shown = [row for row in rows if (row["model"], row["workers"], row["batch"]) == case]
         _bars(panel, shown, kinds)
-        panel.set_title("{}, W = {}, b = {}".format(*case), loc="left", fontsize=9)
+        panel.set_title("{}, W = {}, b = {}".format(*case), **_TITLE)
     panels[-1].set_xlabel("times the best plain SGD step of the same global batch")
     save(figure, path, THEMES["screen"].dpi, "plot")
 
@@ -73,11 +77,11 @@ def draw_scaling(rows: Sequence[Row], path: Path) -> None:
         panel.minorticks_off()
         if name == "parameters":
             panel.set_yscale("log")
-            panel.yaxis.set_major_formatter("{x:g}")
+            set_ticks(panel.yaxis, np.array([*ms, *plain]), in_bytes=False)
         else:
             panel.set_ylim(0, 1.1 * max(row["ms_max"] for row in shown))
-        panel.set_title(_title(shown, name), loc="left", fontsize=9)
-        panel.legend(fontsize=8)
+        panel.set_title(_title(shown, name), **_TITLE)
+        panel.legend()
     save(figure, path, THEMES["screen"].dpi, "plot")
 
 
@@ -94,19 +98,20 @@ def _panels(count: int, height: float) -> "tuple[Figure, list[Axes]]":
     from ..results.figures.canvas import NotebookFigure  # here: it imports matplotlib
 
     figure = NotebookFigure(6.4, height * count)
-    panels = list(figure.subplots(count, 1, squeeze=False)[:, 0])
-    for panel in panels:
-        panel.tick_params(labelsize=8)
-    return figure, panels
+    return figure, list(figure.subplots(count, 1, squeeze=False)[:, 0])
 
 
 def _bars(panel: "Axes", rows: Sequence[Row], kinds: Sequence[str]) -> None:
-    for place, row in enumerate(reversed(rows)):
+    """Draw a bar for each row, the fastest first."""
+    by_time = sorted(rows, key=lambda row: row["ratio"])
+    end = by_time[-1]["ratio"]
+    for place, row in enumerate(by_time):
         color = _COLORS[kinds.index(row["step"]) % len(_COLORS)]
-        panel.barh(place, row["ratio"], color=color, height=0.72)
-        panel.text(row["ratio"], place, f" {row['ratio']:.2f}", va="center", fontsize=8)
+        panel.barh(place, row["ratio"], 0.62, color=color, zorder=2)
+        past = row["ratio"] + 0.015 * end
+        panel.text(past, place, f"{row['ratio']:.2f}", va="center", fontsize="small")
     panel.grid(visible=False, axis="y")
-    panel.set_axisbelow(True)
-    panel.axvline(1, color=BLACK, linewidth=0.8)
-    panel.set_yticks(range(len(rows)), [row["step"] for row in reversed(rows)])
-    panel.set_xlim(0, 1.12 * max(row["ratio"] for row in rows))
+    panel.axvline(1, color=BLACK, linewidth=0.8, zorder=3)
+    panel.set_yticks(range(len(rows)), [row["step"] for row in by_time])
+    panel.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.12 * end))
+    panel.tick_params(axis="y", length=0)

@@ -7,13 +7,17 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from simsgd.cli import main
 from simsgd.communication.topology import topology
 from simsgd.results.config_values import OF_THE_MACHINE
+from simsgd.results.figures.canvas import NotebookFigure
 from simsgd.results.figures.graph_layout import places_of
+from simsgd.results.figures.legends import settle
 from simsgd.results.figures.pareto import Point, frontier
 from simsgd.results.figures.plot import KINDS, plot_results
+from simsgd.results.figures.point_labels import name_nearby
 from simsgd.results.figures.run_groups import grouped
 from simsgd.results.figures.series import running_mean
 from simsgd.results.figures.style import Look, look_of, marker_of
@@ -213,6 +217,37 @@ def test_up_to_49_points_and_28_lines_are_distinguished():
     drawn = [look_of(place, marked=False) for place in range(28)]
     assert len(points) == 49
     assert len({(look.color, look.linestyle) for look in drawn}) == 28
+    marked = [look_of(place, marked=True) for place in range(28)]
+    assert len({(look.color, look.marker) for look in marked}) == 28
+
+
+def test_labels_and_what_leads_to_them_cross_nothing():
+    """Points crowded along a frontier, with bars, in a figure one column wide."""
+    figure = NotebookFigure(3.35, 2.2)
+    axes = figure.subplots()
+    names = ["topk:0.01+terngrad", "topk:0.01", "prune 0.999", "powersgd:2", "sign", "dense"]
+    at = [(2.4, 1.7), (4.3, 1.66), (5.8, 1.77), (5.9, 1.26), (6.4, 3.9), (190, 1.3)]
+    points = [
+        Point(name, x, y, [x, x], [y - 0.2, y + 0.2], marker_of(place))
+        for place, (name, (x, y)) in enumerate(zip(names, at, strict=True))
+    ]
+    axes.set(xscale="log", xlim=(1.8, 300), ylim=(0.6, 4.4))
+    settle(figure)
+    assert name_nearby(axes, points, frontier(points))
+    labels = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    markers = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in axes.transData.transform(at)]
+    bars = [axes.transData.transform([(x, y - 0.2), (x, y + 0.2)]) for x, y in at]
+    leads = [text for text in axes.texts if not text.get_text()]
+    assert leads
+    boxes = [*labels, *markers, *(Bbox([low, high]).padded(0.5) for low, high in bars)]
+    for place, label in enumerate(labels):
+        assert not any(label.overlaps(b) for number, b in enumerate(boxes) if number != place)
+    for lead in leads:
+        line = axes.transData.transform([lead.xyann, lead.xy])
+        inner = line[0] + np.linspace(0.05, 0.9, 20)[:, None] * (line[1] - line[0])
+        ends = np.hypot(*(line[1] - axes.transData.transform(at)).T)
+        others = [*labels, *(m for m, far in zip(markers, ends, strict=True) if far > 1)]
+        assert not any(box.contains(*spot) for box in others for spot in inner)
 
 
 # layers
@@ -242,6 +277,20 @@ def test_a_bar_is_compute_compression_and_communication(tmp_path):
         mean = 1000 * step_times(run, Network.of(name), how)["communication"].mean()
         assert [bar.get_width() for bar in axes.patches] == pytest.approx([5, 2, mean])
         assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 5, 7])
+
+
+def test_bars_are_sorted_by_time_unless_an_order_is_asked_for(tmp_path):
+    runs = [make(tmp_path, name, sent=2**size) for name, size in (("a", 20), ("b", 22), ("c", 16))]
+
+    def drawn(**settings):
+        figure = plot_results(runs, kind="time", network="wan", compute_ms=5, **settings)
+        axes = figure.axes[0]
+        texts = [float(t.get_text().split()[0].replace(",", "")) for t in axes.texts]
+        return [label.get_text() for label in axes.get_yticklabels()], texts
+
+    names, milliseconds = drawn()
+    assert (names, milliseconds) == (["c", "a", "b"], sorted(milliseconds))
+    assert drawn(order=["b"])[0] == ["b", "a", "c"]
 
 
 # topology

@@ -246,7 +246,7 @@ def test_names_are_shown_to_the_letter(tmp_path, number):
 def test_runs_of_the_same_name_are_distinguished_by_their_folders(tmp_path):
     runs = [make(tmp_path / "a"), make(tmp_path / "b")]
     shown = [text.get_text().replace("\n", "") for text in names(plot_results(runs))]
-    assert shown == [str(run.folder) for run in runs]
+    assert shown == ["a/run", "b/run"]
 
 
 def test_the_global_style_is_neither_used_nor_touched(tmp_path):
@@ -368,3 +368,41 @@ def test_drawing_touches_no_pyplot(tmp_path):
 def test_a_figure_shows_itself_in_a_notebook(tmp_path):
     figure = plot_results([make(tmp_path, "a")])
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_what_lies_far_below_does_not_squeeze_the_rest_of_a_logarithmic_axis(tmp_path):
+    runs = [
+        make(tmp_path, name, consensus_distance=value)
+        for name, value in (("complete", 2e-8), ("ring", 0.5), ("torus", 0.01))
+    ]
+    axes = plot_results(runs, y="consensus_distance").axes[0]
+    assert axes.get_ylim()[0] == pytest.approx(0.7 * 0.01)
+    assert "below:\ncomplete: at most 2e-08" in [text.get_text() for text in axes.texts]
+    whole = plot_results(runs, y="consensus_distance", ylim=(1e-9, 1)).axes[0]
+    assert whole.get_ylim() == (1e-9, 1)
+    assert not any(text.get_text().startswith("below") for text in whole.texts)
+
+
+def test_texts_and_images_are_not_drawn_in_one_panel_in_silence(tmp_path, capsys):
+    runs = [make(tmp_path, "images"), make(tmp_path, "text")]
+    (runs[1].folder / "config.json").write_text('{"tokens": "char"}')
+    plot_results(runs, y="val_loss")
+    note = "note: losses and errors per char (text) and samples (images) are in one panel\n"
+    assert capsys.readouterr().err == note
+    plot_results(runs[:1], y="val_loss")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "line"),
+    [
+        ("layers", {"y": "val_loss"}, "y has no effect on a figure of layers, got val_loss; leave"),
+        ("time", {"y": ["lr", "kept"]}, "y has no effect on a figure of time, got lr, kept; leave"),
+        ("pareto", {"smooth": 3}, "smooth has no effect on a figure of pareto, got 3; leave it"),
+        ("partition", {"each": True}, "each has no effect on a figure of partition; leave it out"),
+    ],
+)
+def test_a_kind_refuses_what_it_has_no_use_for(tmp_path, kind, given, line):
+    with pytest.raises(SettingError) as refused:
+        plot_results([make(tmp_path)], kind=kind, **given)
+    assert str(refused.value).startswith(line)

@@ -80,3 +80,23 @@ def test_no_two_lines_of_a_figure_look_the_same(tmp_path, drawn):
     runs = [made(tmp_path, f"run-{i}", lr=i) for i in range(NUM_LOOKS + 1)]
     places = [group.place % NUM_LOOKS for group in grouped(runs[:1] + runs[-drawn + 1 :])]
     assert len(set(places)) == drawn
+
+
+def test_runs_of_a_sweep_are_named_by_what_was_asked_for(tmp_path):
+    given = [
+        {"compressor": "none", "memory": "none"},
+        {"compressor": "topk:0.01+terngrad", "memory": "residual"},
+        {"prune": 0.999, "memory": "dgc"},
+    ]
+    runs = [made(tmp_path, f"run{i}", **settings) for i, settings in enumerate(given)]
+    (tmp_path / "sweep.json").write_text("{}")
+    assert names(runs) == ["dense", "topk:0.01+terngrad", "prune 0.999"]
+    more = made(tmp_path, "run3", prune=0.999, memory="residual")
+    assert names([*runs[2:], more]) == ["dgc", "residual"]
+
+
+def test_runs_with_the_same_settings_are_told_apart_by_where_their_folders_part(tmp_path):
+    runs = [made(tmp_path / place, "20261127-231501", lr=lr) for place, lr in (("a", 1), ("b", 1))]
+    other = made(tmp_path / "b", "20261127-231502", lr=2)
+    expected = ["lr 1 (a/20261127-231501)", "lr 1 (b/20261127-231501)", "lr 2"]
+    assert names([*runs, other]) == expected

@@ -14,6 +14,7 @@ from ..tables import STEP_COLUMNS
 from .legends import Curve, name_curves
 from .request import Request
 from .series import OF_STEPS, curves_of
+from .style import DARK_GRAY
 from .ticks import set_ticks, thin_out
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_NAMED_AT_THE_LINE = 4
+_FAR = 1e4
 LABELS = {
     "epoch": "epoch",
     "step": "step",
@@ -120,9 +122,44 @@ def _panel(
             x, y = curve.x[best], curve.y[best]
             size = request.theme.best
             axes.plot(x, y, "o", color=color, markeredgecolor="white", markersize=size, zorder=5)
-    values = np.concatenate([part for curve in curves for part in curve.heights])
+    below = [] if request.appearance.ylim else _far_below(curves)
+    shown = [curve for curve in curves if all(curve is not other for other in below)]
+    values = np.concatenate([part for curve in shown for part in curve.heights])
     ticked = request.appearance.scale_y(axes, values)
+    if below:
+        _leave_below(axes, below, float(values.min()))
     set_ticks(axes.yaxis, ticked, in_bytes="bytes" in column)
+
+
+def _far_below(curves: list[Curve]) -> list[Curve]:
+    """Return curves that would squeeze the others on a logarithmic axis.
+
+    They lie below all others by a factor of `_FAR` or more, as the consensus distances of 1e-8 do
+    that rounding makes.
+    """
+    by_height = sorted(curves, key=lambda curve: float(curve.y.max()))
+    for number in range(len(curves) - 1, 0, -1):
+        top = float(by_height[number - 1].y.max())
+        bottom = min(float(part.min()) for curve in by_height[number:] for part in curve.heights)
+        if 0 < top * _FAR <= bottom:
+            return by_height[:number]
+    return []
+
+
+def _leave_below(axes: "Axes", below: list[Curve], lowest: float) -> None:
+    """Let a panel end below the `lowest` value of the curves that it is scaled to.
+
+    A text has the largest value of each of those below; a linear axis shows them, at zero.
+    """
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
+        return
+    axes.set_ylim(bottom=0.7 * lowest)
+    each = [f"{curve.name}: at most {curve.y.max():.1g}" for curve in below]
+    axes.text(
+        0.02, 0.03, "\n".join(["below:", *each]), transform=axes.transAxes, fontsize="small",
+        color=DARK_GRAY, parse_math=False,
+    )  # fmt: skip
 
 
 def _across(axes: "Axes", curves: list[Curve], request: Request) -> None:

@@ -1,9 +1,10 @@
 """Names of lines and points: what differs between the runs that a figure shows."""
 
 import itertools
+import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from ..config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, default_of, in_short, varying
 from ..run_tables import RunTables
@@ -18,7 +19,8 @@ def group_names(groups: Sequence[Sequence[RunTables]]) -> list[str]:
     """Return a name for each group of runs.
 
     It is what the names of its runs have in common, without their seeds and what all groups have
-    in common; the settings that differ, if the names are automatic or the same; or the folder.
+    in common; the settings that differ, if the names are automatic (a date, or a sweep's) or the
+    same; or the folder.
     """
     by_settings = _by_settings(groups)
     stems = [_stem(runs) or own for runs, own in zip(groups, by_settings, strict=True)]
@@ -26,11 +28,24 @@ def group_names(groups: Sequence[Sequence[RunTables]]) -> list[str]:
     for names in candidates:
         if len(set(names)) == len(names) and all(names):
             return names
-    return [str(runs[0].folder) for runs in groups]
+    return _with_folders(by_settings, [runs[0].folder for runs in groups])
+
+
+def _with_folders(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Return names, behind those that are not alone the folder, from where folders part."""
+    wholes = [folder.resolve() for folder in folders]
+    common = Path(os.path.commonpath(wholes))
+    places = [str(whole.relative_to(common)) for whole in wholes]
+    return [
+        (name if names.count(name) == 1 else f"{name} ({place})") if name else place
+        for name, place in zip(names, places, strict=True)
+    ]
 
 
 def _stem(runs: Sequence[RunTables]) -> str:
     """Return what the names have in common before their seeds; nothing of automatic names."""
+    if all((run.folder.resolve().parent / "sweep.json").is_file() for run in runs):
+        return ""
     letters = zip(*(run.name for run in runs), strict=False)
     shared = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
     common = "".join(letter for letter, *_ in shared)
@@ -58,6 +73,10 @@ def _by_settings(groups: Sequence[Sequence[RunTables]]) -> list[str]:
     if len(groups) == 1:
         return [_recipe(configs[0])]
     names = [name for name in varying(configs) if name not in _NOT_IN_NAMES]
+    without = [name for name in names if name != "memory"]  # which follows from the compressor
+    short = [_settings_in_words(config, without) for config in configs]
+    if len({*short}) == len(short):
+        return short
     return [_settings_in_words(config, names) for config in configs]
 
 
@@ -66,7 +85,7 @@ def _settings_in_words(config: Mapping[str, object], names: Sequence[str]) -> st
     words = [
         in_short(value) if name in _BY_VALUE else f"{name.replace('_', ' ')} {in_short(value)}"
         for name, value in given.items()
-        if value not in (None, default_of(name))
+        if value not in (None, "none", default_of(name))
     ]
     if words or not names:
         return ", ".join(words)

@@ -4,6 +4,7 @@ Up to four runs are named where their lines end, more in a legend. Colors are di
 color-blind, line styles and markers in gray. Bytes are in binary units (1 MiB = 2**20 bytes).
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +36,11 @@ KINDS: dict[str, Callable[[Request], "Figure"]] = {
     "time": step_time.draw,
     "topology": topology.draw,
     "partition": partition.draw,
+}
+_USED_BY = {  # settings that not all kinds have a use for: the kinds that have
+    "y": ("curves", "pareto"),
+    "smooth": ("curves",),
+    "each": tuple(kind for kind in KINDS if kind != "partition"),  # which draws runs one by one
 }
 AXES = ("epoch", "step", "samples", "tokens", "bytes", "seconds", "budget")
 
@@ -136,12 +142,15 @@ def plot_results(
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)
     x = _check(kind, x, given, smooth)
+    _refuse_unused(kind, y=given, smooth=smooth if smooth > 1 else None, each=each or None)
     _check_networks(kind, x, specs, pricing)
     size = _size(kind, x, at_bytes)
     appearance = Appearance(title, xlim, ylim, logx, logy, legend, band)
     appearance.check(kind)
     found = find_runs(runs, with_epochs=True)
     columns = _metric_columns(found) if given is None else _known(x, given, found)
+    if kind in _USED_BY["y"]:
+        _note_kinds_of_data(found)
     groups = grouped(found, average=not each)
     request = Request(
         groups=labeled(ordered(groups, list(order)), labels or {}),
@@ -153,6 +162,7 @@ def plot_results(
         theme=theme_of(theme),
         appearance=appearance,
         size=size,
+        ordered=len(order) > 0,
     )
     with mpl.rc_context(request.theme.look):
         figure = KINDS[kind](request)
@@ -169,8 +179,6 @@ def _check(kind: str, x: str | None, y: Sequence[str] | None, smooth: int) -> st
         raise unknown("x", x, AXES)
     require(y is None or len(y) > 0, "y", None, "must name at least one column")
     require(smooth >= 1, "smooth", smooth, "must be at least 1")
-    if kind != "curves" and smooth > 1:
-        raise SettingError("smooth", smooth, f"has no effect on a figure of {kind}", "leave it out")
     if kind == "pareto":
         rule = f"must be one of {', '.join(PARETO_AXES)} on a figure of pareto"
         require(x is None or x in PARETO_AXES, "x", x, rule)
@@ -191,12 +199,28 @@ def _size(kind: str, x: str, at_bytes: str | int | None) -> int | None:
     return size_in_bytes("at_bytes", at_bytes)
 
 
+def _refuse_unused(kind: str, **given: object) -> None:
+    """Raise `SettingError` for a setting, not None, that a kind of figure has no use for."""
+    for name, value in given.items():
+        if value is not None and kind not in _USED_BY[name]:
+            shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            raise SettingError(name, shown, f"has no effect on a figure of {kind}", "leave it out")
+
+
 def _metric_columns(runs: Sequence[RunTables]) -> list[str]:
     """Return the column of the runs' metric. Raises `SettingError` if they have several."""
     columns = [f"val_{metric.column}" for metric in metrics_of(runs)]
     rule = f"must be given for runs with several metrics: {', '.join(columns)}"
     require(len(columns) == 1, "y", None, rule, "such as val_loss, which all have")
     return columns
+
+
+def _note_kinds_of_data(runs: Sequence[RunTables]) -> None:
+    """Print on stderr that the runs of a figure are of images and texts, or of several tokens."""
+    kinds = {str(run.config.get("tokens") or "samples"): run.name for run in reversed(runs)}
+    if len(kinds) > 1:
+        each = " and ".join(f"{kind} ({name})" for kind, name in sorted(kinds.items()))
+        print(f"note: losses and errors per {each} are in one panel", file=sys.stderr)
 
 
 def _known(x: str, y: Sequence[str], runs: Sequence[RunTables]) -> list[str]:

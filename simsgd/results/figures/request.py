@@ -25,6 +25,7 @@ class Request:
     theme: Theme
     appearance: Appearance
     size: int | None = None  # bytes of a worker, as far as which runs are taken
+    ordered: bool = False  # whether the groups' order was asked for
 
     @property
     def metrics(self) -> list[Metric]:

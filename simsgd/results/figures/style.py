@@ -116,12 +116,15 @@ class Look:
 
 
 def look_of(place: int, marked: bool) -> Look:
-    """Return the look of the line at a place, with markers if asked; no two alike among 28."""
+    """Return the look of the line at a place, with markers if asked; no two alike among 28.
+
+    Lines of one color differ in both their dash and their marker.
+    """
     look = Look(COLORS[place % len(COLORS)], DASHES[place % len(DASHES)])
     if not marked:
         return look
     every = (0.03 * (place % 7), 0.21)  # so that markers do not lie on one another
-    return replace(look, marker=MARKERS[place % len(MARKERS)], markevery=every)
+    return replace(look, marker=marker_of(place).marker, markevery=every)
 
 
 def marker_of(place: int) -> Look:
