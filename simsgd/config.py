@@ -146,9 +146,9 @@ class Config(Recipe):
     partition: str = setting(
         "iid-reshuffled",
         "model and data",
-        "How samples are divided among workers: iid-reshuffled (at random in each epoch), "
-        "iid-fixed, or non-IID: sorted (by class), dirichlet:ALPHA (classes in unequal shares) or "
-        "shards:S (S pieces of the sorted samples).",
+        "How samples are divided among workers: iid-reshuffled (anew in each epoch), iid-fixed, "
+        "sorted (by class), dirichlet:ALPHA (unlike classes), shards:S (S pieces of the sorted "
+        "samples), quantity:ALPHA (unlike sizes) or label-dirichlet:ALPHA (unlike both).",
         unit="NAME",
     )
     evaluate: str = setting(

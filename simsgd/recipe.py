@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .recipe_checks import check_contradictions, check_values
-from .registry import with_preset
+from .recipe_rules import check_contradictions, check_values, with_preset
 from .settings import (
     AMPS,
     CLIPS,
@@ -209,6 +208,20 @@ class Recipe:
         "algorithm",
         "With local, fedavg, diloco and the like, exchange after the last step too, if "
         "--local-steps does not divide their number.",
+    )
+    local_epochs: int | None = setting(
+        None,
+        "algorithm",
+        "With fedavg, fedprox and scaffold, in place of local steps: how often each client goes "
+        "through its samples in a round.",
+        unit="E",
+    )
+    clients: int | None = setting(
+        None,
+        "algorithm",
+        "With fedavg, fedprox and scaffold, clients of whom as many as there are workers are drawn "
+        "for each round; default: the workers are the clients.",
+        unit="N",
     )
     participation: float | None = setting(
         None,

@@ -19,7 +19,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -178,34 +178,6 @@ def literal(text: str) -> object:
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of deep nesting
         return text
     return text if isinstance(value, (int, float)) and not is_plain_number(text) else value
-
-
-def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return settings with those of the published method that they name, where they lack them.
-
-    Another algorithm than the method's has none of the settings that it does not know, and with
-    `prune` the method's compressor and memory are left out. Raises `SettingError` for an unknown
-    method.
-    """
-    if given.get("method") is None:
-        return given
-    try:
-        [preset] = build("preset", str(given["method"]))
-    except (SettingError, ValueError) as wrong:
-        if not isinstance(wrong, SettingError):
-            raise SettingError("method", given["method"], "must be one method") from wrong
-        raise SettingError("method", wrong.value, wrong.rule, wrong.fix) from wrong
-    usual: dict[str, Any] = dict(preset.settings)
-    if given.get("prune") is not None:
-        usual.pop("compressor", None)
-        usual.pop("memory", None)
-    if given.get("algorithm", usual.get("algorithm")) != usual.get("algorithm"):
-        known, own = (
-            {f.name for f in settings_of(type(build("algorithm", spec)[0]))}
-            for spec in (given["algorithm"], usual["algorithm"])
-        )
-        usual = {name: value for name, value in usual.items() if name not in own - known}
-    return {**usual, **given}
 
 
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":

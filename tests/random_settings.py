@@ -106,6 +106,7 @@ WHERE = {  # and those that others need, by the setting and the values that they
     },
     ("algorithm", ("local", "diloco")): {"post_local_from": (0, 1)},
     ("algorithm", FEDERATED): {
+        "clients": (4, 7), "local_epochs": (1, 2),
         "participation": (0.5, 1.0), "client_buffers": ("local", "average", "server"),
     },
     ("algorithm", ("diloco",)): {"outer_lr": (0.5,), "outer_momentum": (0.0, 0.5),

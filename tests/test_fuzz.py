@@ -105,6 +105,10 @@ def simulator(drawn, **more):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = MODELS[drawn.model]().to(drawn.dtype)
+    if "local_epochs" in drawn.chosen:
+        clients = drawn.chosen.get("clients", drawn.chosen["workers"])
+        batch = BATCH * drawn.chosen.get("accumulate", 1)
+        more |= {"samples": torch.arange(1, clients + 1), "worker_batch": batch}
     return simsgd.Simulator(
         network, regime=REGIMES[drawn.regime], **{"lr": 0.01, **drawn.chosen}, **more
     )

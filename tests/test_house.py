@@ -10,7 +10,7 @@ import pytest
 HOUSE = Path(__file__).parents[1] / "simsgd"
 GROUND = {
     "__init__", "__main__", "catalog", "compiled_loops", "config", "ddp", "given_object",
-    "keyed_random", "keyed_random_kernels", "recipe", "recipe_checks", "registry",
+    "keyed_random", "keyed_random_kernels", "recipe", "recipe_rules", "registry",
     "settings", "units",
 }  # fmt: skip
 LAYERS = [  # each imports from those before it and from itself; those of one line not each other

@@ -33,6 +33,7 @@ from .options import StagedCommand, chosen, given, shape_options
     "topology",
     "local_steps",
     "participation",
+    "clients",
     "seed",
 )
 @shape_options

@@ -19,6 +19,8 @@ def require_fitting(state: StateDict, own: StateDict) -> None:
         raise SettingError("checkpoint", None, rule)
     if shapes(state["buffers"]) != shapes(own["buffers"]):
         raise SettingError("checkpoint", None, "belongs to another number of workers")
+    if shapes(state.get("clients", {})) != shapes(own.get("clients", {})):
+        raise SettingError("checkpoint", None, "belongs to another number of clients")
     for place, what in _STATES.items():
         if _of_segments(state["voices"], place) != _of_segments(own["voices"], place):
             rule = f"belongs to another {what}, granularity or number of workers"

@@ -50,7 +50,7 @@ class Components:
     model: nn.Module
     params: dict[str, nn.Parameter]  # the model's, those to train
     frozen: dict[str, nn.Parameter]  # those that are not trained
-    samples: Tensor | None  # that each worker holds, [W]; None: as many as the others
+    samples: Tensor | None  # of each worker, [W], or client, [N]; None: as many as the others
     transport: Transport
     key: RandomKey  # with the ids of the workers hosted here
     layout: Layout
@@ -95,6 +95,7 @@ def components_of(
     regime: Form | Regime,
     transport: Transport | None,
     samples: Tensor | None,
+    worker_batch: int | None,
     observers: Sequence[Observer],
     wrap_engine: WrapEngine | None,
 ) -> Components:
@@ -112,6 +113,7 @@ def components_of(
     dtypes = {name: p.dtype for name, p in params.items()}
     layout = Layout.of(shapes(params), recipe.granularity, recipe.rule, like.element_size(), dtypes)
     algorithm = algorithm_of(recipe).for_layout(layout, recipe.workers)
+    algorithm = algorithm.for_clients(samples, worker_batch)
     if not (algorithm.between_processes or isinstance(transport, InProcess)):
         rule = "runs in one process only"
         raise SettingError("algorithm", recipe.algorithm, rule, "start it without torchrun")

@@ -12,6 +12,7 @@ from ..gradients.contract import Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures
 from .client_buffers import exchange_buffers
+from .client_pool import drawn_clients
 from .components import Components
 from .exchange_step import ExchangeStep
 from .group_exchange import exchange_models
@@ -76,6 +77,9 @@ def exchange_parameters(
     if anything_sent:
         exchange_buffers(parts, state)
         exchange_inner_state(parts, state)
+        if state.clients is not None:
+            clients = drawn_clients(parts, state.steps, state.epoch or 0)
+            state.clients.put_back(parts, state.own_buffers, clients)
     return measures
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..gradients.contract import Tensors, carried
 from .checkpoint_check import StateDict as StateDict
 from .checkpoint_check import require_fitting
+from .client_pool import ClientPool
 from .components import Components
 from .layer_compressors import LayerRule, LayerRules, in_words, specs_of
 from .method_choice import compressors_for
@@ -24,6 +25,7 @@ class RunningState:
     buffers: Tensors  # each hosted worker's, {name: [L, *shape]}
     initial: Tensors  # those that carry a state of each sample, as at the start
     server_buffers: Tensors  # as at the start, where clients begin each round with them
+    clients: ClientPool | None = None  # what they keep while nobody acts for them
     steps: int = 0  # done
     epoch: int | None = None  # the last one given
     results: list[Mapping[str, float]] = field(default_factory=list)  # of the epochs that ended
@@ -39,7 +41,14 @@ class RunningState:
         server = {}
         if parts.algorithm.client_buffers == "server":
             server = {n: own.clone() for n, own in buffers.items() if n not in initial}
-        return cls(buffers, initial, server)
+        state = cls(buffers, initial, server)
+        state.clients = ClientPool.of(parts, state.own_buffers)
+        return state
+
+    @property
+    def own_buffers(self) -> Tensors:
+        """The buffers [L, ...] that do not carry a state of each sample."""
+        return {name: own for name, own in self.buffers.items() if name not in self.initial}
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""
@@ -79,6 +88,7 @@ class RunningState:
             "epoch": self.epoch,
             "results": list(self.results),
             **self._server_state(),
+            **({} if self.clients is None else {"clients": self.clients.rows}),
         }
 
     def load_state_dict(self, parts: Components, state: StateDict) -> None:
@@ -104,6 +114,8 @@ class RunningState:
         self.results = list(state["results"])
         for name, buffer in self.server_buffers.items():
             buffer.copy_(state["server_buffers"][name].expand_as(buffer))
+        for name, kept in (self.clients.rows if self.clients else {}).items():
+            kept.copy_(state["clients"][name])
 
     def _layer_state(self) -> StateDict:
         if not self.layers:

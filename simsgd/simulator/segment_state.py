@@ -3,7 +3,7 @@
 Letters: W workers, L hosted here, n elements of one segment.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -66,6 +66,14 @@ class SegmentState:
             self.compressor_state = self.compressor.init(self.like)
             check_init("compressor", compressor, self.compressor_state, len(self.like))
             self.checked = False
+
+    def rows(self) -> Iterator[tuple[str, str, Tensor]]:
+        """Yield what memory and algorithm keep of each worker: place, name, and [L, ...]."""
+        per_worker = self._per_worker()
+        for place in ("memory", "exchange"):
+            for name, value in self._states()[place].items():
+                if name in per_worker[place]:
+                    yield place, name, value
 
     def state_dict(self, all_gather: AllGather | None = None) -> SavedState:
         """Return what a resumed simulation needs, of all W workers.

@@ -15,6 +15,7 @@ from ..gradients.contract import Criterion, Tensors
 from ..gradients.trees import Tree, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
+from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep
 from .gradient_transforms import transform_gradients
@@ -62,8 +63,9 @@ class Simulator:
 
     With a `transport` between processes, each hosts W / ranks of the workers and is given the same
     global batches; records and states are those of all W. `samples` [W] are how many each worker
-    holds, if not as many as the others. `observers` see every message that is sent; `wrap_engine`
-    may put another engine around the one that the settings name.
+    holds, if not as many as the others; with `clients`, each of these, [N]. `local_epochs` needs
+    them and `worker_batch`, the samples of a worker in a step. `observers` see every message that
+    is sent; `wrap_engine` may put another engine around the one that the settings name.
     """
 
     def __init__(
@@ -74,13 +76,22 @@ class Simulator:
         regime: Form | Regime = None,
         transport: Transport | None = None,
         samples: Tensor | None = None,
+        worker_batch: int | None = None,
         observers: Sequence[Observer] = (),
         wrap_engine: WrapEngine | None = None,
         **settings: object,
     ) -> None:
         recipe = Recipe.of(with_objects(settings))
         self._parts = components_of(
-            model, criterion, recipe, regime, transport, samples, observers, wrap_engine
+            model,
+            criterion,
+            recipe,
+            regime,
+            transport,
+            samples,
+            worker_batch,
+            observers,
+            wrap_engine,
         )
         self._state = RunningState.of(self._parts)
         check_phases(self._parts)
@@ -101,6 +112,7 @@ class Simulator:
             self._listener.begin_step()
         enter_epoch(parts, state, epoch)
         settings = follow_regime(parts, state)
+        begin_round(parts, state.clients, state.own_buffers, state.steps, state.epoch or 0)
         key = parts.key.fold_in(state.steps)
         timer = StepTimer(parts.workers)
         gradients = compute_gradients(parts, state, x, y, key)
@@ -283,6 +295,18 @@ class Simulator:
     def buffers(self) -> Tensors:
         """Each hosted worker's buffers, {name: [L, *shape]}."""
         return dict(self._state.buffers)
+
+    @property
+    def clients(self) -> Tensor | None:
+        """The clients that the workers act for in the next step, ids [W]; None: for themselves."""
+        if self._state.clients is None:
+            return None
+        return drawn_clients(self._parts, self.steps, self._state.epoch or 0)
+
+    @property
+    def client_states(self) -> Tensors:
+        """What all N clients keep between rounds, {name: [N, ...]}."""
+        return {} if self._state.clients is None else dict(self._state.clients.rows)
 
     @property
     def steps(self) -> int:

@@ -207,6 +207,10 @@ def _algorithm(recipe: Recipe) -> Algorithm:
     if algorithm.inner_state == "average":
         rule = "cannot be counted from shapes alone: they do not show what the optimizer keeps"
         raise SettingError("inner_state", algorithm.inner_state, rule, fix)
+    if algorithm.local_epochs is not None:
+        rule = "cannot be counted from shapes alone: they do not show how many samples clients have"
+        fix = "give local_steps: the bytes of a round are the same"
+        raise SettingError("local_epochs", algorithm.local_epochs, rule, fix)
     if recipe.downlink is not None:
         rule = "cannot be counted from shapes alone: its size depends on what all workers send"
         raise SettingError("downlink", recipe.downlink, rule, fix)

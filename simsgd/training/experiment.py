@@ -27,6 +27,7 @@ from ..simulator.simulator import Simulator
 from .criteria import criterion_of, shapes_that_fit
 from .data import (
     Dataset,
+    RoundOrder,
     Streams,
     Text,
     epoch_index,
@@ -98,6 +99,7 @@ class Experiment:
             wrap_engine=wrap_engine,
             observers=observers,
             samples=None if parts is None else torch.tensor([len(part) for part in parts]),
+            worker_batch=config.worker_batch,
             **_recipe(config),
         )
         memory = simulator.recipe.memory
@@ -153,9 +155,19 @@ class Experiment:
         if self.parts is None:
             order = epoch_order(len(self.dataset.train), seed, epoch)
             return order[: self.batches * self.batch].view(self.batches, self.batch)
+        algorithm = self.simulator.components.algorithm
+        if algorithm.clients is not None or algorithm.client_steps:
+            start, workers = epoch * self.batches, self.config.workers
+            return self._by_rounds.batches(start, self.batches, epoch, workers)
         rows = epoch_index(self.parts, self.batches * own, seed, epoch)  # [W, batches * own]
         batches: Tensor = rows.unflatten(1, (self.batches, own))  # [W, batches, own]
         return batches.transpose(0, 1).flatten(1)
+
+    @cached_property
+    def _by_rounds(self) -> RoundOrder:
+        assert self.parts is not None
+        algorithm = self.simulator.components.algorithm
+        return RoundOrder(self.parts, algorithm, self.config.seed, self.config.worker_batch)
 
     def _check_evaluation(self) -> None:
         """Raise `SettingError` for an evaluation that has no effect."""

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from ..config import Config, default
+from ..registry import settings_of
 from ..settings import SettingError, require
+from ..simulator.method_choice import algorithm_named
 from .data import Dataset, Streams, Text, load_text, parted, worker_batches
 from .data import load as load_data
 from .given import Given, refuse_object
@@ -43,7 +45,17 @@ def _check_batch(config: Config, samples: int) -> None:
 
 
 def parts_of(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:
-    """Return each worker's samples, [m], or None if they are dealt out in each epoch."""
+    """Return each worker's samples, [m], or each client's; None if each epoch deals them out.
+
+    Raises `SettingError` for samples that are not fixed to clients.
+    """
+    clients = _clients(config)
+    if clients is not None and config.partition == default("partition"):
+        rule = "needs samples that are fixed to clients"
+        fix = "set partition to iid-fixed or another"
+        if isinstance(dataset, Text):
+            fix = "use a data set of samples: workers read streams of a text"
+        raise SettingError("clients", clients, rule, fix)
     if isinstance(dataset, Text):
         usual = config.partition == default("partition")
         rule = f"has no effect with {dataset.name}: each worker has its own streams"
@@ -51,7 +63,14 @@ def parts_of(config: Config, dataset: Dataset | Text) -> list[Tensor] | None:
         return None
     labels = dataset.train.labels
     classes = len(dataset.train) if labels is None else labels
-    return parted(config.partition, classes, config.workers, config.seed)
+    return parted(config.partition, classes, clients or config.workers, config.seed)
+
+
+def _clients(config: Config) -> int | None:
+    """Return how many clients there are beyond the workers, if the algorithm knows such."""
+    algorithm = algorithm_named(config.algorithm)
+    known = {own.name for own in settings_of(type(algorithm))}
+    return (config.clients or algorithm.clients) if "clients" in known else None
 
 
 def has_classes(dataset: Dataset | Text) -> bool:

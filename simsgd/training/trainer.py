@@ -24,7 +24,7 @@ from ..results.tables import EpochRow, numbers_of
 from ..simulator.record import StepRecord
 from .checkpoint import checkpoint_errors, load_last
 from .data import Text
-from .data.partition import by_class, partition_rows, table_of_classes
+from .data.partition import by_class, classes_in_words, partition_rows
 from .devices import device_of
 from .environment import deterministic
 from .errors import explained_errors, require_finite
@@ -164,7 +164,7 @@ class Trainer:
         if labels is None or dataset.num_classes is None:
             return
         table = by_class(parts, labels, dataset.num_classes)
-        self.progress.write(table_of_classes(table))
+        self.progress.write(classes_in_words(table))
         self.folder.add_partition(partition_rows(table))
 
     def _train_epoch(self, epoch: int) -> None:

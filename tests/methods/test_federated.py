@@ -14,14 +14,14 @@ from simsgd.registry import build
 from .. import toy
 from ..toy import mlp
 
-W, B = 8, 32
+W, B, H = 8, 32, 3
 LR = 0.1
 
 batches = functools.partial(toy.batches, size=B)
 
 
 def trained(steps=9, model=None, **settings):
-    settings = {"workers": W, "lr": LR, "local_steps": 3, "participation": 0.4, **settings}
+    settings = {"workers": W, "lr": LR, "local_steps": H, "participation": 0.4, **settings}
     return toy.simulated(model or mlp(), batches(steps), 0, **settings)
 
 
@@ -32,11 +32,16 @@ def assert_model(simulator, wanted):
 
 
 class Clients:
-    """A plain loop of rounds over clients, with hooks for what a method changes."""
+    """A plain loop of rounds over clients, with hooks for what a method changes.
 
-    def __init__(self, samples=None):
+    In a round workers act for clients, `drawn` {client: worker}, for so many `steps`.
+    """
+
+    def __init__(self, samples=None, number=W):
         self.common = {name: p.detach().clone() for name, p in mlp().named_parameters()}
-        self.samples = torch.ones(W) if samples is None else samples
+        self.number = number
+        self.samples = torch.ones(number) if samples is None else samples
+        self.steps = [H] * number
 
     def corrected(self, client, name, gradient, value):
         return gradient
@@ -55,8 +60,9 @@ class Clients:
             own = dict(model.named_parameters())
             for name, p in own.items():
                 p.data.copy_(self.common[name])
-            for x, y in data:
-                loss = F.cross_entropy(model(x.chunk(W)[client]), y.chunk(W)[client])
+            for x, y in data[: self.steps[client]]:
+                x, y = x.chunk(W)[drawn[client]], y.chunk(W)[drawn[client]]
+                loss = F.cross_entropy(model(x), y)
                 gradients = torch.autograd.grad(loss, list(own.values()))
                 for (name, p), g in zip(own.items(), gradients, strict=True):
                     p.data.sub_(self.corrected(client, name, g, p.detach()), alpha=LR)
@@ -70,15 +76,15 @@ class Clients:
             for name, value in self.common.items()
         }
         for client in drawn:
-            self.ended(client, models[client], len(data))
+            self.ended(client, models[client], min(len(data), self.steps[client]))
         self.move(change)
 
     def train(self, records, steps=9):
-        """Do the rounds of three steps, of the clients that `records` were drawn for."""
+        """Do rounds, of the workers that `records` were drawn for."""
         data = list(batches(steps))
-        for start in range(0, steps, 3):
+        for start in range(0, steps, H):
             drawn = records[start].participants.nonzero().flatten().tolist()
-            self.round(data[start : start + 3], drawn)
+            self.round(data[start : start + H], {worker: worker for worker in drawn})
         return self
 
 
@@ -106,7 +112,7 @@ class Variates(Clients):
         super().__init__(**more)
         self.lr_g = lr_g
         self.c = {name: torch.zeros_like(p) for name, p in self.common.items()}
-        self.of = [copy.deepcopy(self.c) for _ in range(W)]
+        self.of = [copy.deepcopy(self.c) for _ in range(self.number)]
         self.changes = []
 
     def corrected(self, client, name, gradient, value):
@@ -124,7 +130,7 @@ class Variates(Clients):
         for client, own in self.changes:
             for name, value in own.items():
                 self.of[client][name] = self.of[client][name] + value
-                self.c[name] = self.c[name] + value / W
+                self.c[name] = self.c[name] + value / self.number
         self.changes = []
 
 

@@ -107,6 +107,10 @@ class Algorithm(ABC):
     takes_groups: ClassVar[bool] = False  # no element looks at another: segments may go together
     inner_state: str = "keep"  # or average, or reset: what optimizers keep, at an exchange
     client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
+    clients: int | None = None  # of whom workers act for some in each round; None: for themselves
+    local_epochs: int | None = None  # through a client's samples in a round; None: so many steps
+    client_steps: tuple[int, ...] = ()  # of each client in a round; (): the period of all
+    passing: ClassVar[frozenset[str]] = frozenset()  # names of its state that end with a round
     sized_by_shapes: ClassVar[bool] = True  # what is sent in each step follows from the settings
     workers_send_alike: ClassVar[bool] = False  # each as many bytes, all to all
     only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
@@ -139,6 +143,21 @@ class Algorithm(ABC):
         """
         return None
 
+    def clients_of(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
+        """Return which clients the workers act for in a step, ids [W]; None: for themselves."""
+        return None
+
+    def steps_in_round(self, client: int, epoch: int) -> int:
+        """Return how many steps a client takes in a round, at most `period`."""
+        return self.period(epoch)
+
+    def for_clients(self, samples: Tensor | None, batch: int | None) -> Self:
+        """Return the algorithm for workers or clients that hold so many `samples` [N] each.
+
+        `batch` are those of a worker in a step; None: not known, as `samples` too.
+        """
+        return self
+
     def weights(
         self, seed: int, workers: int, step: int, epoch: int, samples: Tensor | None
     ) -> Tensor | None:
@@ -170,8 +189,9 @@ class Algorithm(ABC):
 
     def describe(self, workers: int) -> str:
         """Return the settings in words, and what follows from them for W `workers`."""
-        fields = settings_of(type(self))
-        return ", ".join(f"{f.name.replace('_', ' ')} {getattr(self, f.name)}" for f in fields)
+        values = {f.name: getattr(self, f.name) for f in settings_of(type(self))}
+        given = {name: value for name, value in values.items() if value is not None}
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
 
 
 class GradientAlgorithm(Algorithm):
@@ -223,6 +243,9 @@ class ParameterAlgorithm(Algorithm):
         the one from `init`, and `trains` [L] bool tells who takes the step; None: all.
         """
         return gradient
+
+    def begin_round(self, x: Tensor, state: State) -> None:
+        """Prepare the parameters `x` [L, n] and the state for clients that workers act for now."""
 
     @abstractmethod
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:

@@ -4,17 +4,20 @@ Letters: W workers, L hosted here, n elements of one segment, x their parameters
 """
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from ...communication.messages import Message, State
 from ...communication.segments import Segment
-from ...keyed_random import RandomKey
-from ...registry import register
+from ...recipe import Recipe
+from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, count, require
+from ..compressors import Compressor
 from ..outer_optimizers import OuterOptimizer, outer_optimizer_of
+from .client_draws import draw_order, steps_of_epochs
 from .contract import ExchangeContext, Exchanged
 from .local import LocalSGD
 
@@ -26,10 +29,13 @@ class FedAvg(LocalSGD):
 
     Their models are averaged by the number of samples that each holds, and every worker begins the
     next round from the average, with a new optimizer: clients keep nothing between rounds. The
-    others compute nothing, and keep what their memories hold. Buffers, such as BatchNorm
-    statistics, are each client's own, or sent and averaged as the models are, or the server's: then
-    every round begins with those of the start, which nobody changes. With an outer optimizer the
-    average is not the next model: its difference to the last one is the negative of a gradient.
+    others compute nothing, and keep what their memories hold. With N `clients`, workers are those
+    who train at once: each acts for another client in each round, and what clients keep waits for
+    them. With `local_epochs` a client takes ceil(E n_i / b) steps, n_i its samples, b those of a
+    step, and a round lasts until the largest is done. Buffers, such as BatchNorm statistics, are
+    each client's own, or sent and averaged as the models are, or the server's: then every round
+    begins with those of the start, which nobody changes. With an outer optimizer the average is not
+    the next model: its difference to the last one is the negative of a gradient.
     McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep
     Networks from Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629.
     """
@@ -39,6 +45,11 @@ class FedAvg(LocalSGD):
     outer_optimizer: str | None = None  # its spec; none: the average is the next model
     outer_lr: float = 1.0  # lr of the outer optimizer, greater than 0
     outer_momentum: float = 0.0  # its momentum, in [0, 1)
+    clients: int | None = None  # N, as many as workers drawn a round; none: workers are the clients
+    local_epochs: int | None = None  # E, of each client in a round; none: local_steps of each
+    client_steps: tuple[int, ...] = field(  # of each client in a round, at most H; (): H
+        default=(), repr=False, metadata=NOT_A_SETTING
+    )
     inner_state: str = field(default="reset", kw_only=True)  # or keep, or average: momenta
     workers_send_alike = False
     takes_groups = False
@@ -54,6 +65,9 @@ class FedAvg(LocalSGD):
             rule, fix = "has no effect without outer_optimizer", "set outer_optimizer too, as sgd"
             require(self.outer_lr == 1, "outer_lr", self.outer_lr, rule, fix)
             require(self.outer_momentum == 0, "outer_momentum", self.outer_momentum, rule, fix)
+        for name in ("clients", "local_epochs"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, value, "must be at least 1")
         self._outer  # noqa: B018 - reads the spec, and refuses a wrong one
 
     @functools.cached_property
@@ -61,6 +75,58 @@ class FedAvg(LocalSGD):
         if self.outer_optimizer is None:
             return None
         return outer_optimizer_of(self.outer_optimizer, self.outer_lr, self.outer_momentum)
+
+    def check(self, recipe: Recipe) -> None:
+        """Raise `SettingError` for settings that do not go with clients, or with local epochs."""
+        super().check(recipe)
+        if recipe.local_epochs is not None and recipe.local_steps is not None:
+            raise SettingError("local_epochs", None, "and local_steps were both given", "give one")
+        if self.clients is None:
+            return
+        rule = f"must be at least the {recipe.workers} workers, who act for so many at once"
+        require(self.clients >= recipe.workers, "clients", self.clients, rule)
+        chosen = recipe.participation is not None or self.participation != 0.5
+        rule, fix = "has no effect with clients", "each round has as many of them as workers"
+        require(not chosen, "participation", self.participation, rule, fix)
+        rule = "must be 0 with clients, whose rounds have as many steps in every epoch"
+        require(self.post_local_from == 0, "post_local_from", self.post_local_from, rule)
+        rule = "must be reset or average with clients, which keep no optimizer between rounds"
+        require(self.inner_state != "keep", "inner_state", self.inner_state, rule)
+
+    def check_compressor(self, compressor: Compressor) -> None:
+        """Raise `SettingError` for a compressor that keeps something of each client."""
+        super().check_compressor(compressor)
+        three = compressor.for_shape(torch.Size((4, 5))).init(torch.zeros(3, 20))
+        if self.clients is not None and any(len(value) == 3 for value in three.values()):
+            rule = "keeps a state of each worker, and workers act for other clients in each round"
+            raise SettingError("compressor", None, rule, "use another, or leave out clients")
+
+    def for_clients(self, samples: Tensor | None, batch: int | None) -> Self:
+        """Return the algorithm for clients that hold so many `samples` [N], `batch` in a step.
+
+        Raises `SettingError` for local epochs of who knows how many.
+        """
+        number = self.clients
+        if number is not None and samples is not None:
+            rule = f"are of {len(samples)} clients, and there are {number}"
+            require(len(samples) == number, "samples", None, rule)
+        every = self if number is None else replace(self, participation=1.0)  # of the workers
+        if self.local_epochs is None:
+            return every
+        if samples is None or batch is None:
+            rule = "needs samples that are fixed to clients"
+            fix = "set partition to iid-fixed, or give a Simulator samples and worker_batch"
+            raise SettingError("local_epochs", self.local_epochs, rule, fix)
+        steps = steps_of_epochs(samples, self.local_epochs, batch)
+        return replace(every, local_steps=max(steps), client_steps=steps)
+
+    def steps_in_round(self, client: int, epoch: int) -> int:
+        """Return how many steps a client takes in a round, at most `period`."""
+        return self.client_steps[client] if self.client_steps else self.period(epoch)
+
+    def begin_round(self, x: Tensor, state: State) -> None:
+        """Let all go on from the common model, whatever became of the last round."""
+        x.copy_(state["anchor"].expand_as(x))
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the common model and the outer optimizer's state, [1, n]."""
@@ -86,26 +152,40 @@ class FedAvg(LocalSGD):
             memory[name] = memory[name].index_copy(0, waits, rows)
         return exchanged
 
-    def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
-        """Return which workers train in a step, [W] bool: those drawn for its round."""
-        return self.drawn(seed, workers, step, epoch)
+    def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
+        """Return which workers train in a step, [W] bool: those drawn whose steps are not done."""
+        drawn = self.drawn(seed, workers, step, epoch)
+        if not self.client_steps:
+            return None if self.clients else drawn
+        acts_for = self.clients_of(seed, workers, step, epoch)
+        steps = torch.tensor(self.client_steps)  # [N]
+        steps = steps if acts_for is None else steps[acts_for]
+        return drawn & (step % self.period(epoch) < steps)
 
     def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
-        """Return which workers are drawn for the round of a step, [W] bool."""
-        key = RandomKey(seed, torch.arange(workers)).fold_in(
-            "participants", step // self.period(epoch)
-        )
-        order = key.uniform(1, torch.float64)[:, 0].argsort(stable=True)
+        """Return which workers take part in the round of a step, [W] bool."""
+        if self.clients:
+            return torch.ones(workers, dtype=torch.bool)
+        order = draw_order(seed, step // self.period(epoch), workers)
         participants = torch.zeros(workers, dtype=torch.bool)
         participants[order[: count(self.participation, workers)]] = True
         return participants
+
+    def clients_of(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
+        """Return which clients the workers act for in a step, ids [W]; None: for themselves."""
+        if not self.clients:
+            return None
+        order = draw_order(seed, step // self.period(epoch), self.clients)
+        return order[:workers].sort().values
 
     def weights(
         self, seed: int, workers: int, step: int, epoch: int, samples: Tensor | None
     ) -> Tensor:
         """Return each worker's weight in the round of a step, [W] float64; 0 if not drawn."""
         drawn = self.drawn(seed, workers, step, epoch)
+        acts_for = self.clients_of(seed, workers, step, epoch)
         held = torch.ones(workers) if samples is None else samples
+        held = held[acts_for] if acts_for is not None and samples is not None else held
         weights = held.to(torch.float64) * drawn
         return weights / weights.sum()
 

@@ -32,6 +32,8 @@ class Scaffold(FedAvg):
     weighted by samples where clients differ.
     """
 
+    passing = frozenset({"gradients", "steps"})
+
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return fedavg's state, c_i [L, n] and c [1, n], the sum of gradients and their number."""
         return {
@@ -41,6 +43,12 @@ class Scaffold(FedAvg):
             "gradients": torch.zeros_like(x),
             "steps": torch.zeros_like(x[:, :1]),
         }
+
+    def begin_round(self, x: Tensor, state: State) -> None:
+        """Let all go on from the common model, with no gradients yet."""
+        super().begin_round(x, state)
+        state["gradients"].zero_()
+        state["steps"].zero_()
 
     def local_gradient(
         self, gradient: Tensor, x: Tensor, state: State, trains: Tensor | None
@@ -64,7 +72,7 @@ class Scaffold(FedAvg):
         steps = state["steps"]
         new = state["gradients"] / steps.clamp(min=1)
         change = torch.where(steps > 0, new - state["control"], 0)  # of who was drawn
-        weights = drawn.to(torch.float64) / context.workers
+        weights = drawn.to(torch.float64) / (self.clients or context.workers)
         _, mean = channel.weighted_mean(Dense.of(change), context.segment, weights)
         state["control"].add_(change)
         state["common_control"].add_(mean)

@@ -17,12 +17,14 @@ from .imagenet import imagenet
 from .order import epoch_order
 from .own import own_file
 from .partition import epoch_index, parted
+from .round_order import RoundOrder
 from .streams import Streams, in_order
 from .svmlight import libsvm
 from .text import ABOUT, Text, is_text, load_text
 
 __all__ = [
     "Dataset",
+    "RoundOrder",
     "Samples",
     "Split",
     "Streams",

@@ -15,15 +15,22 @@ from ...results.tables import PartitionRow
 from ...settings import SettingError, is_plain_number, require, unknown
 
 Numbers = NDArray[np.int64]
-PARTITIONS = ("iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S")
+PARTITIONS = (
+    "iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S", "quantity:ALPHA",
+    "label-dirichlet:ALPHA",
+)  # fmt: skip
+_MOST_ROWS = 32  # workers in the table of classes
 _TURNS = 100  # in which dirichlet deals out the samples
-_FORM = re.compile(r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards)(?::(.+))?")
+_FORM = re.compile(
+    r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards|quantity|label-dirichlet)(?::(.+))?"
+)
 
 
 def parted(spec: str, labels: Tensor | int, workers: int, seed: int) -> list[Tensor] | None:
     """Return the samples of each worker, [m] int64; None if any have any.
 
-    Every sample is somebody's. All have n / W, up to one, or up to one for each shard.
+    Every sample is somebody's. All have n / W, up to one, or up to one for each shard, except with
+    the last two, where each has at least one.
 
     `labels` [n] are class numbers, or n itself of samples without classes.
 
@@ -37,6 +44,12 @@ def parted(spec: str, labels: Tensor | int, workers: int, seed: int) -> list[Ten
       from the other classes when those are used up (Hsu, Qi, Brown, "Measuring the Effects of
       Non-Identical Data Distribution", 2019, https://arxiv.org/abs/1909.06335). A small ALPHA gives
       each worker few classes.
+    - quantity:ALPHA: at random, in shares of a Dirichlet distribution of concentration ALPHA: a
+      small one makes a few workers large (Li, Diao, Chen, He, "Federated Learning on Non-IID Data
+      Silos: An Experimental Study", ICDE 2022, https://arxiv.org/abs/2102.02079).
+    - label-dirichlet:ALPHA: so each class by itself, which makes both sizes and classes unlike
+      (Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", ICML 2019,
+      https://arxiv.org/abs/1905.12022).
 
     Raises `SettingError` for another spec, for one by class where there are none, and for more
     workers or shards than samples.
@@ -50,6 +63,8 @@ def parted(spec: str, labels: Tensor | int, workers: int, seed: int) -> list[Ten
     rng = np.random.default_rng(derived("partition", seed))
     if name == "iid-fixed":
         return _runs(torch.from_numpy(rng.permutation(n)), workers)
+    if name == "quantity":
+        return _by_shares([rng.permutation(n)], workers, value, rng)
     if isinstance(labels, int):
         rule = "divides by class, and the targets are no class numbers"
         raise SettingError("partition", spec, rule, "use iid-fixed or iid-reshuffled")
@@ -58,6 +73,10 @@ def parted(spec: str, labels: Tensor | int, workers: int, seed: int) -> list[Ten
         return _runs(by_class, workers)
     if name == "shards":
         return _shards(spec, by_class, workers, int(value), rng)
+    if name == "label-dirichlet":
+        classes = labels.cpu().unique().tolist()
+        pools = [(labels.cpu() == c).nonzero()[:, 0].numpy() for c in classes]
+        return _by_shares([rng.permutation(pool) for pool in pools], workers, value, rng)
     return _dirichlet(labels.cpu(), workers, value, rng)
 
 
@@ -85,6 +104,27 @@ def table_of_classes(table: Tensor) -> str:
     return "\n".join(lines)
 
 
+def classes_in_words(table: Tensor) -> str:
+    """Return a table of classes by workers [W, classes], or a line where workers are many."""
+    if len(table) <= _MOST_ROWS:
+        return table_of_classes(table)
+    return f"{classes_in_short(table)}; partition.csv has all"
+
+
+def classes_in_short(table: Tensor) -> str:
+    """Return what a table of classes by workers [W, classes] comes to, in a line.
+
+    >>> print(classes_in_short(torch.tensor([[3, 0], [1, 2], [0, 9]])))
+    samples of 3 workers: 3 to 9, median 3; classes of each: 1 to 2, median 1
+    """
+    samples, classes = table.sum(1), table.gt(0).sum(1)
+
+    def told(numbers: Tensor) -> str:
+        return f"{int(numbers.min())} to {int(numbers.max())}, median {int(numbers.median())}"
+
+    return f"samples of {len(table):,} workers: {told(samples)}; classes of each: {told(classes)}"
+
+
 def partition_rows(table: Tensor) -> list[PartitionRow]:
     """Return the rows of partition.csv of the table [W, classes] that `by_class` made."""
     return [
@@ -100,14 +140,18 @@ def epoch_index(parts: list[Tensor], take: int, seed: int, epoch: int) -> Tensor
     Each goes through its own samples in an order of (seed, epoch, worker); who has fewer than
     `take` goes through them again in another order.
     """
-    rows = []
-    for worker, part in enumerate(parts):
-        taken: list[Tensor] = []
-        for turn in range(-(-take // len(part))):
-            rng = np.random.default_rng(derived("order", seed, epoch, worker, turn))
-            taken.append(part[torch.from_numpy(rng.permutation(len(part)))])
-        rows.append(torch.cat(taken)[:take])
-    return torch.stack(rows)
+    places = [(seed, epoch, worker) for worker in range(len(parts))]
+    pairs = zip(parts, places, strict=True)
+    return torch.stack([samples_in_order(part, take, *place) for part, place in pairs])
+
+
+def samples_in_order(part: Tensor, take: int, *place: int | str) -> Tensor:
+    """Return `take` of the samples `part` [m], in passes, each in an order of `place`."""
+    taken: list[Tensor] = []
+    for turn in range(-(-take // len(part))):
+        rng = np.random.default_rng(derived("order", *place, turn))
+        taken.append(part[torch.from_numpy(rng.permutation(len(part)))])
+    return torch.cat(taken)[:take]
 
 
 def _read(spec: str) -> tuple[str, float]:
@@ -116,14 +160,15 @@ def _read(spec: str) -> tuple[str, float]:
     if read is None:
         raise unknown("partition", spec, PARTITIONS)
     name, text = read[1], read[2]
-    wanted = {"dirichlet": "ALPHA, a number above 0", "shards": "S, a whole number of at least 1"}
-    if name not in wanted:
+    if name in ("iid-reshuffled", "iid-fixed", "sorted"):
         require(text is None, "partition", spec, "takes no number", f"write {name}")
         return name, 0.0
     value = float(text) if is_plain_number(text or "") else 0.0
-    good = 0 < value < float("inf") and (name == "dirichlet" or value.is_integer())
+    whole = name == "shards"
+    good = 0 < value < float("inf") and (not whole or value.is_integer())
+    wanted = "S, a whole number of at least 1" if whole else "ALPHA, a number above 0"
     if not good:
-        raise SettingError("partition", spec, f"needs {wanted[name]}", f"as in {name}:2")
+        raise SettingError("partition", spec, f"needs {wanted}", f"as in {name}:2")
     return name, value
 
 
@@ -140,6 +185,24 @@ def _shards(
     shards = order.tensor_split(workers * each)
     dealt = rng.permutation(workers * each).reshape(workers, each).tolist()
     return [torch.cat([shards[shard] for shard in own]) for own in dealt]
+
+
+def _by_shares(
+    pools: list[Numbers], workers: int, alpha: float, rng: np.random.Generator
+) -> list[Tensor]:
+    """Cut pools into shares of a Dirichlet distribution; who has nothing gets of the largest."""
+    mine: list[list[Numbers]] = [[] for _ in range(workers)]
+    for pool in pools:
+        shares = rng.dirichlet(np.full(workers, alpha))
+        ends = (shares.cumsum() * len(pool)).round().astype(np.int64)[:-1]
+        for own, part in zip(mine, np.split(pool, ends), strict=True):
+            own.append(part)
+    parts = [np.concatenate(own) for own in mine]
+    for worker in range(workers):
+        if not len(parts[worker]):
+            largest = max(range(workers), key=lambda other: len(parts[other]))
+            parts[worker], parts[largest] = parts[largest][:1], parts[largest][1:]
+    return [torch.from_numpy(own) for own in parts]
 
 
 def _dirichlet(

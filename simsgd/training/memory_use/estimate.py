@@ -125,6 +125,7 @@ def footprint_of(
         "data": data,
         "parameters, their update, optimizer": per_step + evaluated,
         f"memory, compressor and exchange of {workers} workers": held,
+        **_of_clients(experiment),
         f"buffers of {workers} workers": 2 * buffers,
         f"gradients of {workers} workers": workers * parameters,
     }
@@ -232,6 +233,14 @@ def _evaluation(experiment: Experiment, taken: Taken) -> int:
     model = copy.deepcopy(experiment.model).eval()
     with torch.no_grad():
         return taken(lambda: model(next(evaluation_batches(experiment, model, "val"))[0]))
+
+
+def _of_clients(experiment: Experiment) -> dict[str, int]:
+    """Return what clients keep while nobody acts for them, if there are such."""
+    clients = experiment.simulator.components.algorithm.clients
+    if clients is None:
+        return {}
+    return {f"kept for {clients:,} clients": num_bytes(experiment.simulator.client_states.values())}
 
 
 def _data(experiment: Experiment) -> list[Tensor]:

@@ -29,7 +29,31 @@ def test_every_sample_is_one_workers_and_all_have_as_many(spec, workers):
     assert len(torch.cat(parts)) == len(torch.cat(parts).unique()) == 1000
 
 
-@pytest.mark.parametrize("spec", FIXED)
+UNEQUAL = ["quantity:0.05", "quantity:5", "label-dirichlet:0.01", "label-dirichlet:2"]
+
+
+@pytest.mark.parametrize("spec", UNEQUAL)
+@pytest.mark.parametrize("workers", [1, 3, 16, 900])
+def test_shares_of_chance_leave_out_no_sample_and_no_worker(spec, workers):
+    parts = parted(spec, LABELS, workers, seed=0)
+    assert len(torch.cat(parts)) == len(torch.cat(parts).unique()) == 1000
+    assert min(map(len, parts)) >= 1
+
+
+def test_the_larger_alpha_the_more_alike_are_workers():
+    def spread(spec):
+        sizes = torch.tensor([len(part) for part in parted(spec, LABELS, 10, 0)]).double()
+        return float(sizes.std() / sizes.mean())
+
+    def classes(spec):
+        return float((by_class(parted(spec, LABELS, 10, 0), LABELS, 10) > 0).double().sum(1).mean())
+
+    assert spread("quantity:0.1") > 1 > spread("quantity:10") > 0.1 > spread("quantity:10000")
+    assert spread("label-dirichlet:0.05") > 0.4
+    assert classes("quantity:1") > 8 > 6 > classes("label-dirichlet:0.1")
+
+
+@pytest.mark.parametrize("spec", [*FIXED, *UNEQUAL])
 def test_a_partition_is_a_function_of_the_seed(spec):
     first, again, other = (parted(spec, LABELS, 8, seed) for seed in (0, 0, 1))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -108,6 +132,8 @@ def test_columns_are_as_wide_as_their_numbers():
         ("dirichlet:0", "needs ALPHA"),
         ("dirichlet:nan", "needs ALPHA"),
         ("dirichlet:inf", "needs ALPHA"),
+        ("quantity:-1", "needs ALPHA"),
+        ("label-dirichlet:0", "needs ALPHA"),
         ("shards:1.5", "needs S"),
         ("shards:0", "needs S"),
         ("shards:900", "makes 7200 shards of 1000 samples"),

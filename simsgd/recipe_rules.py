@@ -1,12 +1,48 @@
-"""Finds settings of a step that are out of range, or exclude each other."""
+"""Fills in the settings of a published method, and refuses those that are wrong together."""
 
+from collections.abc import Mapping
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from .registry import build, settings_of
 from .settings import SettingError, check_prune, require
 
 if TYPE_CHECKING:
     from .recipe import Recipe
+
+_IN_PLACE_OF = {"clients": "participation", "local_epochs": "local_steps"}
+
+
+def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings with those of the published method that they name, where they lack them.
+
+    A number of clients takes the place of the method's participation, local epochs that of its
+    local steps. Another algorithm than the method's has none of the settings that it does not know,
+    and with `prune` the method's compressor and memory are left out. Raises `SettingError` for an
+    unknown method.
+    """
+    if given.get("method") is None:
+        return given
+    try:
+        [preset] = build("preset", str(given["method"]))
+    except (SettingError, ValueError) as wrong:
+        if not isinstance(wrong, SettingError):
+            raise SettingError("method", given["method"], "must be one method") from wrong
+        raise SettingError("method", wrong.value, wrong.rule, wrong.fix) from wrong
+    usual: dict[str, Any] = dict(preset.settings)
+    for name, other in _IN_PLACE_OF.items():
+        if given.get(name) is not None:
+            usual.pop(other, None)
+    if given.get("prune") is not None:
+        usual.pop("compressor", None)
+        usual.pop("memory", None)
+    if given.get("algorithm", usual.get("algorithm")) != usual.get("algorithm"):
+        known, own = (
+            {f.name for f in settings_of(type(build("algorithm", spec)[0]))}
+            for spec in (given["algorithm"], usual["algorithm"])
+        )
+        usual = {name: value for name, value in usual.items() if name not in own - known}
+    return {**usual, **given}
 
 
 def check_values(recipe: "Recipe") -> None:
