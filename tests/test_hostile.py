@@ -132,6 +132,7 @@ def test_a_report_shows_what_a_config_holds_as_text(run):
         b"1,2\n3,4\n",
         b"epoch,step\n" + b"9" * 10**6 + b",1\n",
         b"epoch,step\n1,1\n",
+        b"step,epoch\n1,1\n",
     ],
 )
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Prices runs on networks: milliseconds of a mean step, seconds of the whole run."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from ..settings import size_in_bytes
@@ -9,7 +9,7 @@ from ..units import in_units
 from .network import Network, networks_of
 from .run_folders import RunPaths, find_runs
 from .run_tables import RunTables
-from .step_times import Pricing, step_times
+from .step_times import Floats, PricedSteps, Pricing
 from .targets import Target, metric_at_bytes
 from .text_table import TextTable
 
@@ -98,7 +98,19 @@ def prices(
     With a target the row says when it is reached; with a size, what was reached at so many bytes.
     """
     links = list(networks)
-    return [_price(run, link, pricing, target, size) for run in runs for link in links]
+    rows = []
+    for run in runs:
+        steps = PricedSteps(run, pricing or Pricing())
+        for link in links:
+            times = steps.on(link)
+            row = _price(run.name, link.name, times)
+            if target is not None:
+                row = {**row, **_until(run, steps.steps["step"], times["total"], target)}
+            if size is not None:
+                value = metric_at_bytes(run, size)
+                row["at_bytes"] = None if math.isnan(value) else value
+            rows.append(row)
+    return rows
 
 
 def price_table(rows: Sequence[PriceRow]) -> TextTable:
@@ -161,18 +173,11 @@ def milliseconds(number: float) -> str:
     return f"{number:,.0f} ms" if number >= 99.95 else f"{number:#.3g} ms"
 
 
-def _price(
-    run: RunTables,
-    network: Network,
-    pricing: Pricing | None,
-    target: Target | None,
-    size: int | None,
-) -> PriceRow:
-    times = step_times(run, network, pricing)
-    mean = times.drop(columns=["step", "epoch"]).mean() * 1000
-    row: PriceRow = {
-        "run": run.name,
-        "network": network.name,
+def _price(run: str, network: str, times: Mapping[str, Floats]) -> PriceRow:
+    mean = {name: seconds.mean() * 1000 for name, seconds in times.items()}
+    return {
+        "run": run,
+        "network": network,
         "compute_ms": float(mean["compute"]),
         "compression_ms": float(mean["compression"]),
         "communication_ms": float(mean["communication"]),
@@ -181,20 +186,14 @@ def _price(
         "speed_up": float(mean["dense"] / mean["total"]),
         "seconds": float(times["total"].sum()),
     }
-    if target is not None:
-        row = {**row, **_until(run, times, target)}
-    if size is not None:
-        value = metric_at_bytes(run, size)
-        row["at_bytes"] = None if math.isnan(value) else value
-    return row
 
 
-def _until(run: RunTables, times: "pd.DataFrame", target: Target) -> UntilTarget:
+def _until(run: RunTables, steps: "pd.Series[int]", seconds: Floats, target: Target) -> UntilTarget:
     """Return what a run takes until it reaches a target."""
     first = target.first(run)
     if first is None:
         return {"to_epochs": None, "to_step": None, "to_bytes": None, "to_seconds": None}
-    spent = times.loc[times["step"] <= first.step, "total"]
+    spent = seconds[steps <= first.step]
     return {
         "to_epochs": float(first.epochs),
         "to_step": int(first.step),

@@ -63,7 +63,7 @@ def report_page(runs: RunPaths) -> str:
         _subtitle(places),
         [
             *_sweeps(places),
-            _results(result_rows(places), metrics_of(found.values())),
+            _results(result_rows([*found.values()]), metrics_of(found.values())),
             *figure_sections(list(found.values())),
             *network_section(list(found.values())),
             *verified_section(list(found.values())),

@@ -28,7 +28,7 @@ _WIDEST = 50  # characters of a line of settings
 
 
 class Run(RunTables):
-    """A run folder, read again at each access.
+    """A run folder, read again once its files have changed.
 
     `epochs` and `steps` are pandas DataFrames; `plot` draws, `summary` sums up.
     """
@@ -79,8 +79,8 @@ class Run(RunTables):
         most = self.peak_bytes
         if math.isnan(most):
             return []
-        mean = in_units(float(self.steps["payload_bytes"].mean()))
-        return [("sent in a step", f"{mean} on average, {in_units(most)} at most")]
+        sent = f"{in_units(self.mean_bytes)} on average, {in_units(most)} at most"
+        return [("sent in a step", sent)]
 
     def _nonfinite(self) -> list[tuple[str, str]]:
         rows = self.nonfinite

@@ -1,6 +1,6 @@
 """The tables in a run's folder.
 
-They are read again at each access, so that one can watch a run that has not ended.
+They are read again once their files have changed, so that one can watch a run that has not ended.
 """
 
 import json
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..settings import SettingError, require_kind
+from .config_values import Identity, identity
+from .kept_files import KeptFiles
 from .metric import Metric, metric_of, with_metric
 from .tables import (
     EPOCH_COLUMNS,
@@ -36,6 +38,7 @@ class RunTables:
         require_kind("run", folder, str, Path)
         self.folder = Path(folder)
         require_run(self.folder, "run")
+        self._kept = KeptFiles()
 
     @property
     def name(self) -> str:
@@ -45,15 +48,22 @@ class RunTables:
     @property
     def config(self) -> dict[str, Any]:
         """What config.json holds: every setting as it was given, `environment` and `used`."""
+        text = self._kept.of("config", [self.folder / "config.json"], self._config_text)
+        config: dict[str, Any] = json.loads(text)
+        return config
+
+    def _config_text(self) -> str:
+        """Return the text of config.json, which holds settings by name."""
         try:
-            config = json.loads((self.folder / "config.json").read_text("utf-8"))
+            text = (self.folder / "config.json").read_text("utf-8")
+            config = json.loads(text)
         except (ValueError, RecursionError, OSError) as wrong:
             rule = "has a config.json that is not JSON"
             raise SettingError("run", str(self.folder), rule) from wrong
         if not _holds_settings(config):
             rule = "has a config.json that does not hold settings by name"
             raise SettingError("run", str(self.folder), rule)
-        return dict(config)
+        return text
 
     @property
     def used(self) -> dict[str, Used]:
@@ -67,6 +77,12 @@ class RunTables:
     def metric(self) -> Metric:
         """What tables and figures show of how well the model does."""
         return metric_of(self.config)
+
+    @property
+    def identity_but_seed(self) -> Identity:
+        """What makes the run the run it is, but for its seed."""
+        files = [self.folder / "config.json"]
+        return self._kept.of("identity", files, lambda: identity({**self.config, "seed": 0}))
 
     @property
     def num_workers(self) -> int:
@@ -90,7 +106,12 @@ class RunTables:
         It also has what follows for the metric, such as accuracies; of text, perplexities and bits
         per character or byte.
         """
-        path, metric = self._with_head("epochs.csv"), self.metric
+        path = self._with_head("epochs.csv")
+        files = [path, self.folder / "config.json"]
+        return _own(self._kept.of("epochs", files, lambda: self._epochs(path)))
+
+    def _epochs(self, path: Path) -> "pd.DataFrame":
+        metric = self.metric
         table = read_table(path, EPOCH_COLUMNS | dict.fromkeys(metric.own_columns, "float64"))
         lacking = ", ".join(name for name in _COUNTED if name not in table)
         if lacking:
@@ -108,6 +129,10 @@ class RunTables:
         `epochs` has how many epochs are done then, such as 1.25; what is of an epoch is of its part
         so far.
         """
+        files = [self.folder / f for f in ("epochs.csv", "evaluations.csv", "config.json")]
+        return _own(self._kept.of("evaluations", files, self._evaluations))
+
+    def _evaluations(self) -> "pd.DataFrame":
         import pandas as pd
 
         ended = self.epochs
@@ -165,14 +190,31 @@ class RunTables:
         """One row a step; bytes are those of the step."""
         return read_table(self._with_head("steps.csv"), STEP_COLUMNS)
 
+    def step_columns(self, *names: str) -> "pd.DataFrame":
+        """Return `steps` with the column step and those of these that the run has."""
+        columns = {name: STEP_COLUMNS[name] for name in ("step", *names)}
+        return read_table(self._with_head("steps.csv"), columns, others=False)
+
     @property
     def peak_bytes(self) -> float:
         """The most bytes that a worker sent in a step; nan if that is at most twice the mean."""
-        steps = self.steps
-        if steps.empty or "payload_bytes_max" not in steps:
-            return math.nan
-        most, mean = float(steps["payload_bytes_max"].max()), float(steps["payload_bytes"].mean())
-        return most if most > 2 * mean else math.nan
+        return self._sent[1]
+
+    @property
+    def mean_bytes(self) -> float:
+        """The bytes that a worker sent in a step on average; nan without steps."""
+        return self._sent[0]
+
+    @property
+    def _sent(self) -> tuple[float, float]:
+        return self._kept.of("sent", [self.folder / "steps.csv"], self._mean_and_peak)
+
+    def _mean_and_peak(self) -> tuple[float, float]:
+        steps = self.step_columns("payload_bytes", "payload_bytes_max")
+        if steps.empty or not {"payload_bytes", "payload_bytes_max"} <= {*steps}:
+            return math.nan, math.nan
+        mean, most = float(steps["payload_bytes"].mean()), float(steps["payload_bytes_max"].max())
+        return mean, most if most > 2 * mean else math.nan
 
     @property
     def layers(self) -> "pd.DataFrame":
@@ -183,6 +225,12 @@ class RunTables:
     def transfers(self) -> "pd.DataFrame":
         """One row a collective and step: its messages and bytes."""
         return read_table(self.folder / "transfers.csv", TRANSFER_COLUMNS)
+
+    def transfer_columns(self, *names: str) -> "pd.DataFrame":
+        """Return `transfers` with the columns step, collective, as a category, and these."""
+        columns = {name: TRANSFER_COLUMNS[name] for name in ("step", "collective", *names)}
+        columns["collective"] = "category"
+        return read_table(self.folder / "transfers.csv", columns, others=False)
 
     @property
     def workers(self) -> "pd.DataFrame":
@@ -239,6 +287,13 @@ class RunTables:
         if rows.empty:
             raise SettingError("run", str(self.folder), "has no finished epoch yet")
         return rows
+
+
+def _own(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a table that may be changed, and leaves the one that is kept as it is."""
+    import pandas as pd
+
+    return table.copy(deep=int(pd.__version__.partition(".")[0]) < 3)  # later it copies on write
 
 
 def require_run(folder: Path, setting: str) -> None:

@@ -23,7 +23,7 @@ def samples_at(run: RunTables, steps: "pd.Series[int]", unit: str) -> "NDArray[n
     kind = "samples" if run.config.get("tokens") is None else "tokens"
     if unit != kind:
         raise SettingError("run", str(run.folder), f"counts {kind}, not {unit}", f"use x {kind}")
-    table = run.steps
+    table = run.step_columns("samples")
     if "samples" not in table:
         return np.asarray(steps, "float64") * _of_a_step(run)
     since = table.set_index("step")["samples"].cumsum().reindex(steps)

@@ -7,15 +7,27 @@ Letters: W workers.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ..settings import SettingError
+import numpy as np
+from numpy.typing import NDArray
+
+from ..settings import SettingError, require
 from .network import ALL_REDUCES, Network, way_of
 from .run_tables import RunTables
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Floats = NDArray[np.float64]
+_Places = dict[tuple[str, float], NDArray[np.int64]]  # of each collective and degree
+
+_OF_STEPS = (
+    "epoch", "payload_bytes", "dense_bytes", "network_bytes", "compute_seconds",
+    "compression_seconds",
+)  # fmt: skip
+_FUSED = ("rounds", "payload_bytes_max")  # messages of a step, and the bytes that it waits for
+_UNFUSED = ("messages", "slowest_bytes")
 BACKWARD = 2 / 3  # of compute: two products of matrices where the forward pass has one
 
 
@@ -58,61 +70,82 @@ def step_times(run: RunTables, network: Network, pricing: Pricing | None = None)
     none. `communication` is what the step waits for, and `dense` the total of a step that sends
     its whole gradient by an all-reduce. Raises `SettingError` for a run that lacks a table.
     """
-    pricing = pricing or Pricing()
-    steps = run.steps
-    if steps.empty:
-        raise SettingError("run", str(run.folder), "has no step to price yet")
-    workers = run.num_workers
-    compute = _measured(run, steps, "compute", pricing.compute_ms)
-    compression = _measured(run, steps, "compression", pricing.compress_ms, flag="compress")
-    compression = compression.where(steps["payload_bytes"] != steps["dense_bytes"], 0.0)
-    carried = _communication(run, steps, workers, network, pricing)
-    segments = run.transfers.groupby("step")["segments"].first().reindex(steps["step"]).to_numpy()
-    dense = pricing.dense(network, workers, steps["dense_bytes"], segments)
-    table = steps[["step", "epoch"]].copy()
-    table["compute"], table["compression"] = compute, compression
-    table["communication"] = pricing.waited(carried, compute)
-    table["total"] = table["compute"] + table["compression"] + table["communication"]
-    table["dense"] = compute + pricing.waited(dense, compute)
-    return table
+    priced = PricedSteps(run, pricing or Pricing())
+    return priced.steps[["step", "epoch"]].assign(**priced.on(network))
 
 
-def _measured(
-    run: RunTables, steps: "pd.DataFrame", part: str, given: float | None, flag: str = ""
-) -> "pd.Series[float]":
-    """Return the seconds of each step, [steps]."""
-    import pandas as pd
+class PricedSteps:
+    """The steps of a run, read once, to be priced on several networks.
 
-    if given is not None:
-        return pd.Series(given / 1000, index=steps.index)
-    column = f"{part}_seconds"
-    if column not in steps or steps[column].isna().any():
-        rule, fix = f"has no measured {column}", f"give {flag or part}_ms"
-        raise SettingError("run", str(run.folder), rule, fix)
-    return steps.groupby("epoch")[column].transform("median")
+    All arrays are of seconds and of its steps, [steps].
+    """
 
+    def __init__(self, run: RunTables, pricing: Pricing) -> None:
+        self.run, self.pricing, self.num_workers = run, pricing, run.num_workers
+        self.steps = run.step_columns(*_OF_STEPS)
+        if self.steps.empty:
+            raise SettingError("run", str(run.folder), "has no step to price yet")
+        self._require(self.steps, "steps.csv", "epoch", *(n for n in _OF_STEPS if "bytes" in n))
+        self.compute = self._measured("compute", pricing.compute_ms)
+        compression = self._measured("compression", pricing.compress_ms, flag="compress")
+        sends_all = self.steps["payload_bytes"] == self.steps["dense_bytes"]
+        self.compression = np.where(sends_all, 0.0, compression)
+        self.dense_bytes = self.steps["dense_bytes"].to_numpy()
+        self._read_transfers()
 
-def _communication(
-    run: RunTables, steps: "pd.DataFrame", workers: int, network: Network, pricing: Pricing
-) -> "pd.Series[float]":
-    """Return the seconds of each step's collectives, one after the other, [steps]."""
-    table, sending = run.transfers, steps.loc[steps["network_bytes"] > 0, "step"]
-    if not set(sending) <= set(table["step"]):
-        rule = "has no transfers.csv, or not of every step that sent something"
-        fix = "train it again: an earlier version wrote none"
-        raise SettingError("run", str(run.folder), rule, fix)
-    priced = table.assign(seconds=0.0)
-    for (collective, degree), rows in table.groupby(["collective", "degree"]):
-        way = way_of(str(collective), workers, float(str(degree)), pricing.all_reduce)
-        messages = rows["rounds"] if pricing.fusion else rows["messages"]
-        seconds = way.seconds(network, messages, rows[_counted(str(collective), pricing)])
-        priced.loc[rows.index, "seconds"] = seconds
-    summed = priced.groupby("step")["seconds"].sum().reindex(steps["step"], fill_value=0.0)
-    return summed.set_axis(steps.index)
+    def on(self, network: Network) -> dict[str, Floats]:
+        """Return what `step_times` has of this network, by column."""
+        waited = self.pricing.waited(self._communication(network), self.compute)
+        dense = self.pricing.dense(network, self.num_workers, self.dense_bytes, self.segments)
+        return {
+            "compute": self.compute,
+            "compression": self.compression,
+            "communication": waited,
+            "total": self.compute + self.compression + waited,
+            "dense": self.compute + self.pricing.waited(dense, self.compute),
+        }
 
+    def _require(self, table: "pd.DataFrame", file: str, *names: str) -> None:
+        lacking = sorted({*names} - {*table})
+        rule = f"has a {file} without the columns {', '.join(lacking)}"
+        require(not lacking, "run", str(self.run.folder), rule, "train it again")
 
-def _counted(collective: str, pricing: Pricing) -> str:
-    """Return the column with the bytes that a collective waits for."""
-    if collective == "gather":  # buffers arrive one after the other: their sum counts
-        return "payload_bytes"
-    return "payload_bytes_max" if pricing.fusion else "slowest_bytes"
+    def _measured(self, part: str, given: float | None, flag: str = "") -> Floats:
+        if given is not None:
+            return np.full(len(self.steps), given / 1000)
+        column = f"{part}_seconds"
+        if column not in self.steps or self.steps[column].isna().any():
+            rule, fix = f"has no measured {column}", f"give {flag or part}_ms"
+            raise SettingError("run", str(self.run.folder), rule, fix)
+        return self.steps.groupby("epoch")[column].transform("median").to_numpy()
+
+    def _read_transfers(self) -> None:
+        """Read the collectives, and of which step each is."""
+        messages, num_bytes = _FUSED if self.pricing.fusion else _UNFUSED
+        names = {"degree", "payload_bytes", messages, num_bytes, "segments"}
+        table = self.run.transfer_columns(*names)
+        self._require(table, "transfers.csv", *names, "collective")
+        numbers, self.of_number = np.unique(self.steps["step"], return_inverse=True)
+        table = table[table["step"].isin(numbers)]
+        self.places = np.searchsorted(numbers, table["step"])  # [transfers]
+        segments = np.zeros(len(numbers))
+        segments[self.places] = table["segments"]
+        if ((segments[self.of_number] == 0) & (self.steps["network_bytes"] > 0)).any():
+            rule = "has no transfers.csv, or not of every step that sent something"
+            fix = "train it again: an earlier version wrote none"
+            raise SettingError("run", str(self.run.folder), rule, fix)
+        self.segments = np.where(segments, segments, segments.max())[self.of_number]
+        self.messages = table[messages].to_numpy()
+        gathers = table["collective"] == "gather"  # the sum of its buffers counts: they queue
+        self.num_bytes = table[num_bytes].mask(gathers, table["payload_bytes"]).to_numpy()
+        kinds = table.groupby(["collective", "degree"], observed=True).indices
+        self.kinds = {(str(k[0]), float(k[1])): r for k, r in cast(_Places, kinds).items()}
+
+    def _communication(self, network: Network) -> Floats:
+        """Return the seconds of each step's collectives, one after the other."""
+        seconds = np.zeros(len(self.places))
+        for (collective, degree), rows in self.kinds.items():
+            way = way_of(collective, self.num_workers, degree, self.pricing.all_reduce)
+            seconds[rows] = way.seconds(network, self.messages[rows], self.num_bytes[rows])
+        of_numbers = np.bincount(self.places, seconds, minlength=self.of_number.max() + 1)
+        return of_numbers[self.of_number].astype("float64")

@@ -3,21 +3,22 @@
 Integers are written as integers and floats so that reading gives the same number back.
 """
 
-import io
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsFloat, TypedDict, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypedDict, get_type_hints
 
 from ..settings import SettingError, require
 from .atomic_files import append, replace
+from .whole_rows import open_whole_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LARGEST = 1 << 33  # bytes of a table
 _BROKEN = "is damaged: its rows cannot be read"
+_NUMBERS = ("", "int64", "float64")  # dtypes of columns in which nan is a number; "": unknown
 
 
 class EpochRow(TypedDict):
@@ -157,8 +158,8 @@ def table_of(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -
     """Return rows as a table with the columns' dtypes."""
     import pandas as pd
 
-    exact: dict[str, Callable[[Any], Any]] = {"int64": operator.index, "float64": float, "str": str}
-    values = {name: [exact[kind](row[name]) for row in rows] for name, kind in columns.items()}
+    exact: dict[str, Callable[[Any], Any]] = {"int64": operator.index, "float64": float}
+    values = {n: [exact.get(kind, str)(row[n]) for row in rows] for n, kind in columns.items()}
     return pd.DataFrame(values).astype(dict(columns))
 
 
@@ -166,33 +167,62 @@ def _csv(table: "pd.DataFrame", header: bool = True) -> str:
     return table.to_csv(index=False, header=header, na_rep="nan", lineterminator="\n")
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> "pd.DataFrame":
-    """Return the whole rows of a file; `SettingError` if it is damaged."""
+def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -> "pd.DataFrame":
+    """Return the whole rows of a file, and without `others` no columns but these.
+
+    A column of kind "category" holds few different texts. Raises `SettingError` if the file is
+    damaged.
+    """
+    rows = _rows(path)
+    if rows is None:
+        return table_of([], columns)
+    with rows:
+        try:
+            table = _parsed(rows, names_in(path), columns, others)
+            require(next(iter(columns)) in table, "run", str(path), _BROKEN)
+            found = {name: str(kind) for name, kind in table.dtypes.items()}
+            other = {n: kind for n, kind in columns.items() if found.get(n, kind) != kind}
+            return table.astype(other) if other else table
+        except (ValueError, TypeError, OverflowError) as wrong:
+            raise SettingError("run", str(path), _BROKEN) from wrong
+
+
+def _parsed(
+    rows: IO[bytes], names: Sequence[str], columns: Mapping[str, str], others: bool
+) -> "pd.DataFrame":
+    """Return rows as a table with all columns that the file names, or those of `columns`."""
     import pandas as pd
 
-    text = _text(path)
-    whole = text[: text.rfind("\n") + 1]  # a kill, or a look meanwhile, may meet half a row
-    if not whole:
-        return table_of([], columns)
-    floats = [name for name, kind in columns.items() if kind == "float64"]
-    try:
-        table = pd.read_csv(io.StringIO(whole), converters=dict.fromkeys(floats, float))
-        kinds = {name: kind for name, kind in columns.items() if name in table}
-        require(next(iter(columns)) in kinds, "run", str(path), _BROKEN)
-        return table.astype(kinds)
-    except (ValueError, TypeError, OverflowError) as wrong:
-        raise SettingError("run", str(path), _BROKEN) from wrong
-
-
-def _text(path: Path) -> str:
-    if not path.exists():
-        return ""
-    require(
-        path.stat().st_size <= _LARGEST, "run", str(path), "is too large to be a table of a run"
+    known = {name: columns.get(name, "") for name in names if others or name in columns}
+    return pd.read_csv(
+        rows,
+        usecols=None if others else [*known],
+        dtype={name: kind for name, kind in known.items() if kind not in ("", "int64")},
+        keep_default_na=False,
+        na_values={name: ["nan", "NaN"] for name, kind in known.items() if kind in _NUMBERS},
+        float_precision=None if _always_exact(pd.__version__) else "round_trip",
     )
+
+
+def _always_exact(version: str) -> bool:
+    """Return whether this pandas reads the very float64 that was written, and knows no other way.
+
+    >>> _always_exact("2.3.3"), _always_exact("3.1.1")
+    (False, True)
+    """
+    major, minor, *_ = version.split(".")
+    return (int(major), int(minor)) >= (3, 1)
+
+
+def _rows(path: Path) -> IO[bytes] | None:
+    """Open the whole rows of a file, None if there are none."""
+    if not path.exists():
+        return None
+    too_large = "is too large to be a table of a run"
+    require(path.stat().st_size <= _LARGEST, "run", str(path), too_large)
     try:
-        return path.read_text("utf-8")
-    except (OSError, ValueError) as wrong:
+        return open_whole_rows(path)
+    except OSError as wrong:
         raise SettingError("run", str(path), _BROKEN) from wrong
 
 
@@ -209,7 +239,7 @@ def names_in(path: Path) -> list[str]:
     """Return the names of a table's columns, none if it is new."""
     if not path.exists():
         return []
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         first = file.readline().rstrip("\n")
     return first.split(",") if first else []
 

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .style import GRAY, Look
+from .thinning import shown_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +37,15 @@ class Curve:
     def heights(self) -> list[Floats]:
         """All that is drawn along y."""
         return [part for part in (self.y, self.low, self.high, self.raw) if part is not None]
+
+    def thinned(self) -> "Curve":
+        """Return the curve with the points that show it, of a long one."""
+        shown = shown_points(self.heights)
+        if len(shown) == len(self.x):
+            return self
+        names = ("x", "y", "low", "high", "raw")
+        parts = {name: getattr(self, name) for name in names}
+        return replace(self, **{n: p[shown] for n, p in parts.items() if p is not None})
 
 
 def name_curves(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...settings import SettingError, unknown
-from ..config_values import identity
 from ..run_folders import natural_key
 from ..run_tables import RunTables
 from .group_names import group_names
@@ -34,7 +33,7 @@ def grouped(runs: Sequence[RunTables], average: bool = True) -> list[Group]:
     for members in by_config.values():
         seeds = {run.config.get("seed") for run in members}
         groups.extend([members] if len(seeds) == len(members) else [[run] for run in members])
-    names, places = group_names(groups), _places([runs[0] for runs in groups], average)
+    names, places = group_names(groups), _places([m[0] for m in groups], runs, average)
     return [Group(*each) for each in zip(names, groups, places, strict=True)]
 
 
@@ -71,13 +70,12 @@ def _check_names(setting: str, names: Iterable[str], groups: Sequence[Group]) ->
 
 def _key(run: RunTables, average: bool) -> object:
     """Return what runs of one group have in common."""
-    config = run.config
-    if not average or "seed" not in config:
+    if not average or "seed" not in run.config:
         return run.folder.resolve()
-    return identity({**config, "seed": 0})
+    return run.identity_but_seed
 
 
-def _places(runs: Sequence[RunTables], average: bool) -> list[int]:
+def _places(runs: Sequence[RunTables], drawn: Sequence[RunTables], average: bool) -> list[int]:
     """Return a place for each group's first run: that of its group among all of its folder.
 
     So a method has the same color in every figure of a folder. Where two would look the same, the
@@ -85,7 +83,7 @@ def _places(runs: Sequence[RunTables], average: bool) -> list[int]:
     """
     keys = [_key(run, average) for run in runs]
     every: dict[object, int] = {}
-    for run in _siblings(runs):
+    for run in _siblings(runs, drawn):
         with contextlib.suppress(SettingError):  # a neighbor that is damaged
             every.setdefault(_key(run, average), len(every))
     places = [every.get(key, 0) for key in keys]
@@ -94,11 +92,16 @@ def _places(runs: Sequence[RunTables], average: bool) -> list[int]:
     return places
 
 
-def _siblings(runs: Iterable[RunTables]) -> list[RunTables]:
+def _siblings(runs: Sequence[RunTables], drawn: Sequence[RunTables]) -> list[RunTables]:
     """Return all runs of the folders in which these lie, in natural order."""
     folders = dict.fromkeys(run.folder.resolve().parent for run in runs)
     children = [child for folder in folders for child in _children(folder)]
-    return [RunTables(child) for child in children if (child / "config.json").is_file()]
+    known = {run.folder.resolve(): run for run in drawn}
+    return [
+        known.get(child) or RunTables(child)
+        for child in children
+        if (child / "config.json").is_file()
+    ]
 
 
 def _children(folder: Path) -> list[Path]:

@@ -35,8 +35,10 @@ def curves_of(request: Request, column: str, marked: bool) -> list[Curve]:
 
     Runs of a group are taken as far as the shortest goes.
     """
+    looks = [look_of(group.place, marked) for group in request.groups]
     return [
-        _curve(group, request, column, look_of(group.place, marked)) for group in request.groups
+        _curve(group, request, column, look).thinned()
+        for group, look in zip(request.groups, looks, strict=True)
     ]
 
 
@@ -84,7 +86,8 @@ def running_mean(values: ArrayLike, points: int) -> Floats:
 
 def _points(run: RunTables, request: Request, column: str) -> tuple[Floats, Floats]:
     x = request.x
-    table = run.steps if x in OF_STEPS and column in STEP_COLUMNS else run.evaluations
+    of_steps = x in OF_STEPS and column in STEP_COLUMNS
+    table = run.step_columns(column) if of_steps else run.evaluations
     if table.empty:
         _refuse(run, "has nothing to draw, no epoch of it has ended yet")
     across = _COLUMNS.get(x, x)

@@ -37,8 +37,9 @@ def draw(request: Request) -> "Figure":
         width, (heights + 0.35) * len(request.networks) + 0.7, request.appearance.title
     )
     panels = figure.subplots(len(request.networks), 1, squeeze=False)[:, 0]
+    priced = [prices(group.runs, request.networks, request.pricing) for group in request.groups]
     for axes, network in zip(panels, request.networks, strict=True):
-        rows = [_mean(prices(group.runs, [network], request.pricing)) for group in request.groups]
+        rows = [_mean([row for row in of if row["network"] == network.name]) for of in priced]
         by_time = sorted(range(bars), key=lambda i, rows=rows: rows[i]["total"])  # type: ignore[misc]
         places = range(bars) if request.ordered else by_time
         _panel(axes, [rows[i] for i in places], room=1.36 if request.theme.fixed else 1.22)
