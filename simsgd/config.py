@@ -303,9 +303,10 @@ class Config(Recipe):
 
         Raises `SettingError` as `Recipe.of`, and for two lengths of one run.
         """
+        made = super().of(given)
         two = given.get("steps") is not None and given.get("epochs") is not None
         require(not two, "steps", None, "and epochs were both given", "give one")
-        return super().of(given)
+        return made
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Config":

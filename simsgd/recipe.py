@@ -18,10 +18,11 @@ from .settings import (
     PLANS,
     STATE_DTYPES,
     VALUE_DTYPES,
+    SettingsClass,
     check_kinds,
     names_file,
+    require_kind,
     setting,
-    unknown,
 )
 
 _Settings = TypeVar("_Settings", bound="Recipe")
@@ -29,7 +30,7 @@ _NO_OWN = ("attack", "algorithm", "method")  # no setting of an algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(metaclass=SettingsClass):
     """What happens in one step. Raises `SettingError` for a value out of range."""
 
     workers: int = setting(16, "workers", "Simulated data-parallel workers W.")
@@ -334,12 +335,12 @@ class Recipe:
 
     @classmethod
     def of(cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
-        """Return the settings with the `given` ones in place of a method's, and of defaults.
+        """Return the settings of a mapping: those of a method and defaults where it lacks them."""
+        require_kind("settings", given, Mapping)
+        made: _Settings = cls(**given)
+        return made
 
-        Raises `SettingError` for an unknown name, the nearest ones first.
-        """
-        known = [f.name for f in dataclasses.fields(cls)]
-        for name in given:
-            if name not in known:
-                raise unknown("setting", name, known)
-        return cls(**with_preset(given))
+    @staticmethod
+    def completed(given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return settings with those of the `method` that they name, where they lack them."""
+        return with_preset(given)

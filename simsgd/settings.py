@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
@@ -93,6 +93,27 @@ def setting(
     )
 
 
+class SettingsClass(type):
+    """The type of a class of settings, which are given by name and completed before they are set.
+
+    Raises `SettingError` for an unknown name, the nearest ones first.
+    """
+
+    def __call__(cls, *unnamed: object, **given: object) -> Any:
+        """Return settings: the given ones, those that they bring along, and defaults."""
+        if unnamed:
+            raise SettingError("setting", unnamed[0], "must be given by name", "write workers=4")
+        known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                raise unknown("setting", name, known)
+        return super().__call__(**cls.completed(given))
+
+    def completed(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return settings with those that they bring along."""
+        return given
+
+
 def require(holds: bool, name: str, value: object, rule: str, fix: str = "") -> None:
     """Raise `SettingError` unless `holds`."""
     if not holds:
@@ -135,7 +156,6 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-@lru_cache(maxsize=4096)  # a step asks for every segment, and decimals are slow
 def count(fraction: float, n: int) -> int:
     """Return how many of `n` entries a fraction keeps: `max(1, ceil(fraction * n))`.
 
@@ -144,7 +164,23 @@ def count(fraction: float, n: int) -> int:
 
     >>> count(0.001, 1000), count(0.001, 10), count(1.0, 7)
     (1, 1, 7)
+
+    Raises `SettingError` for what is no fraction in [0, 1] or no number of entries.
     """
+    try:
+        return _count(fraction, n)
+    except SettingError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as wrong:
+        require_kind("fraction", fraction, float)
+        require_kind("n", n, int)
+        raise SettingError("fraction", fraction, "must lie in [0, 1]") from wrong
+
+
+@lru_cache(maxsize=4096)  # a step asks for every segment, and decimals are slow
+def _count(fraction: float, n: int) -> int:
+    require(0 <= fraction <= 1, "fraction", fraction, "must lie in [0, 1]")
+    require(n >= 0, "n", n, "must be at least 0")
     return max(1, math.ceil(Decimal(str(fraction)) * n))
 
 
@@ -284,6 +320,8 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
         str: "text",
         bool: "true or false",
         Path: "a path",
+        Mapping: "a dict",
+        dict: "a dict",
     }
     return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
 

@@ -1,6 +1,9 @@
 """Public functions that are called with values of other types: one plain line, `SettingError`."""
 
+import dataclasses
+
 import pytest
+import torch
 
 import simsgd
 
@@ -37,6 +40,35 @@ CALLS = {
     "list_names('topologies', '4')": "workers must be a whole number, not str, got '4'",
     "bench(None)": "bench must be text, not NoneType",
     "Simulator(5, workers=2, lr=0.1)": "model must be a torch.nn.Module, not int, got 5",
+    "count('x', 10)": "fraction must be a number, not str, got 'x'",
+    "count(0.5, 'x')": "n must be a whole number, not str, got 'x'",
+    "count([1], 10)": "fraction must be a number, not list, got [1]",
+    "count(float('nan'), 10)": "fraction must lie in [0, 1], got nan",
+    "count(2.0, 10)": "fraction must lie in [0, 1], got 2.0",
+    "count(0.5, -3)": "n must be at least 0, got -3",
+    "Config(nosuch=1)": "setting is not known, got nosuch; did you mean epochs?",
+    "Config('x')": "setting must be given by name, got x; write workers=4",
+    "Config.of(5)": "settings must be a dict, not int, got 5",
+    "Config(method='nosuch')": "method is not known, got nosuch; did you mean noloco?",
+    "Recipe(nosuch=1)": "setting is not known, got nosuch; nearest of",
+}
+STEPS = {  # of a simulator of two workers
+    "step(5, 5)": "batch has no tensor, got int; give tensors",
+    "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",
+    "step(x, y, -1)": "epoch must be a whole number of at least 0, got -1",
+    "step(x[0, 0], y)": "batch has a tensor without dimensions, got 1.0; give [B, ...]",
+    "load_state_dict(5)": "checkpoint must be a dict, not int, got 5",
+    "load_state_dict({})": "checkpoint lacks parameters, buffers, compressor, voices, optimizer",
+    "evaluation_model('median')": "buffers must be mean or rank0, got median",
+    "evaluation_model(worker=2)": "worker must lie in [0, 2), got 2",
+    "evaluation_model(worker='x')": "worker must be a whole number, not str, got 'x'",
+    "end_epoch(5)": "results must be a dict, not int, got 5",
+}
+MADE = {  # a simulator of a model
+    "5": "criterion must be a function of (output, target), not int, got 5; such as torch.nn.",
+    "'mse_loss'": "criterion must be a function of (output, target), not str, got mse_loss;",
+    "samples=5": "samples must be a tensor [2], a number for each worker, got int",
+    "samples=torch.ones(3)": "samples must be a tensor [2], a number for each worker, got [3]",
 }
 
 
@@ -47,3 +79,27 @@ def test_a_value_of_another_type_is_refused_in_one_line(call, line, tmp_path, mo
         eval(f"simsgd.{call}", {"simsgd": simsgd})
     assert str(refused.value).startswith(line)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("call", "line"), STEPS.items())
+def test_a_simulator_refuses_a_value_of_another_type_in_one_line(call, line):
+    known = {"x": torch.ones(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
+    known["simulator"] = simsgd.Simulator(torch.nn.Linear(3, 2), workers=2, lr=0.1)
+    with pytest.raises(simsgd.SettingError) as refused:
+        eval(f"simulator.{call}", known)
+    assert str(refused.value).startswith(line)
+
+
+@pytest.mark.parametrize(("arguments", "line"), MADE.items())
+def test_a_simulator_of_other_types_is_not_made(arguments, line):
+    known = {"simsgd": simsgd, "torch": torch}
+    with pytest.raises(simsgd.SettingError) as refused:
+        eval(f"simsgd.Simulator(torch.nn.Linear(3, 2), {arguments}, workers=2, lr=0.1)", known)
+    assert str(refused.value).startswith(line)
+
+
+def test_settings_made_directly_have_those_of_their_method_as_those_of_a_mapping_do():
+    direct = simsgd.Config(method="diloco", local_steps=7)
+    assert direct == simsgd.Config.of({"method": "diloco", "local_steps": 7})
+    assert (direct.algorithm, direct.local_steps) == ("diloco", 7)
+    assert dataclasses.replace(direct, local_steps=9).local_steps == 9

@@ -6,14 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..settings import SettingError
+from ..settings import SettingError, require, require_kind
 
 StateDict = dict[str, Any]  # of plain values, tensors, and dicts and lists of them, as of torch
+_OPTIONAL = ("compress_layers",)  # which earlier versions lack
 _STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
 
 def require_fitting(state: StateDict, own: StateDict) -> None:
     """Raise `SettingError` unless `state` has the form of a simulation's `own` state."""
+    require_kind("checkpoint", state, dict)
+    lacking = [name for name in own if name not in state and name not in _OPTIONAL]
+    require(not lacking, "checkpoint", None, f"lacks {', '.join(lacking)}")
     if shapes(state["parameters"]) != shapes(own["parameters"]):
         rule = "belongs to another model, algorithm or number of workers"
         raise SettingError("checkpoint", None, rule)

@@ -24,7 +24,7 @@ from ..methods.attacks import Attack, attack_of
 from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..registry import find
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .checkpoint_check import shapes
 from .gradient_transforms import Clip
 from .method_choice import algorithm_of, amp_dtype, memory_name, memory_of, stored_dtype
@@ -104,6 +104,7 @@ def components_of(
     regime = regime_of(recipe, regime, model, params)
     recipe = replace(recipe, memory=memory_name(recipe, regime))
     _check_criterion(criterion)
+    _check_samples(samples, recipe.workers)
     like = next(iter(params.values()))
     transport = transport or InProcess()
     hosted = transport.hosted(recipe.workers)
@@ -173,13 +174,25 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _check_criterion(criterion: Criterion) -> None:
-    """Raise `SettingError` for a criterion with parameters to train, which belong to the model."""
+    """Raise `SettingError` for what is no function, and for parameters to train in it."""
+    if not callable(criterion):
+        rule = f"must be a function of (output, target), not {type(criterion).__name__}"
+        raise SettingError("criterion", criterion, rule, "such as torch.nn.functional.mse_loss")
     if isinstance(criterion, nn.Module):
         own = [name for name, p in criterion.named_parameters() if p.requires_grad]
         if own:
             rule = f"has parameters ({', '.join(own)}), and only the model's are trained"
             fix = "let the model have them and return what the loss needs, or freeze them"
             raise SettingError("criterion", None, rule, fix)
+
+
+def _check_samples(samples: Tensor | None, workers: int) -> None:
+    """Raise `SettingError` for anything but a tensor [W]."""
+    if samples is None:
+        return
+    shape = list(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+    rule = f"must be a tensor [{workers}], a number for each worker"
+    require(shape == [workers], "samples", shape, rule)
 
 
 def _engine(

@@ -60,6 +60,9 @@ def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: Stat
         raise SettingError("compressor", type(compressor).__name__, rule) from wrong
     if not _has_shape(dense, (x.shape[0], x.shape[1])):
         _refuse("compressor", compressor, "compress", dense, (x.shape[0], x.shape[1]))
+    if fault := message.fault():
+        rule, fix = f"gives a message that {fault}", "take each index once, and sort them"
+        raise SettingError("compressor", type(compressor).__name__, rule, fix)
 
 
 def check_aggregated(

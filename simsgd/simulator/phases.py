@@ -3,7 +3,10 @@
 Letters: n elements of one segment.
 """
 
-from ..settings import SettingError
+import operator
+from typing import SupportsIndex
+
+from ..settings import SettingError, require
 from .components import Components
 from .layer_compressors import LayerRules
 from .method_choice import compressors_for
@@ -45,8 +48,10 @@ def follow_regime(parts: Components, state: RunningState) -> StepSettings:
 def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> None:
     """Take note of the epoch of the next step; None: as before.
 
-    Raises `SettingError` if the regime follows epochs and none was ever given.
+    Raises `SettingError` for what is no epoch, and if the regime follows epochs and none was ever
+    given.
     """
+    epoch = None if epoch is None else _checked(epoch)
     if epoch is not None and epoch != state.epoch:
         state.epoch = epoch
         state.begin()
@@ -54,3 +59,10 @@ def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> No
         rule = "is needed: the regime or the warm-up follows it"
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         raise SettingError("epoch", None, rule, fix)
+
+
+def _checked(epoch: SupportsIndex) -> int:
+    """Return the number of an epoch. Raises `SettingError` for anything else."""
+    whole = hasattr(epoch, "__index__") and operator.index(epoch) >= 0
+    require(whole, "epoch", epoch, "must be a whole number of at least 0")
+    return operator.index(epoch)

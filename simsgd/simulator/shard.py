@@ -22,6 +22,9 @@ def shard(batch: Tree, workers: int, passes: int) -> Tree:
 
 
 def _shard(batch: Tensor, workers: int, passes: int) -> Tensor:
+    if not batch.dim():
+        fix = "give [B, ...], a row for each sample"
+        raise SettingError("batch", batch.item(), "has a tensor without dimensions", fix)
     if not len(batch) or len(batch) % (workers * passes):
         what = f"{workers} workers" + (f" x {passes} passes" if passes > 1 else "")
         fix = "leave out a short last batch, as DataLoader(drop_last=True) does"

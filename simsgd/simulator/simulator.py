@@ -15,6 +15,7 @@ from ..gradients.contract import Criterion, Tensors
 from ..gradients.trees import Tree, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
+from ..settings import require, require_kind
 from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep
@@ -183,6 +184,7 @@ class Simulator:
 
     def end_epoch(self, results: Mapping[str, float]) -> None:
         """Let the regime know the results of the epoch that ended, such as {"val_loss": 0.3}."""
+        require_kind("results", results, Mapping)
         self._state.results.append(results)
 
     def engine_for(self, x: Tree, y: Tree) -> str:
@@ -215,6 +217,12 @@ class Simulator:
         0's. Training continues as if this had not been called.
         """
         parts, state = self._parts, self._state
+        known = buffers in ("mean", "rank0")
+        require(known, "buffers", buffers, "must be mean or rank0")
+        if worker is not None:
+            require_kind("worker", worker, int)
+            one_of = 0 <= worker < parts.recipe.workers
+            require(one_of, "worker", worker, f"must lie in [0, {parts.recipe.workers})")
         weights = parts.algorithm.weights(
             parts.recipe.seed,
             parts.recipe.workers,

@@ -60,7 +60,8 @@ def compute_gradients(
 
 def _check_lengths(x: Tree, y: Tree) -> None:
     """Raise `SettingError` for inputs and targets of different numbers of samples."""
-    if isinstance(x, Tensor) and isinstance(y, Tensor) and len(x) != len(y):
+    alone = isinstance(x, Tensor) and isinstance(y, Tensor) and x.dim() and y.dim()
+    if alone and len(x) != len(y):
         rule = f"has {len(x)} inputs and {len(y)} targets"
         raise SettingError("batch", None, rule, "each input needs a target")
 

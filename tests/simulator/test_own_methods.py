@@ -10,7 +10,7 @@ TINY = ["--model", "mlp", "--model-config", "hidden=4", "--dataset", "digits", "
 HEAD = """
 from dataclasses import dataclass
 import torch
-from simsgd.methods import Compressor, Memory, ParameterAlgorithm, GradientAlgorithm, Dense
+from simsgd.methods import Compressor, Memory, ParameterAlgorithm, GradientAlgorithm, Dense, Sparse
 
 @dataclass(frozen=True)
 class Base(Compressor):
@@ -29,6 +29,12 @@ COMPRESSORS = {
     "  def compress(self, x, state, step): return Dense.of(x[:2])": "gives [2, ",
     "@dataclass(frozen=True)\nclass Mine(Base):\n"
     "  def compress(self, x, state, step): return Dense.of(x.zero_())": "changes its input",
+    "@dataclass(frozen=True)\nclass Mine(Base):\n"
+    "  def compress(self, x, state, step): return Sparse.of(x[:, [2, 2]],"
+    " torch.tensor([[2, 2]] * len(x)), x.shape[1])": "gives a message that has an index twice in a",
+    "@dataclass(frozen=True)\nclass Mine(Base):\n"
+    "  def compress(self, x, state, step): return Sparse.of(x[:, [3, 2]],"
+    " torch.tensor([[3, 2]] * len(x)), x.shape[1])": "has indices that do not ascend in each row",
     "@dataclass(frozen=True)\nclass Mine(Base):\n"
     "  def init(self, like): return {'e': torch.zeros(3, 5)}": "no tensor with a row a worker",
     "@dataclass(frozen=True)\nclass Mine(Base):\n  ratio: float = 'a lot'": "must be a number",

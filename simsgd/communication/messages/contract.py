@@ -54,6 +54,10 @@ class Message(ABC):
         """The bytes of each row, where shapes alone decide them; None: what is sent does."""
         return None
 
+    def fault(self) -> str:
+        """Return what is wrong with a message that somebody made by hand, or "". It waits."""
+        return ""
+
     @abstractmethod
     def payload_bytes(self) -> Tensor:
         """Return the bytes of each worker's payload, [L] int64: the length of what `pack` makes."""

@@ -98,6 +98,16 @@ class Sparse(Message):
         check_index_width(self.n, wire.index_dtype)
         return replace(self, inner=self.inner.on_wire(wire), coding=wire.index_dtype)
 
+    def fault(self) -> str:
+        """Return what is wrong with places that somebody chose, or ""."""
+        steps = self.index.diff(dim=1)  # [L, k - 1]
+        if self.counts is not None:  # the rest is padding
+            column = torch.arange(1, self.index.shape[1], device=steps.device)
+            steps = steps.masked_fill(column >= self.counts.unsqueeze(1), 1)
+        if bool((steps == 0).any()):
+            return "has an index twice in a row"
+        return "" if bool((steps > 0).all()) else "has indices that do not ascend in each row"
+
     def to_dense(self) -> Tensor:
         """Return the values at their places and zeros elsewhere, [L, n]."""
         values = self.values
