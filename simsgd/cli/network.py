@@ -8,6 +8,7 @@ import click
 from ..settings import size_in_bytes
 from .group import main
 from .pricing import priced
+from .terminal import echo_table
 
 
 @main.command("network", short_help="Print the time of a step of runs on networks.")
@@ -41,7 +42,7 @@ def network_command(
     Times of compute and compression are those measured in the run, for one worker, unless given.
     """
     from ..results.network import networks_of
-    from ..results.network_prices import price_table, prices, target_table
+    from ..results.network_prices import DISPENSABLE, price_table, prices, target_table
     from ..results.run_folders import find_runs
     from ..results.step_times import Pricing
     from ..results.targets import Target, never_reached
@@ -54,7 +55,7 @@ def network_command(
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    click.echo(price_table(rows))
+    echo_table(price_table(rows), DISPENSABLE, "--json has all")
     if target is not None or size is not None:
         click.echo(f"\n{target_table(rows, found, to or '', at_bytes or '')}")
     if target is not None and (never := never_reached(found, target)):

@@ -1,19 +1,12 @@
 """`simsgd results`: print a table of runs."""
 
-import shutil
-import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..settings import require
 from .group import main
-
-if TYPE_CHECKING:
-    from ..results.results_table import Row
-    from ..results.text_table import TextTable
+from .terminal import echo_table
 
 
 @main.command(short_help="Print a table of runs.")
@@ -45,30 +38,24 @@ def results(
     RUNS are run folders, or folders that hold some, such as a sweep's; default: runs. A terminal
     shows as many columns as it has room for.
     """
-    from ..results.results_table import as_csv, as_json, result_rows
+    from ..results.results_table import (
+        as_csv,
+        as_json,
+        chosen_columns,
+        dispensable,
+        result_rows,
+        result_table,
+    )
 
     require(form is None or not (columns or wide), "columns", columns, f"has no effect on --{form}")
     rows = result_rows(runs or "runs", sort=sort, reverse=reverse, at_bytes=at_bytes)
     if form is not None:
         click.echo({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")
         return
-    for line in _table(rows, columns, wide, at_bytes):
-        click.echo(line)
-
-
-def _table(
-    rows: "Sequence[Row]", columns: str | None, wide: bool, at_bytes: str | None
-) -> "Iterator[TextTable | str]":
-    """Yield the table, and a line about the columns that found no room."""
-    from ..results.results_table import chosen_columns, fitted, result_table
-
     table = result_table(rows, at_bytes)
     if columns is not None:
-        yield chosen_columns(table, [name.strip() for name in columns.split(",")])
-    elif wide or not sys.stdout.isatty():
-        yield table
+        click.echo(chosen_columns(table, [name.strip() for name in columns.split(",")]))
+    elif wide:
+        click.echo(table)
     else:
-        narrow, left_out = fitted(table, shutil.get_terminal_size().columns)
-        yield narrow
-        if left_out:
-            yield f"\nwithout {', '.join(left_out)}: --wide shows all columns, --columns some"
+        echo_table(table, dispensable(table), "--wide shows all columns, --columns some")

@@ -8,6 +8,7 @@ from .completion import completes
 from .group import main
 from .numbers import WHOLE
 from .options import StagedCommand, given, several, swept_settings
+from .terminal import echo_table
 
 
 @main.command(cls=StagedCommand, short_help="Train with every combination of some values.")
@@ -61,7 +62,7 @@ def sweep(
     Exits with 0 if all runs are done, with 1 if a combination was left out or a run failed.
     """
     from ..results.network import networks_of
-    from ..results.network_prices import price_table, prices
+    from ..results.network_prices import DISPENSABLE, price_table, prices
     from ..training.sweep.sweep import sweep as run_all
 
     links = networks_of(network)  # a wrong one is refused before the first run
@@ -74,8 +75,11 @@ def sweep(
         **several(given(options)),
     )
     if not quiet:
-        click.echo(f"\n{swept.summary()}\n\ntable  {swept.folder / 'sweep.csv'}")
+        click.echo()
+        echo_table(swept.text_table(), swept.dispensable, "sweep.csv has all")
+        click.echo("\n".join([*swept.not_made, "", f"table  {swept.folder / 'sweep.csv'}"]))
     ended = [run for run in swept.runs if len(run.steps) > 0]
     if links and ended and not quiet:
-        click.echo(f"\n{price_table(prices(ended, links))}")
+        click.echo()
+        echo_table(price_table(prices(ended, links)), DISPENSABLE, "simsgd network --json has all")
     return 1 if swept.failures else 0

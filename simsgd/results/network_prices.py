@@ -113,10 +113,13 @@ def prices(
     return rows
 
 
+_PARTS = ("compute", "compression", "communication", "a step", "dense")
+DISPENSABLE = (*_PARTS[:3], "dense", "the run")  # of `price_table`, the first first
+
+
 def price_table(rows: Sequence[PriceRow]) -> TextTable:
     """Return the rows in words."""
-    parts = ["compute", "compression", "communication", "a step", "dense"]
-    head = ["run", "network", *parts, "speed-up", "the run"]
+    head = ["run", "network", *_PARTS, "speed-up", "the run"]
     return TextTable(head, [_cells(row) for row in rows], names=2)
 
 

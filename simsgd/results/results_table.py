@@ -102,20 +102,12 @@ def result_table(rows: Sequence[Row], at_bytes: str | None = None) -> TextTable:
     return TextTable(head, cells, names=1 + len(settings))
 
 
-def fitted(table: TextTable, width: int) -> tuple[TextTable, list[str]]:
-    """Return a table of results as wide as a terminal at most, and the columns that it lacks.
+def dispensable(table: TextTable) -> list[str]:
+    """Return the columns of a table of results that a narrow terminal may lack, the first first.
 
-    Those that can best be done without are left out first; run, metric and bytes remain.
+    Run, metric and bytes remain.
     """
-    kept = list(range(len(table.head)))
-    unneeded = [table.head.index(name) for name in _LEFT_OUT_FIRST if name in table.head]
-    settings = list(range(table.names - 1, 0, -1))
-    for place in [*unneeded, *settings]:
-        if table.with_columns(kept).width <= width:
-            break
-        kept.remove(place)
-    left_out = [name for place, name in enumerate(table.head) if place not in kept]
-    return table.with_columns(kept), left_out
+    return [*_LEFT_OUT_FIRST, *reversed(table.head[1 : table.names])]
 
 
 def chosen_columns(table: TextTable, columns: Sequence[str]) -> TextTable:

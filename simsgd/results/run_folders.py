@@ -53,10 +53,10 @@ def by_name(runs: Iterable[RunTables]) -> dict[str, RunTables]:
 def natural_key(text: str) -> list[tuple[int, float, str]]:
     """Return a key that sorts the numbers in texts as numbers.
 
-    >>> sorted(["seed10", "seed2", "keep-0.01", "keep-0.001"], key=natural_key)
-    ['keep-0.001', 'keep-0.01', 'seed2', 'seed10']
+    >>> sorted(["seed10", "seed2", "lr-0.01", "lr-1e-05", "lr-0.001"], key=natural_key)
+    ['lr-1e-05', 'lr-0.001', 'lr-0.01', 'seed2', 'seed10']
     """
-    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text)
     return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 

@@ -122,8 +122,17 @@ class Sweep:
 
     def summary(self) -> str:
         """Return the table in plain text, and what failed."""
-        failed = [f"not made: {what}\n  {why}" for what, why in self.failures.items()]
-        return "\n".join([str(self.text_table()), *failed])
+        return "\n".join([str(self.text_table()), *self.not_made])
+
+    @property
+    def not_made(self) -> list[str]:
+        """What failed, and why, in plain text."""
+        return [f"not made: {what}\n  {why}" for what, why in self.failures.items()]
+
+    @property
+    def dispensable(self) -> list[str]:
+        """The columns of `text_table` that a narrow terminal may lack, the first first."""
+        return [heading_of(measure) for measure in ("seconds", "best_val_error1", "ratio")]
 
     def text_table(self) -> TextTable:
         """Return the table in words."""

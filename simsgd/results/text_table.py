@@ -1,6 +1,7 @@
 """Aligns rows of text in columns, for a terminal."""
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,22 @@ class TextTable:
         names = sum(place < self.names for place in places)
         return TextTable([self.head[place] for place in places], rows, names)
 
+    def fitted(self, width: int, dispensable: Sequence[str]) -> "tuple[TextTable, list[str]]":
+        """Return the table as wide as a terminal at most, and the columns that it lacks.
+
+        `dispensable` are those that may be left out, the first of them first.
+
+        >>> TextTable(["run", "a", "b"], [["x", "10", "2"]]).fitted(7, ["a", "b"])[1]
+        ['a']
+        """
+        kept = list(range(len(self.head)))
+        for name in dispensable:
+            if self.with_columns(kept).width <= width:
+                break
+            kept = [place for place in kept if self.head[place] != name]
+        left_out = [name for place, name in enumerate(self.head) if place not in kept]
+        return self.with_columns(kept), left_out
+
     def _columns(self) -> list[tuple[str, ...]]:
         return list(zip(self.head, *self.rows, strict=True))
 
@@ -45,6 +62,24 @@ def harmless(text: str) -> str:
     'a\\\\x1b[2J'
     """
     return _CONTROLS.sub(lambda one: repr(one[0])[1:-1], text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a text whose lines are at most `width` wide, broken between words and indented.
+
+    >>> print(wrapped("epoch 0: train loss 2.2698, val loss 2.1985", 28))
+    epoch 0: train loss 2.2698,
+      val loss 2.1985
+    """
+    lines = (
+        textwrap.wrap(
+            line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        if len(line) > width
+        else [line]
+        for line in text.split("\n")
+    )
+    return "\n".join("\n".join(parts) for parts in lines)
 
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:

@@ -3,14 +3,19 @@
 import importlib
 import importlib.util
 import math
+import shutil
 import sys
 from collections.abc import Callable
 
 from ..results.tables import EpochRow, ratio
+from ..results.text_table import wrapped
 from ..units import in_units
 
 _WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
 tqdm = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
+
+_BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+_BESIDE = 30  # characters of the bar, the time and what is between, of a run of hours
 
 
 def is_seen() -> bool:
@@ -34,6 +39,7 @@ class Progress:
             disable=quiet or not is_seen(),
             dynamic_ncols=True,
             leave=False,
+            bar_format=_BAR,
         )
 
     def close(self) -> None:
@@ -45,8 +51,15 @@ class Progress:
         self.bar.update()
 
     def show(self, loss: float, metric: str, sent: int) -> None:
-        """Show the loss, the metric in training in words, and one worker's bytes."""
-        self.bar.set_postfix_str(f"loss {loss:.3f}, {metric}, sent {in_units(sent)}")
+        """Show the loss, the metric in training in words, and one worker's bytes.
+
+        A narrow terminal shows as many of them as it has room for beside the bar.
+        """
+        parts = [f"train: loss {loss:.3f}", metric, f"sent {in_units(sent)}"]
+        room = shutil.get_terminal_size().columns - _BESIDE - 2 * len(str(self.bar.total))
+        while len(parts) > 1 and len(", ".join(parts)) > room:
+            parts.pop()
+        self.bar.set_postfix_str(", ".join(parts))
 
     def note_chunk(self, lowered: int) -> None:
         """Say once that the engine takes fewer workers at a time, 0 if it does not."""
@@ -60,10 +73,17 @@ class Progress:
         if self.quiet or sys.stdout is None:
             return
         try:
-            tqdm.write(text)
+            tqdm.write(fitted(text))
             sys.stdout.flush()
         except (BrokenPipeError, ValueError):  # closed, as by `| head`
             self.quiet = True
+
+
+def fitted(text: str) -> str:
+    """Return a text with its lines broken between words where a terminal is narrower."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return text
+    return wrapped(text, shutil.get_terminal_size().columns)
 
 
 def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:

@@ -23,6 +23,7 @@ from ..simulator.record import StepRecord
 from ..training.environment import environment
 from ..training.experiment import Experiment
 from ..training.metrics import num_targets
+from ..training.progress import fitted, is_seen, tqdm
 from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
 from ..training.totals import Totals, transfer_rows
@@ -48,9 +49,10 @@ def verify(
     """Run a recipe twice, simulated and as W real processes, and return how far they agree.
 
     `settings` are those of `train`; `log`, such as `print`, is called with each line of the report
-    as it is known. The run folder gets verify.csv, a row a step, and verify.png. With a `link`,
-    such as 100Mbit, each process is behind a link of that rate, both ways; the seconds of every
-    message are measured, and held to their price, in links.csv. That needs Linux and root.
+    as it is known, and a terminal or a notebook shows a bar. The run folder gets verify.csv, a row
+    a step, and verify.png. With a `link`, such as 100Mbit, each process is behind a link of that
+    rate, both ways; the seconds of every message are measured, and held to their price, in
+    links.csv. That needs Linux and root.
 
     Raises `SettingError` for a wrong setting before any process starts, and `RankLost` if a process
     dies.
@@ -65,9 +67,18 @@ def verify(
     folder = RunFolder.create(config.runs_dir, name, {**known, "name": name}, config.overwrite)
     times = None if link is None or rate is None else LinkTimes(link, rate, config.workers)
     verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder, times=times)
-    try:
+    bar = tqdm(
+        total=steps, unit="step", disable=log is None or not is_seen(), dynamic_ncols=True,
+        leave=False,
+    )  # fmt: skip
+
+    def shown(line: str) -> None:
         if log is not None:
-            log(verdict.opening(config))
+            with tqdm.external_write_mode():
+                log(fitted(line))
+
+    try:
+        shown(verdict.opening(config))
         for put in launch(compare, config.workers, config, steps, real, rate, link=link):
             if isinstance(put, LinkStep):
                 verdict.add_times(put)
@@ -75,12 +86,14 @@ def verify(
             compared, logged = put
             folder.add_step(logged)
             verdict.add(compared)
-            if log is not None and verdict.is_shown(compared):
-                log(verdict.line(compared))
+            if verdict.is_shown(compared):
+                shown(verdict.line(compared))
+            bar.update()
         folder.log(verdict.summary())
         folder.flush_steps()
         verdict.write()
     finally:
+        bar.close()
         folder.close()
     return verdict
 

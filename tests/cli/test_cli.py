@@ -1,9 +1,13 @@
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
 from simsgd.cli.options import USUAL
+from simsgd.cli.terminal import echo_table
+from simsgd.results.text_table import TextTable
 
 TINY = ["--model", "mlp", "--model-config", "hidden=16", "--dataset", "digits", "--workers", "4"]
 
@@ -148,3 +152,14 @@ def test_a_diverging_run_ends_with_code_3():
     assert done.exit_code == 3
     assert "the loss of worker" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_tables_fit_a_narrow_terminal_and_are_whole_elsewhere(monkeypatch, capsys):
+    table = TextTable(["run", "time", "error"], [["a" * 30, "1.25", "9.5"]])
+    echo_table(table, ["time"], "--json has all")
+    assert capsys.readouterr().out == f"{table}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "38")
+    echo_table(table, ["time"], "--json has all")
+    shown = capsys.readouterr().out
+    assert shown == f"{table.with_columns([0, 2])}\n\nwithout time: --json has all\n"

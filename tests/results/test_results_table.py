@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
-from simsgd.results.results_table import as_json, fitted, result_rows, result_table
+from simsgd.results.results_table import as_json, dispensable, result_rows, result_table
 from simsgd.settings import SettingError
 from simsgd.units import in_units
 
@@ -121,8 +121,9 @@ def test_columns_are_chosen_by_name(runs):
 
 def test_a_narrow_terminal_gets_the_columns_that_it_has_room_for(runs):
     table = result_table(result_rows(runs))
-    assert fitted(table, table.width) == (table.with_columns(range(len(table.head))), [])
-    narrow, left_out = fitted(table, 40)
+    names = dispensable(table)
+    assert table.fitted(table.width, names) == (table.with_columns(range(len(table.head))), [])
+    narrow, left_out = table.fitted(40, names)
     assert narrow.width <= 40
     assert max(map(len, str(narrow).splitlines())) == narrow.width
     assert narrow.head[0] == "run"

@@ -1,4 +1,6 @@
+import io
 import re
+import sys
 
 import pandas as pd
 import pytest
@@ -10,9 +12,10 @@ from simsgd import SettingError
 from simsgd.cli import main
 from simsgd.communication.messages import Dense, Levels, SharedSparse, Signs, Sparse
 from simsgd.communication.transport import RankLost
+from simsgd.results.tables import STEP_COLUMNS
 from simsgd.verify.message_flips import Flip, decisions, first_flip
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
-from simsgd.verify.verdict import Verdict
+from simsgd.verify.verdict import COLUMNS, Verdict
 from simsgd.verify.verify import checked, difference, verify
 
 from ..process_group import held_to_another, verified
@@ -491,3 +494,25 @@ def test_the_step_from_which_parameters_differ_is_named(tmp_path):
 def test_a_verification_that_ended_early_does_not_hold(tmp_path):
     verdict = Verdict("float64", 2, False, tmp_path, [row(1)])
     assert "only 1 of 2 steps ran" in verdict.summary()
+
+
+def test_a_terminal_shows_how_far_verify_has_come(tmp_path, monkeypatch):
+    rows = dict.fromkeys(STEP_COLUMNS, 1), dict.fromkeys(COLUMNS, 1) | {"flip": ""}
+
+    def steps(*_, **__):
+        for step in (1, 2, 3):
+            logged, compared = (row | {"step": step} for row in rows)
+            yield compared | {"flipped_segment": ""}, logged
+
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setitem(verify.__globals__, "launch", steps)
+    settings = {"model": "mlp", "dataset": "digits", "workers": 2, "runs_dir": tmp_path}
+    lines = []
+    verify(steps=3, name="a", log=lines.append, **settings)
+    assert "| 0/3 [" in terminal.getvalue()
+    assert lines[0].startswith("mlp on digits")
+    terminal.truncate(0)
+    verify(steps=3, name="b", **settings)  # without a log, as with --quiet
+    assert terminal.getvalue() == ""

@@ -19,7 +19,7 @@ PARTITIONS = (
     "iid-reshuffled", "iid-fixed", "sorted", "dirichlet:ALPHA", "shards:S", "quantity:ALPHA",
     "label-dirichlet:ALPHA",
 )  # fmt: skip
-_MOST_ROWS = 32  # workers in the table of classes
+_MOST_ROWS, _MOST_COLUMNS = 32, 12  # workers and classes in the table of classes
 _TURNS = 100  # in which dirichlet deals out the samples
 _FORM = re.compile(
     r"(iid-reshuffled|iid-fixed|sorted|dirichlet|shards|quantity|label-dirichlet)(?::(.+))?"
@@ -105,8 +105,8 @@ def table_of_classes(table: Tensor) -> str:
 
 
 def classes_in_words(table: Tensor) -> str:
-    """Return a table of classes by workers [W, classes], or a line where workers are many."""
-    if len(table) <= _MOST_ROWS:
+    """Return a table of classes by workers [W, classes], or a line where they are many."""
+    if len(table) <= _MOST_ROWS and table.shape[1] <= _MOST_COLUMNS:
         return table_of_classes(table)
     return f"{classes_in_short(table)}; partition.csv has all"
 

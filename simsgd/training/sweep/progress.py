@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...results.run import Run
 from ...units import in_units
-from ..progress import is_seen, tqdm
+from ..progress import fitted, is_seen, tqdm
 from .process_pool import Ending
 
 _BAR = "{l_bar}{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}]"
@@ -54,7 +54,7 @@ class SweepProgress:
         if ending.code:
             self.write(f"{count}: failed: {ending.reason}")
             return
-        self.parts[folder.name] = 1.0
+        self.show(folder.name, 1.0)
         run = Run(folder)
         last, seconds = run.last, run.seconds
         self.write(
@@ -65,7 +65,7 @@ class SweepProgress:
     def write(self, text: str) -> None:
         """Print a text."""
         if not self.quiet:
-            tqdm.write(text)
+            tqdm.write(fitted(text))
 
     def _draw(self, what: str, number: float, total: int) -> None:
         self.bar.set_description_str(what, refresh=False)
