@@ -69,6 +69,8 @@ MADE = {  # a simulator of a model
     "'mse_loss'": "criterion must be a function of (output, target), not str, got mse_loss;",
     "samples=5": "samples must be a tensor [2], a number for each worker, got int",
     "samples=torch.ones(3)": "samples must be a tensor [2], a number for each worker, got [3]",
+    "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
+    "worker_batch=0": "worker_batch must be at least 1, got 0",
 }
 
 

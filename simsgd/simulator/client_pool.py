@@ -59,7 +59,8 @@ def begin_round(
 ) -> None:
     """Let the workers act for other clients, if a round begins with the step after `step`."""
     algorithm = parts.algorithm
-    if pool is None or step % algorithm.period(epoch):
+    current = algorithm.round_of(parts.recipe.seed, parts.recipe.workers, step, epoch)
+    if pool is None or step != current.begin:
         return
     assert isinstance(algorithm, ParameterAlgorithm)
     pool.take_out(parts, buffers, drawn_clients(parts, step, epoch))

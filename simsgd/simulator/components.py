@@ -24,7 +24,7 @@ from ..methods.attacks import Attack, attack_of
 from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..registry import find
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
 from .checkpoint_check import shapes
 from .gradient_transforms import Clip
 from .method_choice import algorithm_of, amp_dtype, memory_name, memory_of, stored_dtype
@@ -104,7 +104,6 @@ def components_of(
     regime = regime_of(recipe, regime, model, params)
     recipe = replace(recipe, memory=memory_name(recipe, regime))
     _check_criterion(criterion)
-    _check_samples(samples, recipe.workers)
     like = next(iter(params.values()))
     transport = transport or InProcess()
     hosted = transport.hosted(recipe.workers)
@@ -114,7 +113,8 @@ def components_of(
     dtypes = {name: p.dtype for name, p in params.items()}
     layout = Layout.of(shapes(params), recipe.granularity, recipe.rule, like.element_size(), dtypes)
     algorithm = algorithm_of(recipe).for_layout(layout, recipe.workers)
-    algorithm = algorithm.for_clients(samples, worker_batch)
+    _check_samples(samples, worker_batch, recipe.workers, algorithm.clients)
+    algorithm = algorithm.for_clients(recipe.workers, samples, worker_batch)
     if not (algorithm.between_processes or isinstance(transport, InProcess)):
         rule = "runs in one process only"
         raise SettingError("algorithm", recipe.algorithm, rule, "start it without torchrun")
@@ -186,13 +186,19 @@ def _check_criterion(criterion: Criterion) -> None:
             raise SettingError("criterion", None, rule, fix)
 
 
-def _check_samples(samples: Tensor | None, workers: int) -> None:
-    """Raise `SettingError` for anything but a tensor [W]."""
+def _check_samples(
+    samples: Tensor | None, batch: int | None, workers: int, clients: int | None
+) -> None:
+    """Raise `SettingError` for anything but a tensor [W], or [N] of clients, and a whole number."""
+    if batch is not None:
+        require_kind("worker_batch", batch, int)
+        require(batch >= 1, "worker_batch", batch, "must be at least 1")
     if samples is None:
         return
     shape = list(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
-    rule = f"must be a tensor [{workers}], a number for each worker"
-    require(shape == [workers], "samples", shape, rule)
+    number, whose = (workers, "worker") if clients is None else (clients, "client")
+    rule = f"must be a tensor [{number}], a number for each {whose}"
+    require(shape == [number], "samples", shape, rule)
 
 
 def _engine(

@@ -156,7 +156,7 @@ class Experiment:
             order = epoch_order(len(self.dataset.train), seed, epoch)
             return order[: self.batches * self.batch].view(self.batches, self.batch)
         algorithm = self.simulator.components.algorithm
-        if algorithm.clients is not None or algorithm.client_steps:
+        if (algorithm.clients, algorithm.local_epochs) != (None, None):
             start, workers = epoch * self.batches, self.config.workers
             return self._by_rounds.batches(start, self.batches, epoch, workers)
         rows = epoch_index(self.parts, self.batches * own, seed, epoch)  # [W, batches * own]

@@ -157,15 +157,15 @@ def _of_last_steps(experiment: Experiment) -> list[str]:
     config, algorithm = experiment.config, experiment.simulator.components.algorithm
     assert config.epochs is not None
     steps = experiment.steps
-    period = algorithm.period(config.epochs - 1) if steps else 1
-    left = steps % period
-    if not left or config.final_exchange:
+    last = algorithm.round_of(config.seed, config.workers, max(0, steps - 1), config.epochs - 1)
+    left = steps - last.begin
+    if steps in (0, last.end) or config.final_exchange:
         return []
     after = f"the last {left} steps are" if left > 1 else "the last step is"
-    return [
-        f"note: {after} not followed by an exchange, for {period} does not divide {steps} steps; "
-        "--final-exchange adds one"
-    ]
+    why = f"for {last.steps} does not divide {steps} steps"
+    if algorithm.local_epochs is not None:
+        why = f"for their round ends after step {last.end}"
+    return [f"note: {after} not followed by an exchange, {why}; --final-exchange adds one"]
 
 
 def _of_unused(experiment: Experiment) -> list[str]:

@@ -23,16 +23,18 @@ P = 64 * 8 + 8 + 8 * 10 + 10
 
 
 def samples_by_round(experiment):
-    """Yield for each whole round of some epochs the clients, and the samples [H, W, b]."""
+    """Yield for each whole round those drawn, (worker, client), and the samples [H, W, b]."""
     algorithm = experiment.simulator.components.algorithm
-    steps = algorithm.period(0)
     order = torch.cat([experiment._order(epoch) for epoch in range(6)])  # [batches, B]
-    for start in range(0, len(order) - steps + 1, steps):
-        clients = algorithm.clients_of(0, W, start, 0)
+    current = algorithm.round_of(0, W, 0, 0)
+    while current.end <= len(order):
+        clients = algorithm.clients_of(0, W, current.begin, 0)
+        drawn = algorithm.drawn(0, W, current.begin, 0).nonzero().flatten().tolist()
         yield (
-            list(range(W)) if clients is None else clients.tolist(),
-            order[start : start + steps].unflatten(1, (W, B)),
+            [(w, w if clients is None else int(clients[w])) for w in drawn],
+            order[current.begin : current.end].unflatten(1, (W, B)),
         )
+        current = algorithm.round_of(0, W, current.end, 0)
 
 
 @pytest.mark.parametrize("clients", [None, N])
@@ -44,7 +46,7 @@ def test_a_client_goes_through_its_own_samples_as_often_as_asked(clients):
     experiment = Experiment.of(config)
     seen = 0
     for drawn, taken in samples_by_round(experiment):
-        for seat, client in enumerate(drawn):
+        for seat, client in drawn:
             part = experiment.parts[client]
             steps = -(-2 * len(part) // B)
             own = taken[:steps, seat].flatten()[: 2 * len(part)]
@@ -73,6 +75,7 @@ def test_a_run_of_many_clients_is_told_in_few_lines_and_resumes(tmp_path):
     settings = {
         **RUN, "method": "scaffold", "clients": 1000, "local_epochs": 1,
         "partition": "label-dirichlet:1", "compressor": "topk:0.5", "runs_dir": tmp_path,
+        "batch_size": 1,
     }  # fmt: skip
     whole = simsgd.train(**settings, steps=60, name="whole")
     log = whole.log
@@ -81,7 +84,8 @@ def test_a_run_of_many_clients_is_told_in_few_lines_and_resumes(tmp_path):
     assert len(pd.read_csv(whole.folder / "partition.csv")) == 1000 * 10
     used = whole.config["used"]
     assert (used["clients"], used["participation"], used["local_epochs"]) == (1000, 1.0, 1)
-    assert (whole.config["local_steps"], used["local_steps"] >= 1) == (None, True)
+    assert whole.config["local_steps"] is None
+    assert used["local_steps"] > 1  # of the largest
     simsgd.train(**settings, steps=31, name="parts")
     again = simsgd.train(resume=tmp_path / "parts", steps=60, quiet=True)
     one, other = (torch.load(run.folder / "last.pt", weights_only=True) for run in (whole, again))

@@ -11,6 +11,7 @@ from .contract import (
     GradientAlgorithm,
     OptimizerSteps,
     ParameterAlgorithm,
+    Round,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "GradientAlgorithm",
     "OptimizerSteps",
     "ParameterAlgorithm",
+    "Round",
 ]

@@ -6,7 +6,7 @@ Letters: W workers, L hosted here, n elements of one segment.
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 from torch import Tensor
 
@@ -74,6 +74,19 @@ class Exchanged:
         return cls(compensated, norms_of(compensated, message), message, left or {})
 
 
+class Round(NamedTuple):
+    """The steps from one exchange to the next."""
+
+    number: int  # rounds before it
+    begin: int  # steps before it
+    steps: int  # in it
+
+    @property
+    def end(self) -> int:
+        """Steps done when it ends."""
+        return self.begin + self.steps
+
+
 class OptimizerSteps(Protocol):
     """What an algorithm may ask of the optimizer."""
 
@@ -109,7 +122,6 @@ class Algorithm(ABC):
     client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
     clients: int | None = None  # of whom workers act for some in each round; None: for themselves
     local_epochs: int | None = None  # through a client's samples in a round; None: so many steps
-    client_steps: tuple[int, ...] = ()  # of each client in a round; (): the period of all
     passing: ClassVar[frozenset[str]] = frozenset()  # names of its state that end with a round
     sized_by_shapes: ClassVar[bool] = True  # what is sent in each step follows from the settings
     workers_send_alike: ClassVar[bool] = False  # each as many bytes, all to all
@@ -147,12 +159,12 @@ class Algorithm(ABC):
         """Return which clients the workers act for in a step, ids [W]; None: for themselves."""
         return None
 
-    def steps_in_round(self, client: int, epoch: int) -> int:
-        """Return how many steps a client takes in a round, at most `period`."""
-        return self.period(epoch)
+    def steps_of(self, client: int, current: Round) -> int:
+        """Return how many steps a client takes in a round, at most all."""
+        return current.steps
 
-    def for_clients(self, samples: Tensor | None, batch: int | None) -> Self:
-        """Return the algorithm for workers or clients that hold so many `samples` [N] each.
+    def for_clients(self, workers: int, samples: Tensor | None, batch: int | None) -> Self:
+        """Return the algorithm for W `workers`, or clients, that hold so many `samples` [N] each.
 
         `batch` are those of a worker in a step; None: not known, as `samples` too.
         """
@@ -180,8 +192,13 @@ class Algorithm(ABC):
         return None
 
     def period(self, epoch: int) -> int:
-        """Return the steps from one exchange to the next in an epoch."""
+        """Return the steps from one exchange to the next in an epoch: the most, if they differ."""
         return 1
+
+    def round_of(self, seed: int, workers: int, step: int, epoch: int) -> Round:
+        """Return the round of a step, which is how many were done before it."""
+        steps = self.period(epoch)
+        return Round(step // steps, step - step % steps, steps)
 
     def apply(self, optimizer: OptimizerSteps, aggregated: dict[str, Tensor]) -> None:
         """Move the parameters along what came of the exchange, by one step of the optimizer."""

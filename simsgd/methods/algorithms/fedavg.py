@@ -17,8 +17,8 @@ from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, count, require
 from ..compressors import Compressor
 from ..outer_optimizers import OuterOptimizer, outer_optimizer_of
-from .client_draws import draw_order, steps_of_epochs
-from .contract import ExchangeContext, Exchanged
+from .client_rounds import ClientRounds, draw_order, steps_of_epochs
+from .contract import ExchangeContext, Exchanged, Round
 from .local import LocalSGD
 
 
@@ -32,10 +32,10 @@ class FedAvg(LocalSGD):
     others compute nothing, and keep what their memories hold. With N `clients`, workers are those
     who train at once: each acts for another client in each round, and what clients keep waits for
     them. With `local_epochs` a client takes ceil(E n_i / b) steps, n_i its samples, b those of a
-    step, and a round lasts until the largest is done. Buffers, such as BatchNorm statistics, are
-    each client's own, or sent and averaged as the models are, or the server's: then every round
-    begins with those of the start, which nobody changes. With an outer optimizer the average is not
-    the next model: its difference to the last one is the negative of a gradient.
+    step, and a round lasts until the largest of those drawn is done. Buffers, such as BatchNorm
+    statistics, are each client's own, or sent and averaged as the models are, or the server's: then
+    every round begins with those of the start, which nobody changes. With an outer optimizer the
+    average is not the next model: its difference to the last one is the negative of a gradient.
     McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep
     Networks from Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629.
     """
@@ -47,8 +47,8 @@ class FedAvg(LocalSGD):
     outer_momentum: float = 0.0  # its momentum, in [0, 1)
     clients: int | None = None  # N, as many as workers drawn a round; none: workers are the clients
     local_epochs: int | None = None  # E, of each client in a round; none: local_steps of each
-    client_steps: tuple[int, ...] = field(  # of each client in a round, at most H; (): H
-        default=(), repr=False, metadata=NOT_A_SETTING
+    rounds: ClientRounds | None = field(  # of local epochs
+        default=None, repr=False, compare=False, metadata=NOT_A_SETTING
     )
     inner_state: str = field(default="reset", kw_only=True)  # or keep, or average: momenta
     workers_send_alike = False
@@ -101,16 +101,12 @@ class FedAvg(LocalSGD):
             rule = "keeps a state of each worker, and workers act for other clients in each round"
             raise SettingError("compressor", None, rule, "use another, or leave out clients")
 
-    def for_clients(self, samples: Tensor | None, batch: int | None) -> Self:
+    def for_clients(self, workers: int, samples: Tensor | None, batch: int | None) -> Self:
         """Return the algorithm for clients that hold so many `samples` [N], `batch` in a step.
 
         Raises `SettingError` for local epochs of who knows how many.
         """
-        number = self.clients
-        if number is not None and samples is not None:
-            rule = f"are of {len(samples)} clients, and there are {number}"
-            require(len(samples) == number, "samples", None, rule)
-        every = self if number is None else replace(self, participation=1.0)  # of the workers
+        every = self if self.clients is None else replace(self, participation=1.0)  # of the workers
         if self.local_epochs is None:
             return every
         if samples is None or batch is None:
@@ -118,11 +114,19 @@ class FedAvg(LocalSGD):
             fix = "set partition to iid-fixed, or give a Simulator samples and worker_batch"
             raise SettingError("local_epochs", self.local_epochs, rule, fix)
         steps = steps_of_epochs(samples, self.local_epochs, batch)
-        return replace(every, local_steps=max(steps), client_steps=steps)
+        drawn = workers if self.clients else count(self.participation, workers)
+        rounds = ClientRounds(steps, drawn)
+        return replace(every, local_steps=int(steps.max()), rounds=rounds)
 
-    def steps_in_round(self, client: int, epoch: int) -> int:
-        """Return how many steps a client takes in a round, at most `period`."""
-        return self.client_steps[client] if self.client_steps else self.period(epoch)
+    def steps_of(self, client: int, current: Round) -> int:
+        """Return how many steps a client takes in a round, at most all."""
+        return current.steps if self.rounds is None else int(self.rounds.steps[client])
+
+    def round_of(self, seed: int, workers: int, step: int, epoch: int) -> Round:
+        """Return the round of a step, which is how many were done before it."""
+        if self.rounds is not None:
+            return self.rounds.at(seed, step)
+        return super().round_of(seed, workers, step, epoch)
 
     def begin_round(self, x: Tensor, state: State) -> None:
         """Let all go on from the common model, whatever became of the last round."""
@@ -155,18 +159,17 @@ class FedAvg(LocalSGD):
     def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
         """Return which workers train in a step, [W] bool: those drawn whose steps are not done."""
         drawn = self.drawn(seed, workers, step, epoch)
-        if not self.client_steps:
+        if self.rounds is None:
             return None if self.clients else drawn
         acts_for = self.clients_of(seed, workers, step, epoch)
-        steps = torch.tensor(self.client_steps)  # [N]
-        steps = steps if acts_for is None else steps[acts_for]
-        return drawn & (step % self.period(epoch) < steps)
+        steps = self.rounds.steps if acts_for is None else self.rounds.steps[acts_for]  # [W]
+        return drawn & (step - self.rounds.at(seed, step).begin < steps)
 
     def drawn(self, seed: int, workers: int, step: int, epoch: int) -> Tensor:
         """Return which workers take part in the round of a step, [W] bool."""
         if self.clients:
             return torch.ones(workers, dtype=torch.bool)
-        order = draw_order(seed, step // self.period(epoch), workers)
+        order = draw_order(seed, self.round_of(seed, workers, step, epoch).number, workers)
         participants = torch.zeros(workers, dtype=torch.bool)
         participants[order[: count(self.participation, workers)]] = True
         return participants
@@ -175,7 +178,8 @@ class FedAvg(LocalSGD):
         """Return which clients the workers act for in a step, ids [W]; None: for themselves."""
         if not self.clients:
             return None
-        order = draw_order(seed, step // self.period(epoch), self.clients)
+        current = self.round_of(seed, workers, step, epoch)
+        order = draw_order(seed, current.number, self.clients)
         return order[:workers].sort().values
 
     def weights(

@@ -57,7 +57,8 @@ class LocalSGD(ParameterAlgorithm):
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Agree on a model, if H steps have passed."""
         step = context.step
-        waits = (step.number + 1) % self.period(step.epoch) > 0
+        current = self.round_of(step.key.seed, context.workers, step.number, step.epoch)
+        waits = step.number + 1 < current.end
         if waits and not (step.last and self.final_exchange):
             return None
         memory, kept = context.memory, context.memory_state

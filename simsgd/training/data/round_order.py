@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...methods.algorithms import Algorithm
+from ...methods.algorithms import Algorithm, Round
 from .partition import samples_in_order
 
 
@@ -27,25 +27,24 @@ class RoundOrder:
 
     def batches(self, start: int, steps: int, epoch: int, workers: int) -> Tensor:
         """Return the samples of each global batch from step `start` on, [steps, W * b]."""
-        period = self.algorithm.period(epoch)
         every = []
         for step in range(start, start + steps):
-            within = step % period * self.batch
-            rows = self._round(step - step % period, epoch, workers, period)  # [W, H * b]
+            current = self.algorithm.round_of(self.seed, workers, step, epoch)
+            within = (step - current.begin) * self.batch
+            rows = self._round(current, epoch, workers)  # [W, H * b]
             every.append(rows[:, within : within + self.batch].flatten())
         return torch.stack(every)
 
-    def _of_round(self, step: int, epoch: int, workers: int, period: int) -> Tensor:
-        """Return the samples that the workers take in the round that begins at a step, [W, H b].
+    def _of_round(self, current: Round, epoch: int, workers: int) -> Tensor:
+        """Return the samples that the workers take in a round, [W, H * b].
 
         Where a client is done before the round is, the rest is its first sample again, and unused.
         """
-        clients = self.algorithm.clients_of(self.seed, workers, step, epoch)
-        ids = range(workers) if clients is None else clients.tolist()
+        clients = self.algorithm.clients_of(self.seed, workers, current.begin, epoch)
         rows = []
-        for client in ids:
-            steps = self.algorithm.steps_in_round(client, epoch)
-            place = self.seed, "round", step // period, client
+        for client in range(workers) if clients is None else clients.tolist():
+            steps = min(current.steps, self.algorithm.steps_of(client, current))
+            place = self.seed, "round", current.number, client
             own = samples_in_order(self.parts[client], steps * self.batch, *place)
-            rows.append(torch.cat([own, own[:1].expand((period - steps) * self.batch)]))
+            rows.append(torch.cat([own, own[:1].expand((current.steps - steps) * self.batch)]))
         return torch.stack(rows)

@@ -136,7 +136,8 @@ def footprint_of(
         "evaluation": _evaluation(experiment, taken),
     }
     if kept is not None:
-        lasting["kept by libraries and engine"] = max(0, kept - data - trained - held - buffers)
+        known = data + trained + held + buffers + sum(_of_clients(experiment).values())
+        lasting["kept by libraries and engine"] = max(0, kept - known)
         if threads > 1:
             lasting[forward_and_backward] = passing.pop(forward_and_backward)
     return Footprint(lasting, passing, chunk_size)
@@ -209,7 +210,8 @@ def _exchange(parts: Components, segment: Segment) -> int:
     state.set_compressor(kept.compressor)
     settings = StepSettings.at(parts.recipe, parts.regime, 0, 0, parts.memory)
     epoch = parts.recipe.post_local_from or 0
-    number = parts.algorithm.period(epoch) - 1  # steps before the first exchange
+    first = parts.algorithm.round_of(parts.recipe.seed, parts.recipe.workers, 0, epoch)
+    number = first.end - 1  # steps before the first exchange
     key = RandomKey(parts.recipe.seed, parts.workers[:few]).fold_in(number)
 
     def exchange() -> object:
