@@ -24,6 +24,7 @@ _IN_SUMMARY = (  # settings of the summary, as they were used
     "algorithm", "aggregate", "attack", "topology", "local_steps", "optimizer", "lr", "momentum",
     "weight_decay",
 )  # fmt: skip
+_IN_NOTEBOOK = ("epoch", "step", "lr", "payload_bytes", "ratio", "train_loss", "val_loss")
 _WIDEST = 50  # characters of a line of settings
 
 
@@ -54,7 +55,14 @@ class Run(RunTables):
         return "\n".join(line.replace("\n", indent) for line in lines)
 
     def _repr_html_(self) -> str:
-        return page.facts(self._facts()) + self.evaluations.tail(5).to_html(index=False)
+        shown = [name for name in (*_IN_NOTEBOOK, *self._metric_columns) if name in self.evaluations]
+        last = self.evaluations[shown].dropna(axis=1, how="all").tail(5)
+        return page.facts(self._facts()) + last.to_html(index=False, float_format="{:.4g}".format)
+
+    @property
+    def _metric_columns(self) -> list[str]:
+        column = self.metric.column
+        return [] if column == "loss" else [f"train_{column}", f"val_{column}"]
 
     def _facts(self) -> list[tuple[str, str]]:
         where = ("run folder", str(self.folder))

@@ -56,7 +56,9 @@ class Progress:
         A narrow terminal shows as many of them as it has room for beside the bar.
         """
         parts = [f"train: loss {loss:.3f}", metric, f"sent {in_units(sent)}"]
-        room = shutil.get_terminal_size().columns - _BESIDE - 2 * len(str(self.bar.total))
+        narrow = sys.stderr is not None and sys.stderr.isatty()  # a notebook makes room
+        wide = shutil.get_terminal_size().columns if narrow else 1000
+        room = wide - _BESIDE - 2 * len(str(self.bar.total))
         while len(parts) > 1 and len(", ".join(parts)) > room:
             parts.pop()
         self.bar.set_postfix_str(", ".join(parts))
