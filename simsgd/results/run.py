@@ -55,8 +55,9 @@ class Run(RunTables):
         return "\n".join(line.replace("\n", indent) for line in lines)
 
     def _repr_html_(self) -> str:
-        shown = [name for name in (*_IN_NOTEBOOK, *self._metric_columns) if name in self.evaluations]
-        last = self.evaluations[shown].dropna(axis=1, how="all").tail(5)
+        rows = self.evaluations
+        shown = [name for name in (*_IN_NOTEBOOK, *self._metric_columns) if name in rows]
+        last = rows[shown].dropna(axis=1, how="all").tail(5)
         return page.facts(self._facts()) + last.to_html(index=False, float_format="{:.4g}".format)
 
     @property
