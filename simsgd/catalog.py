@@ -102,6 +102,14 @@ def build_model(
     return network
 
 
+def usual_input_shape(module: ModuleType) -> tuple[int, ...] | None:
+    """Return the shape of a sample that a model is made for unless told another; None: unknown."""
+    stem = Path(module.__file__ or module.__name__).stem
+    taken = inspect.signature(_factory(module, stem)).parameters
+    shape = taken["input_shape"].default if "input_shape" in taken else None
+    return shape if isinstance(shape, tuple) else None
+
+
 def attribute(module: ModuleType, model: nn.Module, name: str, default: object = None) -> Any:
     """Return what a network carries under a name, such as its regime, else what its file does."""
     return getattr(model, name, getattr(module, name, default))

@@ -20,7 +20,7 @@ TINY = {
 def differences(folder, other):
     """Return what differs between two runs, but for the time they took."""
     different = []
-    for table in ("epochs.csv", "steps.csv", "transfers.csv"):
+    for table in ("epochs.csv", "steps.csv", "transfers.csv", "segments.csv"):
         one, two = (text_of(f / table) for f in (folder, other))
         different += [table] if one != two else []
     for name in ("last.pt", "best.pt"):

@@ -22,6 +22,7 @@ ROWS = {
     "steps.csv": tables.StepRow,
     "layers.csv": tables.LayerRow,
     "transfers.csv": tables.TransferRow,
+    "segments.csv": tables.SegmentRow,
     "workers.csv": tables.WorkerRow,
     "partition.csv": tables.PartitionRow,
     "nonfinite.csv": tables.NonfiniteRow,

@@ -1,28 +1,33 @@
 """Advises whether compression pays on a network: every compressor's step beside dense all-reduce.
 
-Bytes are those of `simsgd bytes`; the time to compress is measured here, on one worker's gradient.
+Bytes are those of `simsgd bytes`; the time to compress is measured here, on one worker's gradient,
+or was measured on another machine.
 
 Letters: W workers, n elements of one segment.
 """
 
 import dataclasses
-from collections import Counter
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..config import Config
 from ..methods.compressors import composed
 from ..recipe import Recipe
 from ..registry import names
-from ..results.network import Network, way_of
+from ..results.network import Network
 from ..results.network_prices import milliseconds
-from ..results.step_times import Pricing
+from ..results.pricing import Pricing
 from ..results.text_table import columns
-from ..settings import SettingError, require_kind
-from ..simulator.model_shapes import shapes_of
+from ..results.timeline import Piece
+from ..settings import SettingError, is_plain_number, require, require_kind
+from ..simulator.model_shapes import order_of, shapes_of
 from ..simulator.step_bytes import Sizes, sizes
 from ..units import in_units
 from .compressor_time import seconds_to_compress
+from .measured_compression import MeasuredCompression
+from .step_price import pieces_of, step_price
 
 USUAL = {  # settings for those that have no defaults, as their papers use them
     "topk": ("topk:0.01", "topk:0.001"),
@@ -51,6 +56,7 @@ class Offer:
     total: float  # seconds of a step, compute included
     dense: float  # seconds of a step that sends its whole gradient by an all-reduce
     varies: str  # what changes its bytes: gradient, step or nothing
+    stragglers: float = 0.0  # seconds that a step takes longer because workers' compute differs
 
     @property
     def speed_up(self) -> float:
@@ -70,6 +76,8 @@ class Advice:
     networks: tuple[Network, ...]
     pricing: Pricing
     title: str  # what is trained by how many
+    timed: str = ""  # the machine on which compression was timed; "": it was given
+    is_here: bool = False  # whether that is this machine
 
     def plain(self) -> dict[str, list[dict[str, object]]]:
         """Return all of it as JSON takes it."""
@@ -78,7 +86,14 @@ class Advice:
     def summary(self) -> str:
         """Return a table for each network, with the verdict last."""
         tables = [
-            table(self.offers[network.name], network, self.pricing, self.title)
+            table(
+                self.offers[network.name],
+                network,
+                self.pricing,
+                self.title,
+                self.timed,
+                self.is_here,
+            )
             for network in self.networks
         ]
         return "\n\n".join(tables)
@@ -88,11 +103,11 @@ def advise(
     network: Network | str | Sequence[Network | str] = "10gbe",
     compressor: str | Sequence[str] = (),
     *,
-    compute_ms: float | None = None,
-    compress_ms: float | None = None,
+    compute_ms: float | str | None = None,
+    compress_ms: float | str | Path | None = None,
     all_reduce: str = "ring",
     fusion: bool = True,
-    overlap: bool = False,
+    overlap: str | bool = "none",
     measure: bool = True,
     device: str = "cpu",
     num_classes: int | None = None,
@@ -103,28 +118,53 @@ def advise(
 
     `network` is one spec or several, such as "10gbe" or "bandwidth=10Gbit,latency=50us". So is
     `compressor`; none: every registered one that needs no setting of the user. `settings` are those
-    of `train` that concern a message. Compression takes `compress_ms`, or is timed on `device`;
-    without `measure` it takes no time. Compute takes none unless `compute_ms` is given. The other
-    settings are those of `network`. Raises `SettingError` for settings that do not go together.
+    of `train` that concern a message. Compression takes `compress_ms`, or as long as a file says
+    that `bench compressors` wrote, of whose compressors then all are tried; else it is timed on
+    `device`; without `measure` it takes no time. Compute takes none unless `compute_ms` is given.
+    The other settings are those of `network`. Raises `SettingError` for settings that do not go
+    together.
     """
     config = Config.of(settings)
-    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
+    number, measured = _compression(compress_ms)
+    require(measured is None or measure, "measure", None, "has no effect with a file of times")
+    pricing = Pricing(compute_ms, number, all_reduce, fusion, overlap)
     links = _networks([network] if isinstance(network, Network | str) else network)
     specs = [compressor] if isinstance(compressor, str) else list(compressor)
-    shapes = shapes_of(config.model or "lenet", config.model_config, num_classes, input_shape)
+    model = config.model or "lenet", config.model_config, num_classes, input_shape
+    shapes, order = shapes_of(*model), {}
+    if pricing.way.kind == "buckets":
+        order = order_of(*model)
+    usual = usual_specs() if measured is None else measured.specs
+    here = measure and number is None and measured is None
     offers: dict[str, list[Offer]] = {link.name: [] for link in links}
-    for spec in dict.fromkeys(specs or usual_specs()):
+    for spec in dict.fromkeys(specs or usual):
         recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None)
         _check_exchange(recipe)
         counted = sizes(shapes, config.dtype, **vars(recipe))
-        seconds = (pricing.compress_ms or 0.0) / 1000
-        if measure and pricing.compress_ms is None:
+        pieces = pieces_of(shapes, config.dtype, recipe, order)
+        seconds = (number or 0.0) / 1000
+        if here:
             seconds = seconds_to_compress(shapes, recipe, config.dtype, device)
+        elif measured is not None:
+            compressed = [s.elements for s in counted.segments if s.compressed]
+            seconds = measured.seconds(spec, compressed) if compressed else 0.0
         for link in links:
-            offers[link.name].append(_offer(counted, seconds, link, pricing))
+            offers[link.name].append(_offer(counted, seconds, link, pricing, pieces, recipe))
     title = f"{config.model or 'lenet'}, {config.workers} workers"
     ranked = {name: sorted(rows, key=lambda row: row.total) for name, rows in offers.items()}
-    return Advice(ranked, tuple(links), pricing, title)
+    timed = device if here else "" if measured is None else measured.machine
+    return Advice(ranked, tuple(links), pricing, title, timed, here)
+
+
+def _compression(
+    given: float | str | Path | None,
+) -> tuple[float | None, MeasuredCompression | None]:
+    """Return the milliseconds that were given, or what a file holds."""
+    if given is None or isinstance(given, int | float):
+        return given, None
+    if isinstance(given, str) and is_plain_number(given):
+        return float(given), None
+    return None, MeasuredCompression.read(Path(given))
 
 
 def _check_exchange(recipe: Recipe) -> None:
@@ -142,20 +182,26 @@ def _networks(specs: Sequence[Network | str]) -> list[Network]:
     return list(dict.fromkeys(links))
 
 
-def _offer(counted: Sizes, seconds: float, network: Network, pricing: Pricing) -> Offer:
-    compute = (pricing.compute_ms or 0.0) / 1000
+def _offer(
+    counted: Sizes,
+    seconds: float,
+    network: Network,
+    pricing: Pricing,
+    pieces: Sequence[Piece],
+    recipe: Recipe,
+) -> Offer:
     compression = 0.0 if counted.compressor == "none" else seconds
-    waited = pricing.waited(_communication(counted, network, pricing), compute)
-    dense = pricing.dense(network, counted.workers, counted.dense_bytes, len(counted.segments))
+    price = step_price(counted, compression, network, pricing, pieces, recipe)
     return Offer(
         compressor=counted.compressor,
         payload_bytes=counted.payload_bytes,
         ratio=counted.ratio,
         compression=compression,
-        communication=waited,
-        total=compute + compression + waited,
-        dense=compute + pricing.waited(dense, compute),
+        communication=price.communication,
+        total=price.total,
+        dense=price.dense,
         varies=counted.varies,
+        stragglers=price.stragglers,
     )
 
 
@@ -174,23 +220,64 @@ def usual_specs() -> list[str]:
     return found
 
 
-def table(rows: Sequence[Offer], network: Network, pricing: Pricing, title: str) -> str:
-    """Return the offers on one network as text, with the verdict last."""
-    if pricing.compute_ms is None:
-        assumed = "compute is not counted (compute_ms): speed-ups are the most there can be"
-    else:
-        assumed = f"compute {pricing.compute_ms:g} ms a worker"
+def table(
+    rows: Sequence[Offer],
+    network: Network,
+    pricing: Pricing,
+    title: str,
+    timed: str = "",
+    is_here: bool = False,
+) -> str:
+    """Return the offers on one network as text, with the verdict last.
+
+    `timed` is where compression was timed, and `is_here` whether that is this machine.
+    """
     extent = "all segments' messages fused" if pricing.fusion else "a message a segment"
+    extent = "messages sent in buckets" if pricing.way.kind == "buckets" else extent
     head = f"{title} on {network.name}: {_link(network)}, {pricing.all_reduce} all-reduce, {extent}"
-    cells = [["compressor", "sends", "ratio", "compression", "communication", "a step", "speed-up"]]
+    differs = any(row.stragglers for row in rows)
+    parts = [*(["stragglers"] if differs else []), "compression", "communication", "a step"]
+    cells = [["compressor", "sends", "ratio", *parts, "speed-up"]]
     for row in rows:
-        parts = (row.compression, row.communication, row.total)
-        times = [milliseconds(1000 * seconds) for seconds in parts]
+        seconds = [row.compression, row.communication, row.total]
+        times = [milliseconds(1000 * s) for s in ([row.stragglers] if differs else []) + seconds]
         sent = [in_units(row.payload_bytes), f"{row.ratio:.1f}"]
         name = row.compressor + (" *" if row.varies else "")
         cells.append([name, *sent, *times, f"{row.speed_up:.2f}"])
     note = ["* of one normal draw: sizes vary"] if any(row.varies for row in rows) else []
-    return "\n".join([head, assumed, "", columns(cells), *note, "", verdict(rows)])
+    last = verdict(rows) + (_share_of_here(rows, timed) if is_here else "")
+    above = [head, *_assumed(pricing, "" if is_here else timed)]
+    return "\n".join([*above, "", columns(cells), *note, "", last])
+
+
+def _assumed(pricing: Pricing, timed: str) -> list[str]:
+    """Return the lines on what the prices rest on; `timed` is another machine."""
+    lines = []
+    if pricing.compute is None:
+        lines.append("compute is not counted (compute_ms): speed-ups are the most there can be")
+    elif pricing.compute.sigma:
+        law = f"{1000 * pricing.compute.median:g} ms, sigma {pricing.compute.sigma:g}"
+        lines.append(f"compute log-normal, median {law}, for each worker and step")
+    else:
+        lines.append(f"compute {1000 * pricing.compute.median:g} ms a worker")
+    if pricing.way.kind == "perfect":
+        lines[0] += "; as much of communication overlaps with backward as at best"
+    if timed:
+        lines.append(f"compression as measured on {timed}")
+    return lines
+
+
+def _share_of_here(rows: Sequence[Offer], device: str) -> str:
+    """Return what part of the best compressor's step is this machine's compression."""
+    others = [row for row in rows if row.compressor != "none"]
+    best = min(others, key=lambda row: row.total, default=None)
+    if best is None or not best.compression:
+        return ""
+    name = platform.machine() if device == "cpu" else device
+    return (
+        f"; {100 * best.compression / best.total:.0f} % of the step of {best.compressor} is "
+        f"compression as timed on this machine ({name}): --compress-ms takes another's"
+    )
 
 
 def verdict(rows: Sequence[Offer]) -> str:
@@ -226,16 +313,3 @@ def _lacking(name: str) -> bool:
     except SettingError:
         return True
     return False
-
-
-def _communication(counted: Sizes, network: Network, pricing: Pricing) -> float:
-    """Return the seconds of a step's collectives, one after the other."""
-    seconds = 0.0
-    sent = [(segment.name, s) for segment in counted.segments for s in segment.sent]
-    for collective in dict.fromkeys(s.collective for _, s in sent):
-        own = [(name, s.payload_bytes) for name, s in sent if s.collective == collective]
-        rounds = max(Counter(name for name, _ in own).values())
-        way = way_of(collective, counted.workers, all_reduce=pricing.all_reduce)
-        messages = rounds if pricing.fusion else len(own)
-        seconds += way.seconds(network, messages, sum(size for _, size in own))
-    return seconds

@@ -21,7 +21,7 @@ class Bench:
 BENCHES = {
     "compressors": Bench(
         "Time every compressor beside one read and one write of the same memory.",
-        ("quick", "device"),
+        ("quick", "device", "compressors"),
     ),
     "engines": Bench(
         "Time every engine beside one plain large batch.",
@@ -61,7 +61,13 @@ BENCHES = {
     ),
     "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
 }
-_SEVERAL = {"model", "workers", "batch", "link"}  # settings of which there may be several
+_SEVERAL = {
+    "model",
+    "workers",
+    "batch",
+    "link",
+    "compressors",
+}  # settings of which there may be several
 
 
 @dataclass(frozen=True)
@@ -91,9 +97,9 @@ def bench(name: str, plot: Path | str | None = None, **settings: object) -> Meas
     """Measure how fast things run on this machine, and return the rows.
 
     `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, device,
-    network or data; `settings` are those of the command: `model`, `workers`, `batch` and `link` may
-    be several. `plot` is a figure to write, of step and scaling. Raises `SettingError` for whatever
-    does not exist.
+    network or data; `settings` are those of the command: `model`, `workers`, `batch`, `link` and
+    `compressors` may be several. `plot` is a figure to write, of step and scaling. Raises
+    `SettingError` for whatever does not exist.
     """
     require_kind("bench", name, str)
     if name not in BENCHES:

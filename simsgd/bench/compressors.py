@@ -65,14 +65,19 @@ _BYTES_AN_ELEMENT = 64  # of memory, at the peak of the hungriest compressor
 _ROUNDS = 5
 
 
-def measure(quick: bool = False, device: str = "cpu") -> Measured:
+def measure(quick: bool = False, device: str = "cpu", compressors: Sequence[str] = ()) -> Measured:
     """Return {"machine": ..., "rows": [...]}, one row a compressor and size.
 
-    `gb_per_s` is the gradients' bytes over the time, of the floor as well; `rows_at_once` is less
-    than `workers` where all of them together would not fit into memory.
+    `compressors` are the specs to time, by default those of `SPECS`. `gb_per_s` is the gradients'
+    bytes over the time, of the floor as well; `rows_at_once` is less than `workers` where all of
+    them together would not fit into memory.
     """
     device = device_of(device)
-    rows = [row for size in (_QUICK if quick else _FULL) for row in _measured(*size, device)]
+    specs = list(dict.fromkeys(compressors)) or list(SPECS)
+    for spec in specs:
+        composed(spec)  # a wrong one is refused before the first is timed
+    sizes = _QUICK if quick else _FULL
+    rows = [row for size in sizes for row in _measured(*size, device, specs)]
     return {"machine": environment(device), "rows": rows}
 
 
@@ -100,12 +105,12 @@ def _table(rows: Sequence[Row]) -> str:
     return columns(cells)
 
 
-def _measured(workers: int, n: int, device: str) -> list[Row]:
+def _measured(workers: int, n: int, device: str, specs: Sequence[str]) -> list[Row]:
     at_once = max(1, min(workers, int(_MOST_BYTES / (n * _BYTES_AN_ELEMENT))))
     generator = torch.Generator(device).manual_seed(0)
     gradients = torch.randn(workers, n, generator=generator, device=device)
     works = {FLOOR: _copying(gradients, at_once)}
-    works |= {spec: _compressing(spec, gradients, at_once) for spec in SPECS}
+    works |= {spec: _compressing(spec, gradients, at_once) for spec in specs}
     seconds = taking_turns(works, device, _ROUNDS)
     known = {"workers": workers, "n": n, "rows_at_once": at_once, "rounds": _ROUNDS}
     moved = gradients.numel() * gradients.element_size()

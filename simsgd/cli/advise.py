@@ -17,7 +17,7 @@ from .pricing import priced
     metavar="SPEC",
     help="Try only this; repeatable. Default: every registered one, with usual settings.",
 )
-@priced("10gbe")
+@priced("10gbe", file=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @chosen("granularity", "compress_if", "value_dtype", "index_dtype", "seed")
 @shape_options

@@ -40,6 +40,13 @@ _OPTIONS = {  # by the name of the setting of a bench
         metavar="RATE",
         help="Time only links of this rate, such as 100Mbit; repeatable.",
     ),
+    "compressors": click.option(
+        "--compressor",
+        "compressors",
+        multiple=True,
+        metavar="SPEC",
+        help="Time only this, such as topk:0.01; repeatable.",
+    ),
     "compressor": click.option(
         "--compressor",
         default="none",

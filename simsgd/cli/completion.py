@@ -29,12 +29,13 @@ _OTHERS = {
         "cifar10", "cifar100", "digits", "fashion-mnist", "imagefolder:", "imagenet", "libsvm:",
         "mnist", "mnist5k", "ptb", "pydoc", "stl10", "svhn", "text:", "wikitext2",
     ),
-    "kind": ("curves", "pareto", "layers", "time", "topology", "partition"),
+    "kind": ("curves", "pareto", "layers", "time", "timeline", "topology", "partition"),
     "listed": (
         "models", "regimes", "datasets", "compressors", "memories", "algorithms", "methods",
         "aggregations", "attacks", "outer-optimizers", "topologies", "engines",
     ),
     "network": ("wan", "1gbe", "10gbe", "25gbe", "100g-ib", "nvlink", "bandwidth="),
+    "overlap": ("none", "buckets", "buckets:", "perfect"),
     "partition": (
         "iid-reshuffled", "iid-fixed", "sorted", "dirichlet:", "shards:",
     ),

@@ -31,11 +31,11 @@ def network_command(
     as_json: bool,
     to: str | None,
     at_bytes: str | None,
-    compute_ms: float | None,
+    compute_ms: str | None,
     compress_ms: float | None,
     all_reduce: str,
     fusion: bool,
-    overlap: bool,
+    overlap: str,
 ) -> None:
     """Price the steps of runs, or folders of runs, on networks, from their folders alone.
 
@@ -43,8 +43,8 @@ def network_command(
     """
     from ..results.network import networks_of
     from ..results.network_prices import DISPENSABLE, price_table, prices, target_table
+    from ..results.pricing import Pricing
     from ..results.run_folders import find_runs
-    from ..results.step_times import Pricing
     from ..results.targets import Target, never_reached
 
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)

@@ -45,8 +45,8 @@ def _limits(
     show_default=True,
     shell_complete=completes("kind"),
     help="curves; pareto: -y at the end against bytes or seconds; layers: bytes and error of each; "
-    "time: the time of a step on each --network; topology: the workers' graph, and each worker's "
-    "error; partition: samples by worker and class.",
+    "time: the time of a step on each --network; timeline: what device and link do in a step; "
+    "topology: the workers' graph, and their errors; partition: samples by worker and class.",
 )
 @click.option(
     "-x",

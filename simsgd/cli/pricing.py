@@ -12,8 +12,12 @@ from .numbers import REAL
 _Command = TypeVar("_Command", bound=Callable[..., object])
 _LINK = f"{', '.join(NETWORKS)}, or bandwidth=10Gbit,latency=50us; repeatable."
 _OPTIONS = [
-    click.option("--compute-ms", type=REAL, metavar="MS", help="Forward and backward of a worker."),
-    click.option("--compress-ms", type=REAL, metavar="MS", help="A worker's compression."),
+    click.option(
+        "--compute-ms",
+        metavar="MS|lognormal:MS,SIGMA",
+        help="Forward and backward of a worker; lognormal:100,0.3 draws them for each worker and "
+        "step, median 100 ms (,seed=N: others).",
+    ),
     click.option(
         "--all-reduce",
         type=click.Choice(ALL_REDUCES),
@@ -27,15 +31,40 @@ _OPTIONS = [
         show_default=True,
         help="Send the messages of all segments together, or one by one.",
     ),
-    click.option("--overlap", is_flag=True, help="Communicate during the backward pass."),
+    click.option(
+        "--overlap",
+        is_flag=False,
+        flag_value="perfect",
+        default="none",
+        show_default=True,
+        metavar="none|buckets|buckets:SIZE|perfect",
+        shell_complete=completes("overlap"),
+        help="Communicate during backward: in buckets as they fill (of 25 MiB, the first of 1 MiB, "
+        "or all of SIZE), or as much as could be hidden at best.",
+    ),
 ]
 
 
-def priced(*default: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds `--network`, with these by default, and the other prices."""
+_COMPRESSION = click.option(
+    "--compress-ms", type=REAL, metavar="MS", help="A worker's compression."
+)
+_COMPRESSION_OR_FILE = click.option(
+    "--compress-ms",
+    metavar="MS|FILE",
+    help="A worker's compression, or a file of bench compressors --json, of any machine.",
+)
+
+
+def priced(*default: str, file: bool = False) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds `--network`, with these by default, and the other prices.
+
+    Compression may also be in a `file`, where a command can read it.
+    """
 
     def add(command: _Command) -> _Command:
-        for option in reversed(_OPTIONS):
+        first, *others = _OPTIONS
+        compression = _COMPRESSION_OR_FILE if file else _COMPRESSION
+        for option in reversed([first, compression, *others]):
             command = option(command)
         network = click.option(
             "--network",

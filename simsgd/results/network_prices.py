@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from ..settings import size_in_bytes
 from ..units import in_units
+from .compute_times import Floats
 from .network import Network, networks_of
+from .pricing import Pricing
 from .run_folders import RunPaths, find_runs
 from .run_tables import RunTables
-from .step_times import Floats, PricedSteps, Pricing
+from .step_times import PricedSteps
 from .targets import Target, metric_at_bytes
 from .text_table import TextTable
 
@@ -32,6 +34,7 @@ class PriceRow(UntilTarget):
     run: str
     network: str
     compute_ms: float  # of a mean step, as all milliseconds here
+    stragglers_ms: float  # that a step takes longer because workers' compute differs
     compression_ms: float
     communication_ms: float
     total_ms: float
@@ -47,11 +50,11 @@ def network(
     *,
     to: str | None = None,
     at_bytes: str | int | None = None,
-    compute_ms: float | None = None,
+    compute_ms: float | str | None = None,
     compress_ms: float | None = None,
     all_reduce: str = "ring",
     fusion: bool = True,
-    overlap: bool = False,
+    overlap: str | bool = "none",
 ) -> "pd.DataFrame":
     """Price the steps of runs on networks, from their folders alone.
 
@@ -67,11 +70,14 @@ def network(
             does has none.
         at_bytes: such as 10MB, adds `at_bytes`: the validation metric of the last evaluation before
             which each worker had sent at most so many bytes.
-        compute_ms: milliseconds of one worker's forward and backward pass; None: as measured.
+        compute_ms: milliseconds of one worker's forward and backward pass; None: as measured. Or
+            lognormal:100,0.3, a median of 100 ms that differs from worker to worker and step to
+            step; lognormal:100,0.3,seed=1 draws others.
         compress_ms: milliseconds of one worker's compression; None: as measured in the run.
         all_reduce: ring, tree or gloo.
         fusion: the messages of all segments are sent together.
-        overlap: communication runs during the backward pass.
+        overlap: none, buckets (sent during backward as they fill, sizes as those of
+            DistributedDataParallel), buckets:25MB, or perfect, as much as could be hidden at best.
 
     Raises `SettingError` for an unknown network or column, and a run without the tables that this
     needs.
@@ -113,14 +119,16 @@ def prices(
     return rows
 
 
-_PARTS = ("compute", "compression", "communication", "a step", "dense")
-DISPENSABLE = (*_PARTS[:3], "dense", "the run")  # of `price_table`, the first first
+_PARTS = ("compute", "stragglers", "compression", "communication", "a step", "dense")
+DISPENSABLE = (*_PARTS[:4], "dense", "the run")  # of `price_table`, the first first
 
 
 def price_table(rows: Sequence[PriceRow]) -> TextTable:
-    """Return the rows in words."""
-    head = ["run", "network", *_PARTS, "speed-up", "the run"]
-    return TextTable(head, [_cells(row) for row in rows], names=2)
+    """Return the rows in words; stragglers where there are any."""
+    waits = any(row["stragglers_ms"] for row in rows)
+    parts = [part for part in _PARTS if part != "stragglers" or waits]
+    head = ["run", "network", *parts, "speed-up", "the run"]
+    return TextTable(head, [_cells(row, waits) for row in rows], names=2)
 
 
 def target_table(
@@ -182,6 +190,7 @@ def _price(run: str, network: str, times: Mapping[str, Floats]) -> PriceRow:
         "run": run,
         "network": network,
         "compute_ms": float(mean["compute"]),
+        "stragglers_ms": float(mean["stragglers"]),
         "compression_ms": float(mean["compression"]),
         "communication_ms": float(mean["communication"]),
         "total_ms": float(mean["total"]),
@@ -205,11 +214,12 @@ def _until(run: RunTables, steps: "pd.Series[int]", seconds: Floats, target: Tar
     }
 
 
-def _cells(row: PriceRow) -> list[str]:
+def _cells(row: PriceRow, waits: bool) -> list[str]:
     return [
         row["run"],
         row["network"],
         milliseconds(row["compute_ms"]),
+        *([milliseconds(row["stragglers_ms"])] if waits else []),
         milliseconds(row["compression_ms"]),
         milliseconds(row["communication_ms"]),
         milliseconds(row["total_ms"]),

@@ -18,6 +18,7 @@ from .tables import (
     LAYER_COLUMNS,
     NONFINITE_COLUMNS,
     PARTITION_COLUMNS,
+    SEGMENT_COLUMNS,
     STEP_COLUMNS,
     TRANSFER_COLUMNS,
     WORKER_COLUMNS,
@@ -231,6 +232,11 @@ class RunTables:
         columns = {name: TRANSFER_COLUMNS[name] for name in ("step", "collective", *names)}
         columns["collective"] = "category"
         return read_table(self.folder / "transfers.csv", columns, others=False)
+
+    @property
+    def segments(self) -> "pd.DataFrame":
+        """One row a segment and collective that carried it: when it can be sent, and its bytes."""
+        return read_table(self.folder / "segments.csv", SEGMENT_COLUMNS)
 
     @property
     def workers(self) -> "pd.DataFrame":

@@ -99,6 +99,20 @@ class TransferRow(TypedDict):
     slowest_bytes: int  # the largest buffer of each message, added up
 
 
+class SegmentRow(TypedDict):
+    """A row of segments.csv."""
+
+    step: int  # the first in which the segment went this way
+    segment: str
+    elements: int
+    compressed: int  # 1; 0: it goes whole
+    ready: float  # part of the backward pass after which its gradient is there, in (0, 1]
+    sendable: float  # after which it can be sent: 1 where the whole gradient is waited for
+    collective: str  # as in transfers.csv
+    messages: int  # of it in the step, one after the other
+    payload_bytes: int  # of these together, mean over workers
+
+
 class WorkerRow(TypedDict):
     """A row of workers.csv."""
 
@@ -135,6 +149,7 @@ EVALUATION_COLUMNS = columns_of(EvaluationRow)
 STEP_COLUMNS = columns_of(StepRow)
 LAYER_COLUMNS = columns_of(LayerRow)
 TRANSFER_COLUMNS = columns_of(TransferRow)
+SEGMENT_COLUMNS = columns_of(SegmentRow)
 WORKER_COLUMNS = columns_of(WorkerRow)
 NONFINITE_COLUMNS = columns_of(NonfiniteRow)
 PARTITION_COLUMNS = columns_of(PartitionRow)

@@ -1,11 +1,15 @@
-"""The shapes of a model's parameters, without its weights."""
+"""The shapes of a model's parameters, and the order of their gradients, without its weights."""
 
+import contextlib
 import re
+from collections.abc import Iterator
+from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ..catalog import build_model, load, parse_config
+from ..catalog import begin_texts, build_model, load, parse_config, usual_input_shape
+from ..gradients.layer_work import backward_order
 from ..settings import SettingError, require
 
 
@@ -37,6 +41,36 @@ def shapes_of(
         with torch.random.fork_rng(devices=[]):
             network = built()
     return {name: p.shape for name, p in network.named_parameters() if p.requires_grad}
+
+
+def order_of(
+    model: str, config: str = "", num_classes: int | None = None, input_shape: str | None = None
+) -> dict[str, float]:
+    """Return after which part of backward, in (0, 1], the gradient of each parameter is there.
+
+    The arguments are those of `shapes_of`. Two samples go through the model, without its weights
+    where it can do that. Raises `SettingError` if it takes neither numbers nor words of that shape.
+    """
+    module, given = load("models", model), parse_config(config)
+    shape = usual_input_shape(module) if input_shape is None else _read(input_shape)
+    fix = "give input_shape, such as 3x32x32"
+    require(shape is not None, "model", model, "has no shape of a sample of its own", fix)
+    assert shape is not None
+    for device in ("meta", "cpu"):  # it may look into its weights
+        with torch.random.fork_rng(devices=[]), torch.device(device), torch.no_grad():
+            for sample in _samples(shape):
+                with contextlib.suppress(Exception):
+                    network = build_model(module, given, num_classes, shape).train()
+                    begin_texts(network, len(sample))
+                    return backward_order(network, partial(network, sample))
+    raise SettingError("model", model, f"does not take samples of {shape}", fix)
+
+
+def _samples(shape: tuple[int, ...]) -> Iterator[Tensor]:
+    """Yield two samples: of words where they may be a text, and of numbers."""
+    if len(shape) == 1:
+        yield torch.zeros(2, *shape, dtype=torch.int64)
+    yield torch.zeros(2, *shape)
 
 
 def _read(text: str) -> tuple[int, ...]:

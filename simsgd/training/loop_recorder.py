@@ -13,6 +13,7 @@ from ..gradients.trees import Tree, leaves
 from ..results.run import Run
 from ..results.tables import EpochRow, numbers_of
 from ..settings import SettingError, require
+from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
 from ..simulator.simulator import Simulator
 from .errors import Diverged, require_finite
@@ -155,6 +156,8 @@ class Recording:
         samples = samples if self._config.tokens is None else targets
         guessed, trained = map(record.num_of_participants, (targets, samples))
         sums = self._metric.sums(output, target)
+        if self._step_log.ready is None:
+            self._step_log.ready = ready_segments(self._simulator, x, y)
         self._step_log.add(record, sums, guessed, now - self._began, trained)
         if self._step_log.unwritten >= self._config.log_every:
             self._step_log.write()

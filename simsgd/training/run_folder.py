@@ -8,6 +8,7 @@ RUNS_DIR/NAME/
   steps.csv     one row a step; bytes are of that step
   workers.csv   one row an epoch and worker, if each worker's model is evaluated
   partition.csv how many samples of each class each worker has, if these are fixed
+  segments.csv  one row a segment and collective, the first time: for overlap with backward
   transfers.csv one row a step and collective: what `simsgd network` prices
   nonfinite.csv one row a step and worker whose numbers were not finite, if there are any
   last.pt       the checkpoint from which a run resumes
@@ -32,6 +33,7 @@ from ..results.tables import (
     LAYER_COLUMNS,
     NONFINITE_COLUMNS,
     PARTITION_COLUMNS,
+    SEGMENT_COLUMNS,
     STEP_COLUMNS,
     TRANSFER_COLUMNS,
     WORKER_COLUMNS,
@@ -40,6 +42,7 @@ from ..results.tables import (
     LayerRow,
     NonfiniteRow,
     PartitionRow,
+    SegmentRow,
     StepRow,
     TransferRow,
 )
@@ -51,6 +54,7 @@ from .run_names import make_folder
 _BY_STEP = {  # tables beside steps.csv
     "layers.csv": LAYER_COLUMNS,
     "transfers.csv": TRANSFER_COLUMNS,
+    "segments.csv": SEGMENT_COLUMNS,
     "nonfinite.csv": NONFINITE_COLUMNS,
 }
 
@@ -167,6 +171,11 @@ class RunFolder:
     def add_transfers(self, rows: Sequence[TransferRow]) -> None:
         """Append rows to transfers.csv."""
         self._files.append_rows("transfers.csv", rows, TRANSFER_COLUMNS)
+
+    def add_segments(self, rows: Sequence[SegmentRow]) -> None:
+        """Append rows to segments.csv, if there are any."""
+        if rows:
+            self._files.append_rows("segments.csv", rows, SEGMENT_COLUMNS)
 
     def add_nonfinite(self, rows: Sequence[NonfiniteRow]) -> None:
         """Append rows to nonfinite.csv, if there are any."""

@@ -1,17 +1,26 @@
 """Reads the records of steps from the device, and writes their rows in blocks."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from ..config import Config
-from ..results.tables import LayerRow, NonfiniteRow, TransferRow
+from ..results.run_tables import RunTables
+from ..results.tables import LayerRow, NonfiniteRow, SegmentRow, TransferRow
 from ..simulator.record import StepRecord
 from .errors import Diverged, last_good
 from .loggers import Dashboards
 from .run_folder import RunFolder
-from .totals import Totals, layer_rows, nonfinite_note, nonfinite_rows, transfer_rows
+from .totals import (
+    Totals,
+    layer_rows,
+    nonfinite_note,
+    nonfinite_rows,
+    segment_rows,
+    transfer_rows,
+)
 
 
 @dataclass
@@ -34,6 +43,9 @@ class StepLog:
     transfers: list[TransferRow] = field(default_factory=list)
     layers: list[LayerRow] = field(default_factory=list)
     nonfinite: list[NonfiniteRow] = field(default_factory=list)
+    segments: list[SegmentRow] = field(default_factory=list)
+    ready: Mapping[str, tuple[float, float]] | None = None  # of `ready_segments`; None: not yet
+    written: set[tuple[str, str]] | None = None  # segments and collectives in segments.csv
 
     def add(
         self,
@@ -60,12 +72,13 @@ class StepLog:
         self.read()
         self.folder.flush_steps()
         self.folder.add_transfers(self.transfers)
+        self.folder.add_segments(self.segments)
         self.folder.add_nonfinite(self.nonfinite)
         for step, rows in itertools.groupby(self.nonfinite, key=lambda row: row["step"]):
             self.folder.log(nonfinite_note(step, list(rows)))
         if self.config.log_layers:
             self.folder.add_layers(self.layers)
-        self.transfers, self.layers, self.nonfinite = [], [], []
+        self.transfers, self.layers, self.nonfinite, self.segments = [], [], [], []
         self.unwritten = 0
         self.dashboards.flush()
         last, self.last = self.last, None
@@ -81,9 +94,23 @@ class StepLog:
             self.dashboards.step(row)
             self.transfers += transfer_rows(record)
             self.nonfinite += nonfinite_rows(record)
+            self.segments += self._new_segments(record)
             if self.config.log_layers:
                 self.layers += layer_rows(record)
             self.last = record
+
+    def _new_segments(self, record: StepRecord) -> list[SegmentRow]:
+        """Return the rows of segments that go a way for the first time."""
+        if self.written is None:
+            table = RunTables(self.folder.folder).segments
+            self.written = set(zip(table["segment"], table["collective"], strict=True))
+        pairs = {(t.segment, t.collective) for t in record.bytes.transfers}
+        if pairs <= self.written:
+            return []
+        rows = segment_rows(record, self.ready or {})
+        new = [r for r in rows if (r["segment"], r["collective"]) not in self.written]
+        self.written |= pairs
+        return new
 
     def _require_finite(self, record: StepRecord) -> None:
         if record.nonfinite is None and not record.losses_of_participants.isfinite().all():

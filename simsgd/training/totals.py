@@ -5,7 +5,7 @@ Letters: W workers, L hosted here, B global batch.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypedDict
 
@@ -18,6 +18,7 @@ from ..results.tables import (
     EpochRow,
     LayerRow,
     NonfiniteRow,
+    SegmentRow,
     StepRow,
     TransferRow,
     WorkerRow,
@@ -241,3 +242,31 @@ def _transfer_row(
         "payload_bytes_max": most,
         "slowest_bytes": slowest,
     }
+
+
+def segment_rows(record: StepRecord, ready: Mapping[str, tuple[float, float]]) -> list[SegmentRow]:
+    """Return a row of segments.csv for each segment and collective of a step.
+
+    `ready` are parts of the backward pass by segment, as `ready_segments` returns them. This waits
+    for the device.
+    """
+    known = {m.segment.name: m.segment for m in record.segments}
+    pairs: dict[tuple[str, str], list[Transfer]] = {}
+    for transfer in record.bytes.transfers:
+        pairs.setdefault((transfer.segment, transfer.collective), []).append(transfer)
+    return [
+        {
+            "step": record.step,
+            "segment": name,
+            "elements": known[name].n,
+            "compressed": int(not known[name].dense),
+            "ready": ready.get(name, (1.0, 1.0))[0],
+            "sendable": ready.get(name, (1.0, 1.0))[1],
+            "collective": collective,
+            "messages": len(transfers),
+            "payload_bytes": round(
+                torch.stack([t.payload for t in transfers]).sum(0).double().mean().item()
+            ),
+        }
+        for (name, collective), transfers in pairs.items()
+    ]

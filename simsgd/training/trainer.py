@@ -21,6 +21,7 @@ from ..gradients.thread_count import thread_count
 from ..gradients.trees import Tree, leaves
 from ..results.run import Run
 from ..results.tables import EpochRow, numbers_of
+from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
 from .checkpoint import checkpoint_errors, load_last
 from .data import Text
@@ -172,6 +173,7 @@ class Trainer:
         left = 0 if self._has_sent_enough else experiment.steps - experiment.simulator.steps
         batches = itertools.islice(experiment.epoch_batches(epoch, self.batch), max(0, left))
         for x, y in self._timed(batches):
+            self.step_log.ready = self.step_log.ready or ready_segments(experiment.simulator, x, y)
             is_last = experiment.simulator.steps + 1 == experiment.steps
             record = experiment.simulator.step(x, y, epoch, is_last)
             sums = self._sums(record, y)

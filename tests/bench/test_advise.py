@@ -1,14 +1,18 @@
 import json
+import math
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from simsgd.bench.advise import Offer, advise, table, usual_specs, verdict
+from simsgd.bench.measured_compression import MeasuredCompression
 from simsgd.cli import main
 from simsgd.methods.compressors import composed
 from simsgd.registry import names
 from simsgd.results.network import Network
-from simsgd.results.step_times import Pricing, step_times
+from simsgd.results.pricing import Pricing
+from simsgd.results.step_times import step_times
 from simsgd.settings import SettingError
 from simsgd.training.trainer import train
 
@@ -123,3 +127,126 @@ def test_the_command_prints_a_table_for_each_network():
         "10gbe": ["sign"],
         "wan": ["sign"],
     }
+
+
+@pytest.mark.parametrize("overlap", ["perfect", "buckets:1KB", "buckets"])
+def test_advice_overlaps_as_a_run_does(tmp_path, overlap):
+    settings = {**SMALL, "dataset": "digits", "batch_size": 40, "epochs": 1, "quiet": True}
+    run = train(**settings, compressor="topk:0.1", runs_dir=tmp_path)
+    network, how = Network.of("bandwidth=10Mbit,latency=1us"), {"overlap": overlap}
+    (row,) = advised(network, "topk:0.1", compute_ms=3, compress_ms=1, **how)
+    times = step_times(run, network, Pricing(compute_ms=3, compress_ms=1, **how)).iloc[-1]
+    assert row.total == pytest.approx(times["total"], rel=1e-3)  # a batch has 40 samples, not 2
+    assert row.dense == pytest.approx(times["dense"], rel=1e-3)
+
+
+def test_workers_that_differ_wait_for_the_slowest():
+    (row,) = advised(FAST, "topk:0.1", compute_ms="lognormal:100,0.3", compress_ms=0)
+    drawn = np.random.default_rng(3).lognormal(math.log(0.1), 0.3, (100_000, 4))
+    assert row.total == pytest.approx(drawn.max(1).mean(), rel=0.02)
+    assert row.stragglers == pytest.approx((drawn.max(1) - drawn.mean(1)).mean(), rel=0.06)
+    assert row.speed_up == pytest.approx(1, rel=1e-6)
+    text = table([row], FAST, Pricing("lognormal:100,0.3"), "mlp")
+    assert "compute log-normal, median 100 ms, sigma 0.3, for each worker and step" in text
+    assert "stragglers" in text
+
+
+# compression as another machine measured it
+
+
+def measured(folder, rows, machine="NVIDIA H200"):
+    path = folder / "times.json"
+    known = {"machine": machine, "threads": 8, "torch": "2.6.0"}
+    path.write_text(json.dumps({"machine": known, "rows": rows}))
+    return path
+
+
+ROWS = [
+    {"compressor": name, "workers": 2, "n": n, "ms": ms}
+    for name, times in (("topk:0.1", (1.2, 3.0)), ("one read and one write", (0.1, 0.2)))
+    for n, ms in zip((500, 2000), times, strict=True)
+]  # 1000 and 4000 numbers: 0.6 ms, and 0.0006 ms for each
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds"),
+    [
+        ([1000], 1.2e-3),
+        ([4000], 3.0e-3),
+        ([2500], 2.1e-3),
+        ([500], 0.9e-3),
+        ([0], 0.6e-3),
+        ([10_000], 6.6e-3),
+        ([1000, 500, 500], 3.0e-3),
+    ],
+)
+def test_a_segment_takes_what_lies_on_the_lines_between_what_was_measured(tmp_path, sizes, seconds):
+    found = MeasuredCompression.read(measured(tmp_path, ROWS))
+    assert found.seconds("topk:0.1", sizes) == pytest.approx(seconds)
+    assert found.seconds("topk:ratio=0.1", sizes) == pytest.approx(seconds)
+    assert found.specs == ["topk:0.1"]
+
+
+def test_a_line_that_would_fall_below_zero_is_in_proportion(tmp_path):
+    rows = [{**row, "ms": row["n"] ** 2 / 1e6} for row in ROWS]
+    found = MeasuredCompression.read(measured(tmp_path, rows))
+    assert found.seconds("topk:0.1", [100]) == pytest.approx(0.25e-3 * 100 / 1000)
+    one = MeasuredCompression.read(measured(tmp_path, rows[:1]))
+    assert one.seconds("topk:0.1", [100, 4000]) == pytest.approx(0.25e-3 * 4.1)
+
+
+def test_advice_takes_them_and_names_the_machine(tmp_path):
+    path = measured(tmp_path, ROWS)
+    advice = advise(FAST, compress_ms=path, input_shape="1x8x8", **SMALL)
+    (row,) = advice.offers["fast"]
+    assert row.compressor == "topk:0.1"
+    assert row.compression == pytest.approx((0.6 + 0.0006 * 512 + 0.6 + 0.0006 * 80) / 1000)
+    assert "compression as measured on NVIDIA H200, 8 threads, torch 2.6.0" in advice.summary()
+    assert "this machine" not in advice.summary()
+    dense = advise(FAST, "none", compress_ms=str(path), input_shape="1x8x8", **SMALL)
+    assert dense.offers["fast"][0].compression == 0
+
+
+def test_without_them_the_verdict_names_the_share_that_is_this_machines():
+    advice = advise(FAST, ["none", "topk:0.1"], compute_ms=1, input_shape="1x8x8", **SMALL)
+    row = next(row for row in advice.offers["fast"] if row.compressor != "none")
+    share = f"{100 * row.compression / row.total:.0f} % of the step of topk:0.1"
+    assert f"; {share} is compression as timed on this machine" in advice.summary()
+    given = advise(FAST, "topk:0.1", compress_ms=1, input_shape="1x8x8", **SMALL)
+    assert "this machine" not in given.summary()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (None, r"cannot be read \(No such file or directory\)"),
+        ("x{", "is not JSON"),
+        ("[1]", "does not hold the times of compressors"),
+        ('{"rows": [], "machine": 1}', "does not hold the times of compressors"),
+        (json.dumps({"machine": {}, "rows": [{"model": "mlp", "ms": 1}]}), "does not hold the"),
+        (json.dumps({"machine": {}, "rows": [{**ROWS[0], "ms": -1}]}), "does not hold the times"),
+    ],
+)
+def test_another_file_is_refused_in_one_line(tmp_path, text, error):
+    path = tmp_path / "f.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SettingError, match=f"^compress_ms {error}"):
+        advise(FAST, compress_ms=path)
+
+
+def test_a_compressor_that_was_not_timed_is_refused_with_the_way_to_time_it(tmp_path):
+    path = measured(tmp_path, ROWS)
+    with pytest.raises(SettingError, match=r"^compress_ms is not known, got sign; .*or sign$"):
+        advise(FAST, "sign", compress_ms=path, input_shape="1x8x8", **SMALL)
+    with pytest.raises(SettingError, match=r"^measure has no effect with a file of times"):
+        advise(FAST, compress_ms=path, measure=False, **SMALL)
+
+
+def test_a_bench_of_chosen_compressors_is_such_a_file(tmp_path):
+    words = ["bench", "compressors", "--quick", "--compressor", "topk:0.1", "--json"]
+    done = CliRunner().invoke(main, [*words, str(tmp_path / "f.json")])
+    assert done.exit_code == 0, done.output
+    found = MeasuredCompression.read(tmp_path / "f.json")
+    assert found.specs == ["topk:0.1"]
+    assert 0 < found.seconds("topk:0.1", [1000]) < 1

@@ -89,7 +89,7 @@ def test_a_band_is_the_one_asked_for(runs, band, half):
 
 @pytest.mark.parametrize("kind", ["curves", "pareto"])
 def test_a_title_stands_above_the_figure_to_the_letter(runs, kind):
-    network = "10gbe" if kind == "time" else ()
+    network = "10gbe" if kind in ("time", "timeline") else ()
     figure = plot_results(runs, kind=kind, network=network, title="LeNet, $W$ = 4")
     assert figure.get_suptitle() == "LeNet, $W$ = 4"
     top = max(axes.get_tightbbox().y1 for axes in figure.axes)
@@ -119,7 +119,7 @@ def test_a_wrong_setting_is_refused_in_one_line(runs, settings, error):
     "setting", [{"xlim": (0, 1)}, {"logy": True}, {"legend": "none"}, {"band": "std"}]
 )
 def test_what_has_no_effect_is_refused(runs, kind, setting):
-    network = "10gbe" if kind == "time" else ()
+    network = "10gbe" if kind in ("time", "timeline") else ()
     with pytest.raises(SettingError, match=rf"^{next(iter(setting))} has no effect on a figure"):
         plot_results(runs, kind=kind, network=network, **setting)
 

@@ -22,8 +22,9 @@ from simsgd.results.figures.run_groups import grouped
 from simsgd.results.figures.series import running_mean
 from simsgd.results.figures.style import Look, look_of, marker_of
 from simsgd.results.network import Network
+from simsgd.results.pricing import Pricing
 from simsgd.results.run import Run
-from simsgd.results.step_times import Pricing, step_times
+from simsgd.results.step_times import step_times
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
 from simsgd.settings import SettingError
 from simsgd.training.run_folder import RunFolder
@@ -428,7 +429,7 @@ def crowd(request, tmp_path_factory):
 @pytest.mark.parametrize("theme", ["screen", "paper"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_overlaps_another_or_leaves_the_figure(crowd, kind, theme):
-    network = ("wan", "10gbe") if kind == "time" else ()
+    network = ("wan", "10gbe") if kind in ("time", "timeline") else ()
     x = "bytes" if kind in ("curves", "pareto") else None
     figure = plot_results(crowd, kind=kind, network=network, theme=theme, x=x)
     shown = visible_texts(figure)

@@ -10,8 +10,9 @@ from simsgd.cli import main
 from simsgd.communication.ledger import Ledger, Transfer
 from simsgd.results.network import Network
 from simsgd.results.network_prices import price_in_words, prices
+from simsgd.results.pricing import Pricing
 from simsgd.results.run import Run
-from simsgd.results.step_times import Pricing, step_times
+from simsgd.results.step_times import step_times
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
 from simsgd.settings import SettingError
 from simsgd.simulator.step_timer import StepTimer
@@ -196,8 +197,9 @@ def test_a_step_that_sends_nothing_costs_its_compute_alone(tmp_path):
 
 def test_overlap_hides_what_fits_into_backward(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
-    times = first(run, Pricing(3000, 100, overlap=True))
-    assert times["communication"] == 4.5 - 2.0
+    times = first(run, Pricing(3000, 100, overlap="perfect"))
+    assert times["communication"] == pytest.approx(4.5 - 2.0 - 0.1)  # backward, compression
+    assert times["dense"] == pytest.approx(3 + 6 * 1.5 - 2.0)
     longer = first(run, Pricing(30_000, 100, overlap=True))
     assert (longer["communication"], longer["dense"]) == (0, 30)
 

@@ -14,6 +14,7 @@ ROWS = {
     tables.StepRow: tables.STEP_COLUMNS,
     tables.LayerRow: tables.LAYER_COLUMNS,
     tables.TransferRow: tables.TRANSFER_COLUMNS,
+    tables.SegmentRow: tables.SEGMENT_COLUMNS,
     tables.WorkerRow: tables.WORKER_COLUMNS,
     tables.NonfiniteRow: tables.NONFINITE_COLUMNS,
     tables.PartitionRow: tables.PARTITION_COLUMNS,

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 import simsgd
 from simsgd.cli import main
 from simsgd.results.network_prices import prices
+from simsgd.results.pricing import Pricing
 from simsgd.results.results_table import result_rows
 from simsgd.results.run import Run
-from simsgd.results.step_times import Pricing
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
 from simsgd.results.targets import Target, last_within, metric_at_bytes
 from simsgd.settings import SettingError

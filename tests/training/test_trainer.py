@@ -66,7 +66,7 @@ def same(run, other):
 
 def test_a_run_leaves_its_folder(tmp_path):
     run = train(tmp_path, prune=0.99)
-    names = {"config.json", "log.txt", "epochs.csv", "steps.csv", "transfers.csv"}
+    names = {"config.json", "log.txt", "epochs.csv", "steps.csv", "transfers.csv", "segments.csv"}
     names |= {"last.pt", "previous.pt", "best.pt"}
     assert {path.name for path in run.folder.iterdir()} == names
     assert len(run.epochs) == 3

@@ -14,11 +14,11 @@ from ...settings import SettingError, require, require_kind, size_in_bytes, unkn
 from ..metric import DERIVED
 from ..network import networks_of
 from ..outcome import metrics_of
+from ..pricing import Pricing
 from ..run_folders import RunPaths, find_runs
 from ..run_tables import RunTables
-from ..step_times import Pricing
 from ..tables import EPOCH_COLUMNS, STEP_COLUMNS
-from . import curves, layers, pareto, partition, step_time, topology
+from . import curves, layers, pareto, partition, step_time, timeline, topology
 from .appearance import Appearance, Limits
 from .pareto_points import PARETO_AXES
 from .request import Request
@@ -34,6 +34,7 @@ KINDS: dict[str, Callable[[Request], "Figure"]] = {
     "pareto": pareto.draw,
     "layers": layers.draw,
     "time": step_time.draw,
+    "timeline": timeline.draw,
     "topology": topology.draw,
     "partition": partition.draw,
 }
@@ -63,11 +64,11 @@ class PlotSettings(TypedDict, total=False):
     logy: bool | None
     legend: str | None
     band: str
-    compute_ms: float | None
+    compute_ms: float | str | None
     compress_ms: float | None
     all_reduce: str
     fusion: bool
-    overlap: bool
+    overlap: str | bool
 
 
 def plot_results(
@@ -91,11 +92,11 @@ def plot_results(
     logy: bool | None = None,
     legend: str | None = None,
     band: str = "range",
-    compute_ms: float | None = None,
+    compute_ms: float | str | None = None,
     compress_ms: float | None = None,
     all_reduce: str = "ring",
     fusion: bool = True,
-    overlap: bool = False,
+    overlap: str | bool = "none",
 ) -> "Figure":
     """Draw several runs in one figure, a matplotlib Figure, and save it if asked.
 
@@ -112,7 +113,8 @@ def plot_results(
             their `metric` names.
         output: a .png, .svg or .pdf to write.
         kind: `curves`; `pareto`, y at the end against bytes or seconds; `layers`, bytes and
-            error of each layer; `time`, what a step takes on each `network`; `topology`, the
+            error of each layer; `time`, what a step takes on each `network`; `timeline`, what
+            device and link do in a step of each; `topology`, the
             neighbors of each worker; `partition`, samples by worker and class.
         network: a network, or several, as for `simsgd.network`; so are `compute_ms` and what
             follows it.
@@ -236,7 +238,7 @@ def _known(x: str, y: Sequence[str], runs: Sequence[RunTables]) -> list[str]:
 
 def _check_networks(kind: str, x: str, networks: Sequence[str], pricing: Pricing) -> None:
     listed = ", ".join(networks)
-    if kind == "time":
+    if kind in ("time", "timeline"):
         if not networks:
             raise SettingError("network", None, "must be given", "such as 10gbe")
     elif x == "seconds":
@@ -244,7 +246,7 @@ def _check_networks(kind: str, x: str, networks: Sequence[str], pricing: Pricing
             rule = "must be one for simulated seconds"
             raise SettingError("network", listed or None, rule, "such as 10gbe")
     else:
-        fix = "use it with x seconds, or kind time"
+        fix = "use it with x seconds, or kind time or timeline"
         if networks:
             raise SettingError("network", listed, "has no effect here", fix)
         usual = asdict(Pricing())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..metric import Metric
 from ..network import Network
 from ..outcome import metrics_of
-from ..step_times import Pricing
+from ..pricing import Pricing
 from .appearance import Appearance
 from .run_groups import Group
 from .style import Theme

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..network_prices import PriceRow, milliseconds, prices
 from .request import Request
-from .style import BLUE, ORANGE, SKY
+from .style import BLUE, GREEN, ORANGE, SKY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PARTS = {  # color, hatch
     "compute": (SKY, ""),
+    "stragglers": (GREEN, "xxx"),
     "compression": (ORANGE, "///"),
     "communication": (BLUE, "..."),
 }
@@ -38,8 +39,10 @@ def draw(request: Request) -> "Figure":
     )
     panels = figure.subplots(len(request.networks), 1, squeeze=False)[:, 0]
     priced = [prices(group.runs, request.networks, request.pricing) for group in request.groups]
+    differ = False
     for axes, network in zip(panels, request.networks, strict=True):
         rows = [_mean([row for row in of if row["network"] == network.name]) for of in priced]
+        differ = differ or any(row["stragglers"] for row in rows)
         by_time = sorted(range(bars), key=lambda i, rows=rows: rows[i]["total"])  # type: ignore[misc]
         places = range(bars) if request.ordered else by_time
         _panel(axes, [rows[i] for i in places], room=1.36 if request.theme.fixed else 1.22)
@@ -48,7 +51,8 @@ def draw(request: Request) -> "Figure":
             label.set_parse_math(False)
         axes.set_title(network.name, loc="left", fontsize="medium", fontweight="bold")
     panels[-1].set_xlabel("milliseconds a step")
-    _legend(figure, request.theme.fixed, below=request.appearance.title is not None)
+    shown = [part for part in _PARTS if part != "stragglers" or differ]
+    _legend(figure, shown, request.theme.fixed, below=request.appearance.title is not None)
     return figure
 
 
@@ -56,6 +60,7 @@ def _mean(rows: list[PriceRow]) -> dict[str, float]:
     """Return the means over runs of the milliseconds of a step, by part."""
     return {
         "compute": statistics.fmean(row["compute_ms"] for row in rows),
+        "stragglers": statistics.fmean(row["stragglers_ms"] for row in rows),
         "compression": statistics.fmean(row["compression_ms"] for row in rows),
         "communication": statistics.fmean(row["communication_ms"] for row in rows),
         "total": statistics.fmean(row["total_ms"] for row in rows),
@@ -67,6 +72,8 @@ def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
     for place, row in enumerate(rows):
         start = 0.0
         for part, (color, hatch) in _PARTS.items():
+            if part == "stragglers" and not row[part]:
+                continue
             axes.barh(
                 place,
                 row[part],
@@ -93,7 +100,7 @@ def _panel(axes: "Axes", rows: list[dict[str, float]], room: float) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _legend(figure: "Figure", narrow: bool, below: bool) -> None:
+def _legend(figure: "Figure", parts: list[str], narrow: bool, below: bool) -> None:
     from matplotlib.artist import Artist
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -101,13 +108,14 @@ def _legend(figure: "Figure", narrow: bool, below: bool) -> None:
     handles: list[Artist] = [
         Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=part)
         for part, (color, hatch) in _PARTS.items()
+        if part in parts
     ]
     dense = Line2D([], [], color="black", marker="|", markersize=9, linestyle="none")
     dense.set_label("dense all-reduce")
     figure.legend(
         handles=[*handles, dense],
         loc="outside lower center" if below else "outside upper center",
-        ncols=2 if narrow else 4,
+        ncols=2 if narrow else 4 if len(handles) < 4 else 3,
         handlelength=1.6,
         columnspacing=1.2,
     )

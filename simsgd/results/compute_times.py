@@ -1,0 +1,64 @@
+"""Times of forward and backward that differ from worker to worker and from step to step.
+
+Letters: W workers.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..settings import SettingError, is_plain_number
+
+Floats = NDArray[np.float64]
+_LAW = re.compile(r"lognormal:([^,]+),([^,]+)(?:,seed=(\d+))?")
+
+
+@dataclass(frozen=True)
+class ComputeTimes:
+    """Seconds of a worker's forward and backward: always the same, or drawn anew in each step.
+
+    Drawn ones are log-normal, median * exp(sigma z) with z normal, each worker's and each step's by
+    itself. Their mean is median * exp(sigma^2 / 2).
+    """
+
+    median: float  # seconds
+    sigma: float = 0.0  # standard deviation of the logarithm
+    seed: int = 0
+
+    @classmethod
+    def of(cls, value: float | str) -> "ComputeTimes":
+        """Return the times of a number of milliseconds, or of lognormal:MEDIAN,SIGMA[,seed=N].
+
+        >>> ComputeTimes.of(100), ComputeTimes.of("lognormal:100,0.3").sigma
+        (ComputeTimes(median=0.1, sigma=0.0, seed=0), 0.3)
+
+        Raises `SettingError` for anything else.
+        """
+        if isinstance(value, str) and ":" in value:
+            read = _LAW.fullmatch(value.replace(" ", ""))
+            numbers = [_number(part) for part in read.groups()[:2]] if read else []
+            if read is None or None in numbers:
+                rule = "must be a number, or lognormal:MEDIAN,SIGMA"
+                raise SettingError("compute_ms", value, rule, "such as lognormal:100,0.3")
+            median, sigma = (float(number or 0) for number in numbers)
+            return cls(median / 1000, sigma, int(read[3] or 0))
+        number = _number(str(value))
+        if number is None:
+            raise SettingError("compute_ms", value, "must be a finite number of at least 0")
+        return cls(number / 1000)
+
+    def drawn(self, steps: int, workers: int) -> Floats:
+        """Return the seconds of each step and worker, [steps, W]; [steps, 1] of equal workers."""
+        if not self.sigma:
+            return np.full((steps, 1), self.median)
+        z = np.random.default_rng(self.seed).standard_normal((steps, workers))
+        return self.median * np.exp(self.sigma * z)
+
+
+def _number(text: str) -> float | None:
+    """Return a finite number of at least 0; None for anything else."""
+    value = float(text) if is_plain_number(text) else math.nan
+    return value if 0 <= value < math.inf else None
