@@ -68,7 +68,7 @@ def _algorithm(run: RunTables) -> "Algorithm | None":
     if not isinstance(algorithm, FedAvg) or algorithm.local_epochs is None or held.empty:
         return algorithm
     batch = _whole(used.get("batch_size")) * (_whole(used.get("accumulate")) or 1)
-    return algorithm.for_clients(torch.tensor(held.tolist()), batch)
+    return algorithm.for_clients(run.num_workers, torch.tensor(held.tolist()), batch)
 
 
 def _links(run: RunTables, algorithm: "Algorithm", seed: int) -> OfStep:
