@@ -21,14 +21,15 @@ def in_units(num_bytes: float) -> str:
 def num_bytes(text: str) -> int | None:
     """Return the bytes of a size in decimal or binary units; None for anything else.
 
-    >>> num_bytes("10MB"), num_bytes("1.5KiB"), num_bytes("12"), num_bytes("10 miles")
-    (10000000, 1536, 12, None)
+    >>> num_bytes("10MB"), num_bytes("1.5KiB"), num_bytes("12"), num_bytes("1.5"), num_bytes("x")
+    (10000000, 1536, 12, None, None)
     """
     read = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([kmg])(i?))?b?", text, re.ASCII | re.IGNORECASE)
     if read is None:
         return None
     power = "KMG".index(read[2].upper()) + 1 if read[2] else 0
-    return int(Decimal(read[1]) * (1024 if read[3] else 1000) ** power)
+    found = Decimal(read[1]) * (1024 if read[3] else 1000) ** power
+    return int(found) if found == int(found) else None
 
 
 def counted(number: int, what: str) -> str:

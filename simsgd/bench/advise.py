@@ -160,6 +160,7 @@ def _compression(
     given: float | str | Path | None,
 ) -> tuple[float | None, MeasuredCompression | None]:
     """Return the milliseconds that were given, or what a file holds."""
+    require_kind("compress_ms", given, float, str, Path, type(None))
     if given is None or isinstance(given, int | float):
         return given, None
     if isinstance(given, str) and is_plain_number(given):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from .compute_times import ComputeTimes
 from .network import ALL_REDUCES, Network, way_of
 from .timeline import BACKWARD, Bucket, Overlap, Piece, duration, in_buckets, spans
@@ -30,6 +30,7 @@ class Pricing:
 
     def __post_init__(self) -> None:
         self.compute  # noqa: B018 - reads the setting, and refuses a wrong one
+        require_kind("compress_ms", self.compress_ms, float, type(None))
         if self.compress_ms is not None and not 0 <= self.compress_ms < math.inf:
             rule = "must be a finite number of at least 0"
             raise SettingError("compress_ms", self.compress_ms, rule)

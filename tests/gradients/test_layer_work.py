@@ -1,10 +1,12 @@
 """How far backward is when the gradient of a parameter is there."""
 
+import pytest
 import torch
 from torch import nn
 
 import simsgd
 from simsgd.gradients.layer_work import backward_order
+from simsgd.settings import SettingError
 from simsgd.simulator.model_shapes import order_of
 from simsgd.simulator.ready_segments import ready_segments
 
@@ -88,3 +90,16 @@ def test_nothing_changes_by_asking():
     ready_segments(one, x, y)
     assert torch.equal(torch.get_rng_state(), generator)
     assert all(torch.equal(one.buffers[name], buffer) for name, buffer in before.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("def model(): return nn.Linear(4, 2)", "has no shape of a sample of its own"),
+        ("def model(input_shape=(3,)): return nn.Linear(4, 2)", r"does not take samples of \(3,\)"),
+    ],
+)
+def test_a_model_that_takes_no_samples_is_refused_in_one_line(tmp_path, text, rule):
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n{text}\n")
+    with pytest.raises(SettingError, match=f"^model {rule}.*; give input_shape, such as 3x32x32$"):
+        order_of(str(tmp_path / "mine.py"))

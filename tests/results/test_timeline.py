@@ -1,11 +1,13 @@
 """Overlap with backward: buckets, and a step's timeline against a simulation of events."""
 
 import heapq
+import inspect
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from simsgd.results.communication_times import pieces_of
 from simsgd.results.network import Network
@@ -14,7 +16,16 @@ from simsgd.results.run import Run
 from simsgd.results.step_spans import step_spans
 from simsgd.results.step_times import step_times
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
-from simsgd.results.timeline import Bucket, Overlap, Piece, duration, in_buckets, spans
+from simsgd.results.timeline import (
+    BUCKET,
+    FIRST_BUCKET,
+    Bucket,
+    Overlap,
+    Piece,
+    duration,
+    in_buckets,
+    spans,
+)
 from simsgd.settings import SettingError
 from simsgd.training.run_folder import RunFolder
 
@@ -65,6 +76,13 @@ def test_a_wrong_overlap_is_refused_in_one_line(spec):
 def test_buckets_and_messages_one_by_one_are_two_things():
     with pytest.raises(SettingError, match=r"^overlap says what is sent together, got buckets"):
         Pricing(fusion=False, overlap="buckets")
+
+
+def test_the_sizes_of_buckets_are_the_defaults_of_distributed_data_parallel():
+    default = inspect.signature(nn.parallel.DistributedDataParallel).parameters["bucket_cap_mb"]
+    assert dist._DEFAULT_FIRST_BUCKET_BYTES == FIRST_BUCKET
+    assert default.default in (None, 25)  # None is 25 MiB
+    assert BUCKET == 25 << 20
 
 
 # the timeline
