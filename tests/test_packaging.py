@@ -40,12 +40,25 @@ def installed(wheel):
     return target
 
 
-def test_a_source_distribution_has_what_its_tests_need(tmp_path):
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The folder of an unpacked source distribution."""
+    folder = tmp_path_factory.mktemp("sdist")
+    source = folder / "source"
     shutil.copytree(CHECKOUT, source, ignore=shutil.ignore_patterns(".git", "runs", "build"))
-    python("setup.py", "-q", "sdist", "-d", str(tmp_path), folder=source)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
-        packed = {name.partition("/")[2] for name in archive.getnames()}
+    python("setup.py", "-q", "sdist", "-d", str(folder), folder=source)
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    return next((folder / "unpacked").iterdir())
+
+
+def test_tests_run_from_a_source_distribution(unpacked):
+    some = [f"tests/{name}.py" for name in ("test_settings", "test_docs_public", "test_old_runs")]
+    python("-m", "pytest", "-q", "-n", "0", *some, folder=unpacked, path=unpacked)
+
+
+def test_a_source_distribution_has_what_its_tests_need(unpacked):
+    packed = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")}
     patterns = ("tests/**/*", "docs/**/*", "models/*.py", "regimes/*.py", "notebooks/*.ipynb")
     needed = {
         path.relative_to(CHECKOUT).as_posix()
