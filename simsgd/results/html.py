@@ -93,15 +93,19 @@ def note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def table(table: TextTable, best: int = -1) -> str:
-    """Return a table, its numbers flush right; the row `best` stands out."""
+def table(table: TextTable, best: int = -1, words: int = 0) -> str:
+    """Return a table, its numbers flush right; the row `best` stands out.
+
+    Its last columns, so many as `words`, hold no numbers.
+    """
+    numbers = range(table.names, len(table.head) - words)
     lines = (
-        f"<tr{_classed('best', place == best)}>{_line(row, 'td', table.names)}</tr>"
+        f"<tr{_classed('best', place == best)}>{_line(row, 'td', numbers)}</tr>"
         for place, row in enumerate(table.rows)
     )
     return (
         '<div class="wide"><table><thead>'
-        f"<tr>{_line(table.head, 'th', table.names)}</tr></thead>"
+        f"<tr>{_line(table.head, 'th', numbers)}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -151,9 +155,9 @@ def command(text: str) -> str:
     return f'<pre class="command">{escape(text)}</pre>'
 
 
-def _line(row: Sequence[str], tag: str, names: int) -> str:
+def _line(row: Sequence[str], tag: str, numbers: range) -> str:
     return "".join(
-        f"<{tag}{_classed('number', place >= names)}>{escape(cell)}</{tag}>"
+        f"<{tag}{_classed('number', place in numbers)}>{escape(cell)}</{tag}>"
         for place, cell in enumerate(row)
     )
 

@@ -86,7 +86,7 @@ def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
     sign = -1 if metric.higher_is_better else 1
     words = "Metrics are those of the last epoch; best: of all epochs. Bytes are of one worker."
     if len(metrics) > 1 or len(rows) == 1:
-        return page.section("Results", page.table(result_table(rows)), page.note(words))
+        return page.section("Results", _outcomes_first(rows), page.note(words))
 
     def rank(row: Row) -> float:
         value = row[metric.key]
@@ -95,10 +95,17 @@ def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
 
     order = sorted(rows, key=rank)
     best = 0 if math.isfinite(rank(order[0])) else -1
-    table = page.table(result_table(order), best)
-    return page.section(
-        "Results", table, page.note(f"{words} The best {metric.title} stands first.")
-    )
+    note = page.note(f"{words} The best {metric.title} stands first.")
+    return page.section("Results", _outcomes_first(order, best), note)
+
+
+def _outcomes_first(rows: Sequence[Row], best: int = -1) -> str:
+    """Return the table of results with the settings behind what came of them, all in view."""
+    table = result_table(rows)
+    settings, measures = range(1, table.names), range(table.names, len(table.head))
+    order = [0, *measures, *settings]
+    cells = [[row[place] for place in order] for row in [table.head, *table.rows]]
+    return page.table(TextTable(cells[0], cells[1:]), best, words=len(settings))
 
 
 def _settings(runs: Mapping[str, Run]) -> str:

@@ -1,11 +1,16 @@
 """The figures of `simsgd report`: of all runs, and those that only some have data for."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from . import html as page
+from .figures.appearance import Appearance
+from .figures.request import Request
 from .figures.run_groups import Group, grouped
+from .figures.style import THEMES
 from .outcome import metrics_of
+from .pricing import Pricing
 from .run import Run
 from .run_tables import RunTables
 
@@ -18,50 +23,64 @@ _MOST = 12  # panels of a figure, one for each run or its seeds
 
 
 def figure_sections(runs: Sequence[Run]) -> list[str]:
-    """Return the sections with figures of the runs that were evaluated."""
+    """Return the sections with figures of the runs that were evaluated.
+
+    A method has the same name and color in all of them.
+    """
     drawn = [run for run in runs if len(run.evaluations) > 0]
     if not drawn:
         return []
     groups = grouped(drawn)
     several = any(len(group.runs) > 1 for group in groups)
     notes = [page.note(_OVER_SEEDS)] if several else []
-    parts = [*_metrics(drawn), *_curves(drawn)]
+    parts = [*_metrics(groups), *_curves(groups)]
     sections = [page.section("Figures", page.figures(parts), *notes)]
-    workers = [*_consensus(drawn), *_panels(groups)]
+    workers = [*_consensus(groups), *_panels(groups)]
     if workers:
         sections.append(page.section("Workers and layers", page.figures(workers)))
     return sections
 
 
-def _metrics(runs: Sequence[Run]) -> Iterator[str]:
+def _metrics(groups: Sequence[Group]) -> Iterator[str]:
     """Yield the figures of each metric that the runs have."""
-    for metric in metrics_of(runs):
-        own = [run for run in runs if run.metric.column == metric.column]
+    for metric in metrics_of(run for group in groups for run in group.runs):
         column, title = f"val_{metric.column}", f"Validation {metric.title}"
-        own = [run for run in own if run.evaluations[column].notna().any()]
+        own = _having(groups, lambda run: run.metric.column == metric.column)  # noqa: B023
+        own = _having(own, lambda run: _evaluated(run, column))  # noqa: B023
         if not own:  # loops of one's own that were not evaluated
             continue
         dot = "a dot marks the best"
         yield page.figure(_svg(own, y=column), f"{title} after each epoch; {dot}.")
         sent = "against the bytes that each worker has sent"
         yield page.figure(_svg(own, x="bytes", y=column), f"{title} {sent}.")
-        if len(grouped(own)) > 1 and _all_ended_finite(own, column):
+        if len(own) > 1 and _all_ended_finite(own, column):
             caption = f"{title} at the end against bytes, and the frontier of the best."
-            yield page.figure(_svg(own, y=column, kind="pareto"), caption)
+            yield page.figure(_svg(own, x="bytes", y=column, kind="pareto"), caption)
 
 
-def _all_ended_finite(runs: Sequence[Run], column: str) -> bool:
+def _having(groups: Sequence[Group], has: Callable[[RunTables], bool]) -> list[Group]:
+    """Return groups with the runs alone that have something, without those that have none."""
+    some = [replace(group, runs=[*filter(has, group.runs)]) for group in groups]
+    return [group for group in some if group.runs]
+
+
+def _evaluated(run: RunTables, column: str) -> bool:
+    return bool(run.evaluations[column].notna().any())
+
+
+def _all_ended_finite(groups: Sequence[Group], column: str) -> bool:
+    runs = [run for group in groups for run in group.runs]
     return all(run.evaluations[column].notna().iloc[-1] for run in runs)
 
 
-def _curves(runs: Sequence[Run]) -> Iterator[str]:
+def _curves(groups: Sequence[Group]) -> Iterator[str]:
     for column, caption in _OF_ALL:
-        yield page.figure(_svg(runs, y=column), caption)
+        yield page.figure(_svg(groups, y=column), caption)
 
 
-def _consensus(runs: Sequence[Run]) -> Iterator[str]:
+def _consensus(groups: Sequence[Group]) -> Iterator[str]:
     """Yield the figure of how far the models of workers lie apart, of runs where they do."""
-    apart = [run for run in runs if run.evaluations["consensus_distance"].iloc[-1] > 0]
+    apart = _having(groups, lambda run: run.evaluations["consensus_distance"].iloc[-1] > 0)
     if apart:
         caption = "Consensus distance: how far the workers' models lie from their mean."
         yield page.figure(_svg(apart, y="consensus_distance"), caption)
@@ -75,10 +94,9 @@ def _panels(groups: Sequence[Group]) -> Iterator[str]:
         ("layers", _has_layers, "Bytes and compression error of each layer."),
     ):
         having = [group for group in groups if all(map(has, group.runs))]
-        shown = [run for group in having[:_MOST] for run in group.runs]
         left = f" {len(having) - _MOST} more runs are left out." if len(having) > _MOST else ""
-        if shown:
-            yield page.figure(_svg(shown, kind=kind), caption + left)
+        if having:
+            yield page.figure(_svg(having[:_MOST], kind=kind), caption + left)
 
 
 def _knows_epochs(run: RunTables) -> bool:
@@ -98,18 +116,28 @@ def _has_layers(run: RunTables) -> bool:
     return not run.layers.empty
 
 
-def _svg(
-    runs: Sequence[RunTables], x: str | None = None, y: str | None = None, kind: str = "curves"
-) -> bytes:
+def _svg(groups: Sequence[Group], x: str = "epoch", y: str = "", kind: str = "curves") -> bytes:
     """Return a figure with its letters as outlines, which look alike wherever it is opened."""
     import matplotlib as mpl
 
-    from .figures.plot import plot_results
+    from .figures.plot import KINDS
 
-    if kind == "curves" and x is None and not all(map(_knows_epochs, runs)):
+    runs = [run for group in groups for run in group.runs]
+    if x == "epoch" and not all(map(_knows_epochs, runs)):
         x = "step"
+    request = Request(
+        groups=groups,
+        x=x,
+        y=[y],
+        networks=(),
+        pricing=Pricing(),
+        smooth=1,
+        theme=THEMES["screen"],
+        appearance=Appearance(),
+    )
     buffer = io.BytesIO()
-    figure = plot_results(list(runs), x=x, y=y, kind=kind)
-    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "simsgd"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    with mpl.rc_context(request.theme.look):
+        figure = KINDS[kind](request)
+        with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "simsgd"}):
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()

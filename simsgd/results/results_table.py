@@ -173,7 +173,10 @@ def _value(run: RunTables, setting: str) -> Plain:
     given, used = run.config.get(setting), run.used.get(setting)
     if is_plain(given) and given is not None:
         return given
-    return value_in_words(used) if isinstance(used, list) else used
+    if not isinstance(used, list) or len(used) <= 2:
+        return value_in_words(used) if isinstance(used, list) else used
+    first, last = (value_in_words(phase["value"]) for phase in (used[0], used[-1]))
+    return f"{first} to {last}"
 
 
 def _cells(row: Row, settings: Sequence[str], metrics: Sequence[str]) -> list[str]:

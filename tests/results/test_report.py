@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import simsgd
 from simsgd.cli import main
 from simsgd.results.report import report_page
+from simsgd.results.report_figures import figure_sections
 from simsgd.results.run_command import command_of
 
 TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "batch_size": 60}
@@ -175,3 +176,28 @@ def test_a_page_has_colors_for_dark_screens_and_for_paper(runs):
     page = report_page([runs])
     assert "@media (prefers-color-scheme: dark)" in page
     assert "@media print" in page
+
+
+def test_a_method_has_one_name_and_color_in_all_figures(tmp_path, monkeypatch):
+    for name, below, own in (("a", "x", {}), ("b", "x", {"lr": 0.2}),
+                             ("c", "y", {"algorithm": "dpsgd", "momentum": 0.0})):  # fmt: skip
+        simsgd.train(**SMALL, **own, runs_dir=tmp_path / below, name=name)
+    seen = []
+
+    def drawn(groups, x="epoch", y="", kind="curves"):
+        seen.extend((kind, group.name, group.place) for group in groups)
+        return b"<svg/>"
+
+    monkeypatch.setitem(figure_sections.__globals__, "_svg", drawn)
+    report_page([tmp_path])
+    assert {kind for kind, name, _ in seen if name == "c"} == {"curves", "pareto", "topology"}
+    assert {(name, place) for _, name, place in seen} == {("a", 0), ("b", 1), ("c", 2)}
+
+
+def test_outcomes_stand_before_the_settings_of_the_results(runs):
+    head = report_page([runs]).split("<thead>")[1].split("</thead>")[0]
+    words = Tags(head)
+    assert words.words[:4] == ["run", "epochs", "error@1 (%)", "best"]
+    assert words.words[-1] == "seed"
+    classes = [attributes.get("class") for tag, attributes in words.tags if tag == "th"]
+    assert (classes[0], classes[1], classes[-1]) == (None, "number", None)

@@ -73,6 +73,14 @@ def test_the_table_shows_what_was_used_of_settings_that_were_given_differently(t
     assert "momentum" not in rows[0]
 
 
+def test_the_table_shows_the_first_and_the_last_of_many_values(tmp_path):
+    many = [{"from": f"epoch {i}", "value": 0.1 / 2**i} for i in range(4)]
+    for name, lr in (("a", None), ("b", 0.5)):
+        used = {"lr": many if lr is None else lr}
+        finished(made(tmp_path / name, lr=lr, used=used))
+    assert [row["lr"] for row in result_rows(tmp_path)] == ["0.1 to 0.0125", 0.5]
+
+
 def finished(run):
     row = dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": 0, "step": 1}
     RunFolder.resume(run.folder).add_epoch(row)
