@@ -78,6 +78,11 @@ def names(kind: str) -> list[str]:
     return sorted({*_methods.get(kind, {}), *(point.name for point in _entry_points(kind))})
 
 
+def methods_of(module: str) -> list[str]:
+    """Return the names of the methods that a module has registered."""
+    return [n for kind in _methods.values() for n, m in kind.items() if m.__module__ == module]
+
+
 def find(kind: str, name: str) -> type:
     """Return the class behind a name, or behind `FILE.py:Name`.
 
@@ -259,13 +264,9 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
             raise SettingError(kind, spec, f"has no setting {key}", fix)
         require(key not in given, kind, spec, f"sets {key} twice")
         given[key] = literal(value.strip())
-    missing = [
-        f.name
-        for f in settings_of(method)
-        if f.name not in given
-        and f.default is dataclasses.MISSING
-        and f.default_factory is dataclasses.MISSING
-    ]
+    none = {dataclasses.MISSING}
+    needed = [f.name for f in settings_of(method) if {f.default, f.default_factory} == none]
+    missing = [name for name in needed if name not in given]
     fix = f"as in {spec}:{missing[0]}=VALUE" if missing else ""
     require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}", fix)
     hints = get_type_hints(method)

@@ -7,6 +7,7 @@ import click
 from .group import main
 from .options import chosen, given, shape_options
 from .pricing import priced
+from .terminal import show
 
 
 @main.command(short_help="Find the fastest compressor on a network.")
@@ -38,4 +39,4 @@ def advise(network: tuple[str, ...], as_json: bool, **options: object) -> None:
     from ..bench.advise import advise as price_all
 
     advice = price_all(network, **given(options))
-    click.echo(json.dumps(advice.plain(), indent=2) if as_json else advice.summary())
+    show(json.dumps(advice.plain(), indent=2) if as_json else advice.summary())

@@ -10,6 +10,7 @@ import click
 from ..bench.benches import BENCHES
 from .group import main
 from .numbers import WHOLE
+from .terminal import show
 
 _OPTIONS = {  # by the name of the setting of a bench
     "quick": click.option(
@@ -91,7 +92,7 @@ def _command(name: str) -> Callable[..., None]:
         found = measure(name, plot, **settings)
         if file is not None:
             file.write(json.dumps(found.plain(), indent=2) + "\n")
-        click.echo(found.summary())
+        show(found.summary())
 
     run.__doc__ = BENCHES[name].about
     return run

@@ -7,6 +7,7 @@ import click
 from .group import main
 from .numbers import WHOLE
 from .options import StagedCommand, chosen, given, shape_options
+from .terminal import show
 
 
 @main.command("bytes", cls=StagedCommand, short_help="Count the bytes of a step, without training.")
@@ -51,6 +52,4 @@ def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: obje
     from ..simulator.step_bytes import bytes_of
 
     counted = bytes_of(**given(options))
-    click.echo(
-        json.dumps(counted.plain(), indent=2) if as_json else counted.summary(per_layer, explain)
-    )
+    show(json.dumps(counted.plain(), indent=2) if as_json else counted.summary(per_layer, explain))

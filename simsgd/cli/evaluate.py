@@ -6,6 +6,7 @@ import click
 
 from .group import main
 from .options import given
+from .terminal import show
 
 
 @main.command(short_help="Print a checkpoint's loss and errors.")
@@ -26,4 +27,4 @@ def evaluate(checkpoint: Path, **options: object) -> None:
     """
     from ..training.evaluate import evaluate as measure
 
-    click.echo(measure(checkpoint, **given(options)).summary())
+    show(measure(checkpoint, **given(options)).summary())

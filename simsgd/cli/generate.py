@@ -6,6 +6,7 @@ import click
 
 from .group import main
 from .options import given
+from .terminal import show
 
 
 @main.command(short_help="Let a language model go on with a text.")
@@ -30,4 +31,4 @@ def generate(checkpoint: Path, **options: object) -> None:
     """
     from ..training.generate import generate as write
 
-    click.echo(write(checkpoint, **given(options)))
+    show(write(checkpoint, **given(options)))

@@ -5,6 +5,7 @@ import click
 from .completion import completes
 from .group import main
 from .numbers import WHOLE
+from .terminal import show
 
 
 @main.command("list")
@@ -22,5 +23,5 @@ def list_command(kind: str, workers: int | None) -> None:
     width = max(map(len, entries))
     for name, meaning in entries.items():
         for line in meaning.splitlines():
-            click.echo(f"{name:<{width}}  {line}")
+            show(f"{name:<{width}}  {line}")
             name = ""

@@ -8,7 +8,7 @@ import click
 from ..settings import size_in_bytes
 from .group import main
 from .pricing import priced
-from .terminal import echo_table
+from .terminal import echo_table, show
 
 
 @main.command("network", short_help="Print the time of a step of runs on networks.")
@@ -53,10 +53,10 @@ def network_command(
     found = find_runs(runs, with_epochs=True)
     rows = prices(found, networks_of(network), pricing, target, size)
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        show(json.dumps(rows, indent=2))
         return
     echo_table(price_table(rows), DISPENSABLE, "--json has all")
     if target is not None or size is not None:
-        click.echo(f"\n{target_table(rows, found, to or '', at_bytes or '')}")
+        show(f"\n{target_table(rows, found, to or '', at_bytes or '')}")
     if target is not None and (never := never_reached(found, target)):
-        click.echo("\n" + "\n".join(never))
+        show("\n" + "\n".join(never))

@@ -14,6 +14,7 @@ from ..results.config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
 from .completion import Complete, completes
 from .numbers import REAL, WHOLE
+from .terminal import show
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 Options = dict[str, Any]  # by name, each of the type that its option says
@@ -84,7 +85,7 @@ _ALL = "help_all"
 def _print_all(ctx: click.Context, option: click.Parameter, given: bool) -> None:
     if given and not ctx.resilient_parsing:
         ctx.meta[_ALL] = True
-        click.echo(ctx.get_help())
+        show(ctx.get_help())
         ctx.exit()
 
 

@@ -10,6 +10,7 @@ from ..settings import SettingError
 from .completion import completes
 from .group import main
 from .pricing import priced
+from .terminal import show
 
 if TYPE_CHECKING:
     from ..results.figures.plot import PlotSettings
@@ -118,7 +119,7 @@ def plot_results(
     from ..results.figures.plot import plot_results as draw
 
     draw(runs, x, y or None, output, **options)
-    click.echo(output)
+    show(output)
 
 
 def plot_results_main() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from .group import main
+from .terminal import show
 
 
 @main.command(short_help="Write one self-contained page about runs.")
@@ -24,4 +25,4 @@ def report(runs: tuple[Path, ...], output: Path) -> None:
     """
     from ..results.report import report as write
 
-    click.echo(write(runs, output))
+    show(write(runs, output))

@@ -6,7 +6,7 @@ import click
 
 from ..settings import require
 from .group import main
-from .terminal import echo_table
+from .terminal import echo_table, show
 
 
 @main.command(short_help="Print a table of runs.")
@@ -50,12 +50,12 @@ def results(
     require(form is None or not (columns or wide), "columns", columns, f"has no effect on --{form}")
     rows = result_rows(runs or "runs", sort=sort, reverse=reverse, at_bytes=at_bytes)
     if form is not None:
-        click.echo({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")
+        show({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")
         return
     table = result_table(rows, at_bytes)
     if columns is not None:
-        click.echo(chosen_columns(table, [name.strip() for name in columns.split(",")]))
+        show(chosen_columns(table, [name.strip() for name in columns.split(",")]))
     elif wide:
-        click.echo(table)
+        show(table)
     else:
         echo_table(table, dispensable(table), "--wide shows all columns, --columns some")

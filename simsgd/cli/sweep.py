@@ -8,7 +8,7 @@ from .completion import completes
 from .group import main
 from .numbers import WHOLE
 from .options import StagedCommand, given, several, swept_settings
-from .terminal import echo_table
+from .terminal import echo_table, show
 
 
 @main.command(cls=StagedCommand, short_help="Train with every combination of some values.")
@@ -75,11 +75,11 @@ def sweep(
         **several(given(options)),
     )
     if not quiet:
-        click.echo()
+        show("")
         echo_table(swept.text_table(), swept.dispensable, "sweep.csv has all")
-        click.echo("\n".join([*swept.not_made, "", f"table  {swept.folder / 'sweep.csv'}"]))
+        show("\n".join([*swept.not_made, "", f"table  {swept.folder / 'sweep.csv'}"]))
     ended = [run for run in swept.runs if len(run.steps) > 0]
     if links and ended and not quiet:
-        click.echo()
+        show("")
         echo_table(price_table(prices(ended, links)), DISPENSABLE, "simsgd network --json has all")
     return 1 if swept.failures else 0

@@ -1,5 +1,9 @@
-"""Prints tables as wide as the terminal, and whole where there is none."""
+"""Prints texts, and tables as wide as the terminal, whole where there is none.
 
+After `| head`, or with stdout closed, a command does all of its work and prints no more.
+"""
+
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,6 +15,14 @@ if TYPE_CHECKING:
     from ..results.text_table import TextTable
 
 
+def show(text: object, nl: bool = True) -> None:
+    """Print a text, unless nobody reads on."""
+    try:
+        click.echo(text, nl=nl)
+    except (BrokenPipeError, ValueError):  # the reader has gone, or the file is closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end
+
+
 def echo_table(table: "TextTable", dispensable: Sequence[str], others: str) -> None:
     """Print a table, at a terminal without columns that it has no room for.
 
@@ -20,10 +32,10 @@ def echo_table(table: "TextTable", dispensable: Sequence[str], others: str) -> N
     from ..results.text_table import wrapped
 
     if sys.stdout is None or not sys.stdout.isatty():
-        click.echo(table)
+        show(table)
         return
     width = shutil.get_terminal_size().columns
     narrow, left_out = table.fitted(width, dispensable)
-    click.echo(narrow)
+    show(narrow)
     if left_out:
-        click.echo("\n" + wrapped(f"without {', '.join(left_out)}: {others}", width))
+        show("\n" + wrapped(f"without {', '.join(left_out)}: {others}", width))

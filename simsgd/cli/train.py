@@ -1,13 +1,11 @@
 """`simsgd train`: train with W simulated workers."""
 
-import os
-import sys
-
 import click
 
 from .completion import completes
 from .group import main
 from .options import ShortHelpCommand, given, settings
+from .terminal import show
 
 
 @main.command(cls=ShortHelpCommand, short_help="Train with W simulated workers.")
@@ -36,7 +34,7 @@ def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
     if dry_run:
         from ..training.memory_use.estimate import footprint
 
-        click.echo(footprint(**given(options)).summary())
+        show(footprint(**given(options)).summary())
         return
     from ..communication.transport import is_rank_zero
     from ..results.network import networks_of
@@ -45,12 +43,4 @@ def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
     networks_of(network)  # a wrong one is refused before the first step
     run = run_training(**given(options))
     if not options["quiet"] and is_rank_zero():
-        _print(run.summary(network))
-
-
-def _print(text: str) -> None:
-    """Print, unless nobody reads on, as after `| head`: the run is whole all the same."""
-    try:
-        click.echo(text)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end
+        show(run.summary(network))

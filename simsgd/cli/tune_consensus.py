@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from .group import main
+from .terminal import show
 
 
 @main.command("tune-consensus", short_help="Find the consensus step size, without training.")
@@ -43,6 +44,6 @@ def tune_consensus(
     tuning = tune(
         workers, topology, compressor, algorithm, elements, rounds, seed=seed, output=output
     )
-    click.echo(tuning.summary())
+    show(tuning.summary())
     if output is not None:
-        click.echo(output)
+        show(output)

@@ -5,6 +5,7 @@ import click
 from ..verify.defaults import DEFAULTS, STEPS
 from .group import main
 from .options import StagedCommand, given, settings_without
+from .terminal import show
 
 
 @main.command(
@@ -27,7 +28,7 @@ def verify(quiet: bool, **options: object) -> int:
     """
     from ..verify.verify import verify as run_both
 
-    verdict = run_both(log=None if quiet else click.echo, **given(options))
+    verdict = run_both(log=None if quiet else show, **given(options))
     if not quiet:
-        click.echo(verdict.summary())
+        show(verdict.summary())
     return 0 if verdict.holds else 1

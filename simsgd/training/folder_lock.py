@@ -22,6 +22,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+
+class FolderInUse(SettingError):
+    """Another process is writing the folder of a run."""
+
+
 _NAME = ".lock"
 _MOST = 200  # bytes of a holder that are read
 
@@ -35,7 +40,7 @@ class FolderLock:
 
     @classmethod
     def of(cls, folder: Path, setting: str, value: object) -> "FolderLock":
-        """Lock a folder, or raise `SettingError` if another process holds the lock.
+        """Lock a folder, or raise `FolderInUse` if another process holds the lock.
 
         Raises `NotWritten` if the folder cannot be written.
         """
@@ -50,7 +55,7 @@ class FolderLock:
                 os.close(number)
                 by = f", {holder}" if holder.isprintable() and holder else ""
                 rule = f"is being written by another process{by}"
-                raise SettingError(setting, value, rule, "wait for its end, or stop it")
+                raise FolderInUse(setting, value, rule, "wait for its end, or stop it")
             if _is_same(number, path):
                 break
             os.close(number)  # the holder before took the file away while this one waited to open

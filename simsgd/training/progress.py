@@ -72,13 +72,19 @@ class Progress:
     def write(self, text: str) -> None:
         """Print and log a text; log alone from when nobody reads what is printed."""
         self.log(text)
-        if self.quiet or sys.stdout is None:
-            return
-        try:
-            tqdm.write(fitted(text))
-            sys.stdout.flush()
-        except (BrokenPipeError, ValueError):  # closed, as by `| head`
-            self.quiet = True
+        self.quiet = self.quiet or not is_printed(text)
+
+
+def is_printed(text: str) -> bool:
+    """Print a text beside a bar; return whether anybody may read it."""
+    if sys.stdout is None:
+        return False
+    try:
+        tqdm.write(fitted(text))
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):  # closed, as by `| head`
+        return False
+    return True
 
 
 def fitted(text: str) -> str:

@@ -16,11 +16,12 @@ def shared_folder(experiment: Experiment) -> RunFolder:
         try:
             folder = _folder(experiment)
         except SettingError as error:
-            refused = (error.name, error.value, error.rule, error.fix)
+            refused = type(error), (error.name, error.value, error.rule, error.fix)
     own = None if folder is None else folder.folder
     path, refused = broadcast_object((own, refused))
     if refused is not None:
-        raise SettingError(*refused)
+        kind, parts = refused
+        raise kind(*parts)
     if folder is not None:
         return folder
     assert path is not None, "rank 0 has made a folder or refused to"

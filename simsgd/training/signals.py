@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -34,16 +34,37 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.made = True
 
-    if threading.current_thread() is not threading.main_thread():
+    with _handled(note):
         yield request
+
+
+@contextmanager
+def raised_signals(what: str) -> Iterator[None]:
+    """Raise `Interrupted` at Ctrl-C, SIGTERM and SIGHUP, in whatever is done; `what` names it.
+
+    SIGHUP stays ignored where it is. Outside the main thread nothing changes.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(f"{what} was stopped by {signal.Signals(number).name}")
+
+    with _handled(leave):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Give the signals that ask to stop to a handler, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
         return
     numbers = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
     if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
         numbers.append(hangup)
-    before = {number: signal.signal(number, note) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield request
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)

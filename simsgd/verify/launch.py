@@ -24,6 +24,7 @@ from torch.multiprocessing.spawn import (
 
 from ..communication.transport import RankLost, all_gather_object, group
 from ..settings import SettingError
+from .main_module import without_main
 from .shaped_links import INTERFACE, enter, shaped_links
 
 Put = Callable[[object], None]
@@ -53,7 +54,8 @@ def launch(
     with links as namespaces, tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
         asked = (ranks, meeting, dict(os.environ), namespaces, outputs, work, arguments)
-        started = start_processes(_enter, asked, ranks, join=False, start_method=start)
+        with without_main():
+            started = start_processes(_enter, asked, ranks, join=False, start_method=start)
         try:
             ended = False
             while not ended:

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from ..training.metrics import num_targets
 from ..training.progress import fitted, is_seen, tqdm
 from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
+from ..training.signals import Interrupted, raised_signals
 from ..training.totals import Totals, transfer_rows
 from .defaults import DEFAULTS, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
@@ -54,11 +55,23 @@ def verify(
     rate, both ways; the seconds of every message are measured, and held to their price, in
     links.csv. That needs Linux and root.
 
-    Raises `SettingError` for a wrong setting before any process starts, and `RankLost` if a process
-    dies.
+    It may be called from a script that has no `if __name__ == "__main__"`, or from standard input.
+
+    Raises `SettingError` for a wrong setting before any process starts, `RankLost` if a process
+    dies, and `Interrupted` after Ctrl-C, SIGTERM or SIGHUP, with what was compared in the folder.
     """
     require_kind("steps", steps, int)
     require(steps >= 1, "steps", steps, "must be at least 1")
+    with raised_signals("verify"):
+        return _verify(steps, link, log, settings)
+
+
+def _verify(
+    steps: int,
+    link: str | None,
+    log: Callable[[str], None] | None,
+    settings: Mapping[str, object],
+) -> Verdict:
     rate = None if link is None else checked_rate(link)
     config, real = checked(Config.of({**DEFAULTS, **settings}), steps, timed=link is not None)
     known = {**config.plain(), "environment": environment(config.device), "verified_steps": steps}
@@ -90,10 +103,16 @@ def verify(
                 shown(verdict.line(compared))
             bar.update()
         folder.log(verdict.summary())
-        folder.flush_steps()
-        verdict.write()
+    except Interrupted as stopped:
+        left = f": {folder.folder}" if verdict.rows else ""
+        short = f"{stopped} after {len(verdict.rows)} of {steps} steps{left}"
+        folder.log(short)
+        raise Interrupted(short) from stopped
     finally:
         bar.close()
+        if verdict.rows:
+            folder.flush_steps()
+            verdict.write()
         folder.close()
     return verdict
 

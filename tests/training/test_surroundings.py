@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -14,6 +15,14 @@ TRAIN = (
     f"{sys.executable} -m simsgd train --model mlp --model-config hidden=8 --dataset digits "
     "--workers 4 --batch-size 90 --epochs 2 --name a"
 )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run."""
+    folder = tmp_path_factory.mktemp("run")
+    settings = {"model": "mlp", "model_config": "hidden=4", "dataset": "digits", "workers": 2}
+    return simsgd.train(**settings, batch_size=300, epochs=1, quiet=True, runs_dir=folder).folder
 
 
 @pytest.mark.slow
@@ -41,6 +50,54 @@ def test_a_run_goes_on_whatever_happens_to_its_output(tmp_path, redirected, surr
     assert (done.returncode, done.stderr) == (0, "")
     assert len(simsgd.Run(tmp_path / "runs" / "a").epochs) == 2
     assert (tmp_path / "runs" / "a" / "log.txt").read_text().count("  epoch ") == 2
+
+
+@pytest.mark.parametrize("redirected", ["| true", ">&-", ">&- 2>&-", "<&-"])
+@pytest.mark.parametrize("command", ["list models", "results RUNS", "results RUNS --json"])
+def test_a_command_ends_well_where_nobody_reads_on(run, command, redirected):
+    line = command.replace("RUNS", str(run.parent))
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m simsgd {line} {redirected}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    ["verify --steps 2", pytest.param("sweep --lr 0.1,0.2 --epochs 1 --runs-dir runs", id="sweep")],
+)
+def test_what_makes_runs_makes_them_where_nobody_reads_on(tmp_path, command):
+    words = "--model mlp --model-config hidden=8 --dataset digits --workers 2 --batch-size 300"
+    line = f"set -o pipefail; {sys.executable} -m simsgd {command} {words} | true"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(len(simsgd.Run(path.parent).steps) for path in tmp_path.glob("runs/*/config.json"))
+    assert len([*tmp_path.glob("runs/*/config.json")]) == (2 if "sweep" in command else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="only POSIX stops processes")
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(kill_runs, tmp_path):
+    settings = kill_runs.TINY | {"epochs": 60, "runs_dir": tmp_path}
+    child = kill_runs.Child({**settings, "name": "stopped"})
+    table = tmp_path / "stopped" / "epochs.csv"
+    while not (table.exists() and table.read_text().count("\n") > 3):
+        time.sleep(0.01)
+    os.kill(child.process.pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    lines = table.read_text().count("\n")
+    time.sleep(0.2)
+    assert table.read_text().count("\n") == lines < 61
+    os.kill(child.process.pid, signal.SIGCONT)
+    child.received()
+    whole = simsgd.train(**settings, name="whole")
+    assert kill_runs.differences(tmp_path / "stopped", whole.folder) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
@@ -69,4 +70,7 @@ def main() -> None:
     for point in asked["points"]:
         error = refusal(point, asked["on_cpu"])
         parts = [error.name, error.value, error.rule, error.fix] if error else None
-        print(_MARK + json.dumps(parts, default=str), flush=True)
+        try:
+            print(_MARK + json.dumps(parts, default=str), flush=True)
+        except BrokenPipeError:  # the sweep is gone
+            os._exit(1)

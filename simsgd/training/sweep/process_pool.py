@@ -4,20 +4,27 @@ A process that dies takes one run with it; the next run begins in a new one.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
+import queue
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...results.atomic_files import replace
+from ...results.atomic_files import NotWritten, replace
 from ...settings import one_line
 from ..command_line import train_command
+from ..folder_lock import FolderInUse
 
+_ORPHANED = 0.5  # seconds in which a system has found that a process has lost its parent
 _CODE = "from simsgd.training.sweep.process_pool import serve; serve()"
 
 
@@ -27,6 +34,7 @@ class Ending:
 
     code: int  # its exit code; below 0 the signal that killed it
     reason: str  # of a run that failed, in one line
+    in_use: bool = False  # whether another process was writing its folder
 
 
 class Processes:
@@ -114,12 +122,39 @@ class Process:
 
 
 def serve() -> None:
-    """Make the runs that stdin asks for, a line each, until it ends."""
+    """Make the runs that stdin asks for, a line each, until it ends.
+
+    It ends when the process at its other end does, however that is; a run saves and stops then.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run notes it; between runs nobody needs to
-    for line in sys.stdin:
+    asked, works = queue.SimpleQueue[str | None](), threading.Event()
+    threading.Thread(target=_read, args=(asked, works, os.getppid()), daemon=True).start()
+    while (line := asked.get()) is not None:
         settings, answer = json.loads(line)
         sys.argv = ["simsgd", *train_command(settings)]  # which config.json names as its command
-        _answer(Path(answer), make_run(settings))
+        ending = make_run(settings)
+        with contextlib.suppress(NotWritten):  # nobody waits for it any more
+            _answer(Path(answer), ending)
+        works.clear()
+
+
+def _read(asked: "queue.SimpleQueue[str | None]", works: threading.Event, parent: int) -> None:
+    """Pass on the lines of stdin; when it ends while a run `works`, ask that to stop.
+
+    Where that is because the parent is gone, the folder of its answers goes too.
+    """
+    for line in sys.stdin:
+        works.set()
+        asked.put(line)
+    asked.put(None)
+    if not works.is_set():
+        return
+    until = time.monotonic() + _ORPHANED
+    while os.getppid() == parent and time.monotonic() < until:
+        time.sleep(0.01)
+    if os.getppid() != parent:
+        shutil.rmtree(Path(json.loads(line)[1]).parent, ignore_errors=True)
+    signal.raise_signal(signal.SIGTERM)
 
 
 def make_run(settings: Mapping[str, object]) -> Ending:
@@ -131,7 +166,7 @@ def make_run(settings: Mapping[str, object]) -> Ending:
     except Exception as error:
         known = hasattr(error, "exit_code")
         reason = one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
-        return Ending(getattr(error, "exit_code", 1), reason)
+        return Ending(getattr(error, "exit_code", 1), reason, isinstance(error, FolderInUse))
     return Ending(0, "")
 
 
@@ -152,7 +187,7 @@ def last_line(written: str, code: int) -> str:
 
 
 def _answer(path: Path, ending: Ending) -> None:
-    text = json.dumps([ending.code, ending.reason]).encode()
+    text = json.dumps(dataclasses.astuple(ending)).encode()
     replace(path, lambda file: file.write(text))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...results.run import Run
 from ...units import in_units
-from ..progress import fitted, is_seen, tqdm
+from ..progress import is_printed, is_seen, tqdm
 from .process_pool import Ending
 
 _BAR = "{l_bar}{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}]"
@@ -64,8 +64,7 @@ class SweepProgress:
 
     def write(self, text: str) -> None:
         """Print a text."""
-        if not self.quiet:
-            tqdm.write(fitted(text))
+        self.quiet = self.quiet or not is_printed(text)
 
     def _draw(self, what: str, number: float, total: int) -> None:
         self.bar.set_description_str(what, refresh=False)

@@ -18,6 +18,7 @@ from .progress import SweepProgress
 from .run_names import names_of
 
 _PAUSE = 0.2  # seconds between two looks at the runs
+_PATIENCE = 60.0  # seconds for which a run waits for another process that still writes its folder
 
 
 def sweep(
@@ -74,15 +75,17 @@ class RunQueue:
     progress: SweepProgress
     running: dict[str, Job] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    found_in_use: dict[str, float] = field(default_factory=dict)  # when each first was
 
     def work(self) -> dict[str, str]:
         """Make all runs that are not done, and return why some failed, by name."""
         parts = {name: part_done(self.folder / name) for name in self.runs}
-        waiting = [name for name, part in parts.items() if part < 1]
+        self.waiting = [name for name, part in parts.items() if part < 1]
         self.progress.begin(self.folder, parts)
-        while (waiting or self.running) and not self.request.made:
-            while waiting and len(self.running) < self.launcher.jobs:
-                self._start(waiting.pop(0))
+        while (self.waiting or self.running) and not self.request.made:
+            while self.waiting and len(self.running) < self.launcher.jobs:
+                self._start(self.waiting.pop(0))
             time.sleep(_PAUSE)
             self._look()
         if self.request.made:
@@ -96,6 +99,8 @@ class RunQueue:
             asked = {"resume": str(folder), **changed}
         else:
             asked = {"runs_dir": str(self.folder), "name": name, **settings}
+            if folder.exists():  # killed before anything was in it
+                asked["overwrite"] = True
         self.running[name] = self.launcher.start({**asked, "quiet": True})
 
     def _look(self) -> None:
@@ -107,9 +112,17 @@ class RunQueue:
             del self.running[name]
             if self.request.made and ending.code:
                 continue
+            if ending.in_use and self._may_wait(name):
+                self.waiting.append(name)
+                continue
             if ending.code:
                 self.failures[name] = ending.reason
             self.progress.end(self.folder / name, ending)
+
+    def _may_wait(self, name: str) -> bool:
+        """Return whether a run may wait on for its folder, as for what a killed sweep left."""
+        now = time.monotonic()
+        return now - self.found_in_use.setdefault(name, now) < _PATIENCE
 
     def _stop(self) -> None:
         for job in self.running.values():

@@ -1,5 +1,8 @@
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,30 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_can_go_on(tmp_path, mo
     assert run.log.count("Interrupted") == 0
     assert (tmp_path / "made/seed0/last.pt").exists()
     assert len(run.steps) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills so")
+def test_runs_end_with_the_sweep_that_is_killed_and_the_next_one_makes_them(tmp_path):
+    settings = {**TINY, "epochs": 80}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "simsgd", "sweep", *words, "--seeds=2", "--jobs=2",
+         "--runs-dir=made", "--quiet"],
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    tables = [tmp_path / f"made/seed{seed}/epochs.csv" for seed in (0, 1)]
+    until = time.monotonic() + 60
+    while not all(table.exists() and table.read_text().count("\n") > 2 for table in tables):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    made = tmp_path / "made"
+    answers = simsgd.sweep(**settings, seeds=2, jobs=2, runs_dir=made, quiet=True)  # at once
+    assert answers.failures == {}
+    assert [len(run.epochs) for run in answers.runs] == [80, 80]
+    assert not [*tmp_path.glob("simsgd-*")]  # the folder of answers
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from simsgd.results.sweep import part_done
 from simsgd.settings import SettingError
 from simsgd.training.sweep import sweep as sweeping
 from simsgd.training.sweep.precheck import refusal
-from simsgd.training.sweep.process_pool import make_run
+from simsgd.training.sweep.process_pool import Ending, make_run
 
 TINY = {
     "model": "mlp",
@@ -153,6 +153,29 @@ def test_a_run_that_fails_does_not_end_the_sweep(here):
     assert left.table.set_index("lr")["seeds"].to_dict() == {"1e+38": 0, "0.1": 1}
     assert "lr1e+38-seed0" in left.summary()
     assert "lr1e+38-seed0" in left._repr_html_()
+
+
+def test_a_run_whose_folder_is_still_written_is_made_once_that_ends(here, monkeypatch):
+    endings = [Ending(2, "is being written by another process", in_use=True), Ending(0, "")]
+    monkeypatch.setattr(here, "start", lambda settings: Made(endings.pop(0)))
+    monkeypatch.setattr(sweeping.SweepProgress, "end", lambda self, folder, ending: None)
+    assert (sweep(lr=0.1, runs_dir="made").failures, endings) == ({}, [])
+
+
+def test_a_run_does_not_wait_for_ever_for_its_folder(here, monkeypatch):
+    held = Ending(2, "is being written by another process", in_use=True)
+    monkeypatch.setattr(here, "start", lambda settings: Made(held))
+    monkeypatch.setattr(sweeping, "_PATIENCE", 0.01)
+    assert sweep(lr=0.1, runs_dir="made").failures == {"seed0": held.reason}
+
+
+def test_a_folder_of_a_run_that_was_killed_at_once_is_taken(here, tmp_path):
+    sweep(lr=0.1, runs_dir="made")
+    for path in (tmp_path / "made/seed0").iterdir():
+        path.unlink()
+    (tmp_path / "made/seed0/.lock").touch()
+    again = sweep(lr=0.1, runs_dir="made")
+    assert (again.failures, [len(run.epochs) for run in again.runs]) == ({}, [2])
 
 
 def test_files_of_the_same_name_in_two_folders_are_two_values(here, tmp_path):
