@@ -146,9 +146,9 @@ class Config(Recipe):
     partition: str = setting(
         "iid-reshuffled",
         "model and data",
-        "How samples are divided among workers: iid-reshuffled (anew in each epoch), iid-fixed, "
-        "sorted (by class), dirichlet:ALPHA (unlike classes), shards:S (S pieces of the sorted "
-        "samples), quantity:ALPHA (unlike sizes) or label-dirichlet:ALPHA (unlike both).",
+        "How samples are divided among workers: iid-reshuffled (again in each epoch), iid-fixed, "
+        "sorted (by class), dirichlet:ALPHA (unequal classes), shards:S (S pieces of the sorted "
+        "samples), quantity:ALPHA (unequal sizes) or label-dirichlet:ALPHA (both unequal).",
         unit="NAME",
     )
     evaluate: str = setting(

@@ -166,8 +166,8 @@ class Recipe(metaclass=SettingsClass):
     aggregate: str = setting(
         "mean",
         "algorithm",
-        "With allreduce and diloco, what is made of the workers' messages: the mean, the median, a "
-        "vote on the sign, or another of `simsgd list aggregations`.",
+        "With allreduce and diloco, how the workers' messages are combined: their mean, their "
+        "median, a vote on the sign, or another of `simsgd list aggregations`.",
         unit="SPEC",
     )
     attack: str | None = setting(
@@ -220,8 +220,8 @@ class Recipe(metaclass=SettingsClass):
     clients: int | None = setting(
         None,
         "algorithm",
-        "With fedavg, fedprox and scaffold, clients of whom as many as there are workers are drawn "
-        "for each round; default: the workers are the clients.",
+        "With fedavg, fedprox and scaffold, the number of clients, of which each round draws as "
+        "many as there are workers; default: the workers are the clients.",
         unit="N",
     )
     participation: float | None = setting(
@@ -241,15 +241,15 @@ class Recipe(metaclass=SettingsClass):
     inner_state: str | None = setting(
         None,
         "algorithm",
-        "With local, fedavg, diloco and the like, what becomes of the state of the workers' own "
+        "With local, fedavg, diloco and the like, what happens to the state of the workers' own "
         "optimizers at an exchange, such as momenta: each keeps its own, they are averaged and "
-        "sent as the models are, or begin anew.",
+        "sent as the models are, or start over.",
         choices=("keep", "average", "reset"),
     )
     client_buffers: str | None = setting(
         None,
         "algorithm",
-        "With fedavg, what becomes of buffers such as BatchNorm statistics: each client's own, "
+        "With fedavg, what happens to buffers such as BatchNorm statistics: each client's own, "
         "averaged and sent as the models are, or the server's.",
         choices=("local", "average", "server"),
     )
@@ -275,7 +275,7 @@ class Recipe(metaclass=SettingsClass):
         None,
         "optimizer",
         "Parameters with options of their own, for all epochs: no_decay_1d, no weight decay of "
-        "those with fewer than two dimensions, or none; a regime and Python say more.",
+        "those with fewer than two dimensions, or none; more in a regime.",
         unit="NAME",
     )
     scheduler: str | None = setting(

@@ -1,4 +1,4 @@
-"""`simsgd generate`: let a language model go on with a text."""
+"""`simsgd generate`: continue a text with a language model."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from .options import given
 from .terminal import show
 
 
-@main.command(short_help="Let a language model go on with a text.")
+@main.command(short_help="Continue a text with a language model.")
 @click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.option("--prompt", default="\n", help="The text to go on with; default: a new line.")
+@click.option("--prompt", default="\n", help="The text to continue; default: a new line.")
 @click.option("--length", type=int, default=200, show_default=True, help="Tokens to write.")
 @click.option(
     "--temperature",
@@ -25,7 +25,7 @@ from .terminal import show
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
 def generate(checkpoint: Path, **options: object) -> None:
-    """Print a prompt, and what the model of a run on text goes on with.
+    """Print a prompt, and how the model of a run on text continues it.
 
     CHECKPOINT is a file, or a run's folder, which means its last.pt.
     """

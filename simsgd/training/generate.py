@@ -1,4 +1,4 @@
-"""Lets a trained language model go on with a text.
+"""Lets a trained language model continue a text.
 
 Letters: T tokens at most that the model sees, V entries of the vocabulary.
 """
@@ -28,7 +28,7 @@ def generate(
     data_dir: Path | str | None = None,
     device: str | None = None,
 ) -> str:
-    """Return the `prompt` and `length` tokens that the model of a checkpoint goes on with.
+    """Return the `prompt` and `length` tokens that the model of a checkpoint adds to it.
 
     `checkpoint` is a file or a run's folder, which means its last one. Each token is drawn by its
     probability, whose logarithm is divided by `temperature` first: 0 always takes the most likely
