@@ -390,8 +390,17 @@ def test_the_areas_of_dots_are_samples(tmp_path):
     assert axes.get_xlabel() == "worker\nsorted\nlargest dot: 31 samples"
 
 
-def test_partitions_of_several_seeds_are_drawn_one_by_one(tmp_path):
+def test_equal_partitions_share_a_panel(tmp_path):
     figure = plot_results(seeds(tmp_path, "sign", 3), kind="partition")
+    assert [axes.get_title() for axes in figure.axes] == ["sign-seed0, sign-seed1, sign-seed2"]
+
+
+def test_partitions_of_several_seeds_are_drawn_one_by_one(tmp_path):
+    runs = seeds(tmp_path, "sign", 3)
+    for number, run in enumerate(runs):
+        text = (run.folder / "partition.csv").read_text()
+        (run.folder / "partition.csv").write_text(text + f"3,0,{number + 1}\n")
+    figure = plot_results(runs, kind="partition")
     assert [axes.get_title() for axes in figure.axes] == [f"sign-seed{seed}" for seed in range(3)]
 
 

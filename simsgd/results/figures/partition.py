@@ -3,7 +3,7 @@
 Letters: W workers, C classes.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...settings import SettingError
 from ..run_tables import RunTables
@@ -17,16 +17,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_Panel: TypeAlias = "tuple[str, RunTables, pd.DataFrame]"  # title, run, samples
 _FULL = 0.96  # of a cell's shorter side, across the largest dot
 
 
 def draw(request: Request) -> "Figure":
-    """Draw a panel for each run, as the partitions of different seeds have no mean."""
-    found = [
-        (group.name if len(group.runs) == 1 else run.name, run, _table(run))
-        for group in request.groups
-        for run in group.runs
-    ]
+    """Draw a panel for each partition, as those of different seeds have no mean.
+
+    Runs with the same one share a panel.
+    """
+    found = _distinct(
+        [
+            (group.name if len(group.runs) == 1 else run.name, run, _table(run))
+            for group in request.groups
+            for run in group.runs
+        ]
+    )
     inches = 4.6 if len(found) == 1 else 3.0
     figure, axes = panels(
         [name for name, _, _ in found], request.theme, inches, request.appearance.title
@@ -43,6 +49,18 @@ def draw(request: Request) -> "Figure":
     for each, (_, _, table) in zip(axes, found, strict=True):
         _dots(each, table)
     return figure
+
+
+def _distinct(panels: "list[_Panel]") -> "list[_Panel]":
+    """Return panels with those of equal partitions as one, which has the names of all."""
+    distinct: list[_Panel] = []
+    for name, run, table in panels:
+        place = next((i for i, own in enumerate(distinct) if own[2].equals(table)), None)
+        if place is None:
+            distinct.append((name, run, table))
+        else:
+            distinct[place] = (f"{distinct[place][0]}, {name}", *distinct[place][1:])
+    return distinct
 
 
 def _table(run: RunTables) -> "pd.DataFrame":
