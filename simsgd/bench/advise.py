@@ -20,14 +20,12 @@ from ..results.network import Network
 from ..results.network_prices import milliseconds
 from ..results.pricing import Pricing
 from ..results.text_table import columns
-from ..results.timeline import Piece
-from ..settings import SettingError, is_plain_number, require, require_kind
+from ..settings import SettingError, require_kind
 from ..simulator.model_shapes import order_of, shapes_of
 from ..simulator.step_bytes import Sizes, sizes
 from ..units import in_units
-from .compressor_time import seconds_to_compress
-from .measured_compression import MeasuredCompression
-from .step_price import pieces_of, step_price
+from .compression_source import CompressionSource
+from .step_price import StepPrice, pieces_of, step_price
 
 USUAL = {  # settings for those that have no defaults, as their papers use them
     "topk": ("topk:0.01", "topk:0.001"),
@@ -125,47 +123,26 @@ def advise(
     together.
     """
     config = Config.of(settings)
-    number, measured = _compression(compress_ms)
-    require(measured is None or measure, "measure", None, "has no effect with a file of times")
-    pricing = Pricing(compute_ms, number, all_reduce, fusion, overlap)
+    source = CompressionSource.of(compress_ms, measure, device)
+    pricing = Pricing(compute_ms, source.milliseconds, all_reduce, fusion, overlap)
     links = _networks([network] if isinstance(network, Network | str) else network)
     specs = [compressor] if isinstance(compressor, str) else list(compressor)
     model = config.model or "lenet", config.model_config, num_classes, input_shape
-    shapes, order = shapes_of(*model), {}
-    if pricing.way.kind == "buckets":
-        order = order_of(*model)
-    usual = usual_specs() if measured is None else measured.specs
-    here = measure and number is None and measured is None
+    shapes = shapes_of(*model)
+    order = order_of(*model) if pricing.way.kind == "buckets" else {}
     offers: dict[str, list[Offer]] = {link.name: [] for link in links}
-    for spec in dict.fromkeys(specs or usual):
+    for spec in dict.fromkeys(specs or source.specs(usual_specs())):
         recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None)
         _check_exchange(recipe)
         counted = sizes(shapes, config.dtype, **vars(recipe))
         pieces = pieces_of(shapes, config.dtype, recipe, order)
-        seconds = (number or 0.0) / 1000
-        if here:
-            seconds = seconds_to_compress(shapes, recipe, config.dtype, device)
-        elif measured is not None:
-            compressed = [s.elements for s in counted.segments if s.compressed]
-            seconds = measured.seconds(spec, compressed) if compressed else 0.0
+        seconds = source.seconds(counted, shapes, recipe, config.dtype)
         for link in links:
-            offers[link.name].append(_offer(counted, seconds, link, pricing, pieces, recipe))
+            price = step_price(counted, seconds, link, pricing, pieces, recipe)
+            offers[link.name].append(_offer(counted, price))
     title = f"{config.model or 'lenet'}, {config.workers} workers"
     ranked = {name: sorted(rows, key=lambda row: row.total) for name, rows in offers.items()}
-    timed = device if here else "" if measured is None else measured.machine
-    return Advice(ranked, tuple(links), pricing, title, timed, here)
-
-
-def _compression(
-    given: float | str | Path | None,
-) -> tuple[float | None, MeasuredCompression | None]:
-    """Return the milliseconds that were given, or what a file holds."""
-    require_kind("compress_ms", given, float, str, Path, type(None))
-    if given is None or isinstance(given, int | float):
-        return given, None
-    if isinstance(given, str) and is_plain_number(given):
-        return float(given), None
-    return None, MeasuredCompression.read(Path(given))
+    return Advice(ranked, tuple(links), pricing, title, source.machine, source.is_here)
 
 
 def _check_exchange(recipe: Recipe) -> None:
@@ -183,21 +160,12 @@ def _networks(specs: Sequence[Network | str]) -> list[Network]:
     return list(dict.fromkeys(links))
 
 
-def _offer(
-    counted: Sizes,
-    seconds: float,
-    network: Network,
-    pricing: Pricing,
-    pieces: Sequence[Piece],
-    recipe: Recipe,
-) -> Offer:
-    compression = 0.0 if counted.compressor == "none" else seconds
-    price = step_price(counted, compression, network, pricing, pieces, recipe)
+def _offer(counted: Sizes, price: StepPrice) -> Offer:
     return Offer(
         compressor=counted.compressor,
         payload_bytes=counted.payload_bytes,
         ratio=counted.ratio,
-        compression=compression,
+        compression=price.compression,
         communication=price.communication,
         total=price.total,
         dense=price.dense,
