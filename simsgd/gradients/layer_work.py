@@ -1,7 +1,4 @@
-"""Counts what each layer computes, and so how far backward is when a parameter's gradient is there.
-
-Letters: L workers hosted here, b samples each.
-"""
+"""Counts what layers compute, and so how far backward is when a parameter's gradient is there."""
 
 from collections.abc import Callable
 from typing import Any

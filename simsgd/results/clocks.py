@@ -21,11 +21,14 @@ def _everyone(_: int) -> Bools | None:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Whom each worker waits for."""
+    """Whom each worker waits for.
 
-    links: Callable[[int], Bools | None] = _everyone  # of a step that sends: row waits for column
-    # [W, W]; None: all for all
-    participants: Callable[[int], Bools | None] = _everyone  # of a step, [W]; None: all
+    `links` returns of a step that sends whether row waits for column, [W, W], and `participants`
+    of any step who trains, [W]; None: all.
+    """
+
+    links: Callable[[int], Bools | None] = _everyone
+    participants: Callable[[int], Bools | None] = _everyone
     delays: NDArray[np.int64] | None = None  # steps that a worker may be ahead of all others, [W]
     late: int = 0  # steps after which what was sent is needed
 
@@ -60,19 +63,20 @@ def fronts(
 
 
 class _Clock:
+    """The time of each worker, which goes on from step to step."""
+
     def __init__(self, workers: int, waiting: Waiting) -> None:
         self.now: Any = np.zeros(workers)  # of each worker, [W]
         self.waiting = waiting
-        self.done: list[float] = []  # when all were done with each step
+        self.done = [0.0]  # when all were done with so many steps
         self.arrivals: dict[int, float] = {}  # of what was sent in a step
         self.link = 0.0  # when it is free
 
     def work(self, step: int, seconds: Floats) -> None:
         delays = self.waiting.delays
-        if delays is not None and step:
-            needed = step - 1 - np.broadcast_to(delays, self.now.shape)
-            done = np.array([0.0, *self.done])  # the first: before any step
-            self.now = np.maximum(self.now, done[np.maximum(needed + 1, 0)])
+        if delays is not None:
+            needed = np.maximum(step - delays, 0)  # steps that all have to be done with
+            self.now = np.maximum(self.now, [self.done[steps] for steps in needed])
         self.now = self.now + seconds
         arrival = self.arrivals.pop(step - self.waiting.late, None)
         if arrival is not None:

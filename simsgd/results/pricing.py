@@ -20,9 +20,7 @@ from .timeline import BACKWARD, Bucket, Overlap, Piece, duration, in_buckets, sp
 class Pricing:
     """How steps are priced."""
 
-    compute_ms: float | str | None = (
-        None  # of one worker, or lognormal:MEDIAN,SIGMA; None: measured
-    )
+    compute_ms: float | str | None = None  # of one worker, or its law; None: as measured
     compress_ms: float | None = None  # of one worker; None: as measured in the run
     all_reduce: str = "ring"  # or tree or gloo
     fusion: bool = True  # the messages of all segments are sent together

@@ -155,6 +155,13 @@ class Algorithm(ABC):
         """
         return None
 
+    def links(self, seed: int, workers: int, step: int) -> Tensor | None:
+        """Return whether row receives from column in an exchange, [W, W] bool; None: all from all.
+
+        `step` is how many were done before it.
+        """
+        return None
+
     def clients_of(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:
         """Return which clients the workers act for in a step, ids [W]; None: for themselves."""
         return None

@@ -7,6 +7,8 @@ mixing weights, q and c what is sent, C the compressor, d the local optimizer's 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from ...communication.topology import Mixing, Topology, topology
 from ...recipe import Recipe
 from ...settings import SettingError, require
@@ -37,6 +39,10 @@ class Gossip(ParameterAlgorithm):
     def mixing(self, context: ExchangeContext) -> Mixing:
         """Return the weights of this step."""
         return self.graph(context.workers).at(context.step.number)
+
+    def links(self, seed: int, workers: int, step: int) -> Tensor:
+        """Return whether row receives from column in a step, [W, W] bool."""
+        return self.graph(workers).at(step).links
 
     def describe(self, workers: int) -> str:
         """Return the settings in words, with the graph's degree and spectral gap."""

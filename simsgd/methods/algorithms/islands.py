@@ -49,6 +49,10 @@ class Islands(ParameterAlgorithm):
         """Return the steps from one exchange to the next."""
         return self.local_steps
 
+    def links(self, seed: int, workers: int, step: int) -> Tensor:
+        """Return whether two workers are of one island in a step, [W, W] bool."""
+        return islands(seed, step // self.local_steps, workers, self.island_size).links
+
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Average within islands, if H steps have passed."""
         step = context.step

@@ -52,6 +52,10 @@ class NoLoCo(ParameterAlgorithm):
         """Return the steps from one exchange to the next."""
         return self.local_steps
 
+    def links(self, seed: int, workers: int, step: int) -> Tensor:
+        """Return whether two workers are a pair in a step, [W, W] bool."""
+        return islands(seed, step // self.local_steps, workers, 2).links
+
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Move the slow weights, if H steps have passed, and begin again from them."""
         step, channel = context.step, context.channel
