@@ -30,10 +30,11 @@ def disk_bytes(experiment: Experiment) -> dict[str, int]:
         "best": {"best.pt": model},
         "all": {f"models of {evaluations} evaluations": evaluations * model},
     }
+    most = " at most" if config.until_bytes else ""
     return {
         "last.pt and previous.pt": 2 * last,
         **models[config.keep],
-        f"tables of {experiment.steps} steps, about": experiment.steps * rows,
+        f"tables of {experiment.steps} steps{most}, about": experiment.steps * rows,
     }
 
 
