@@ -53,12 +53,39 @@ def log(path):
 
 
 def tables(path):
-    for name in ("epochs", "steps", "transfers", "layers", "workers", "partition", "nonfinite"):
+    for name in (
+        "epochs",
+        "steps",
+        "transfers",
+        "segments",
+        "layers",
+        "workers",
+        "partition",
+        "nonfinite",
+    ):
         file = path / f"runs/a/{name}.csv"
         head = file.read_text().partition("\n")[0] if file.exists() else "step,worker"
         file.write_text(f"{head}\n" + ",".join([f'"{CODE}"'] * (head.count(",") + 1)) + "\n")
-    for line in ("results runs", "network runs", "plot-results runs -o a.png", "report runs"):
+    for line in (
+        "results runs",
+        "network runs",
+        "network runs --overlap buckets",
+        "plot-results runs -o a.png",
+        "report runs",
+    ):
         typed(line)
+
+
+def times(path):
+    row = {"compressor": f"{path}/mine.py:Mine", "workers": 2, "n": 100, "ms": 1.0}
+    (path / "mine.py").write_text(f"{CODE}\n")
+    machine = {"machine": CODE, "threads": 1, "torch": CODE}
+    rows = [row, {**row, "compressor": CODE}, {**row, "compressor": "sign", "ms": CODE}]
+    for number in range(len(rows)):
+        text = json.dumps({"machine": machine, "rows": rows[number:]})
+        (path / "times.json").write_text(text)
+        typed("advise --compress-ms times.json")
+        typed("advise --compress-ms times.json --compressor sign")
 
 
 def edges(path):
@@ -112,6 +139,7 @@ READ = {  # how each kind begins in the table, and what has it read; None: other
         "`config.json`": config,
         "`log.txt`": log,
         "`epochs.csv`": tables,
+        "times of compressors": times,
         "edge lists": edges,
         "texts": texts,
         "images": images,

@@ -57,6 +57,8 @@ def network_command(
         return
     echo_table(price_table(rows), DISPENSABLE, "--json has all")
     if target is not None or size is not None:
-        show(f"\n{target_table(rows, found, to or '', at_bytes or '')}")
+        show("")
+        table = target_table(rows, found, to or "", at_bytes or "")
+        echo_table(table, ("steps", "sent"), "--json has all")
     if target is not None and (never := never_reached(found, target)):
         show("\n" + "\n".join(never))

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..registry import build, settings_of
-from ..settings import names_own_file
 from .clocks import Bools, Waiting
 from .run_tables import RunTables
 
@@ -51,21 +50,27 @@ def waiting_of(
 
 def _algorithm(run: RunTables) -> "Algorithm | None":
     """Return a run's algorithm; None for a user's own, whose code is not run for a price."""
-    spec = str(run.config.get("algorithm", "allreduce"))
-    if names_own_file(spec.partition(":")[0]) or spec.startswith("object:"):
+    spec, used = str(run.config.get("algorithm", "allreduce")), run.used
+    if _may_be_code(spec):
         return None
     import torch
 
     plain: Algorithm
     (plain,) = build("algorithm", spec)
-    used = run.used
     own = {f.name: used[f.name] for f in settings_of(type(plain)) if f.name in used}
+    if any(map(_may_be_code, own.values())):
+        return None
     algorithm = dataclasses.replace(plain, **own)
     held = run.partition.groupby("worker")["samples"].sum()
     if held.empty:
         return algorithm
     batch = _whole(used.get("batch_size")) * (_whole(used.get("accumulate")) or 1)
     return algorithm.for_clients(run.num_workers, torch.tensor(held.tolist()), batch)
+
+
+def _may_be_code(value: object) -> bool:
+    """Return whether a setting of a config.json may name a file of code."""
+    return isinstance(value, str) and (".py" in value or value.startswith("object:"))
 
 
 def _bools(tensor: "Tensor | None") -> Bools | None:

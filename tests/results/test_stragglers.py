@@ -1,6 +1,8 @@
 """Workers whose compute differs from step to step, and who waits for whom."""
 
+import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -265,6 +267,23 @@ def test_an_algorithm_of_ones_own_is_not_run_for_a_price(tmp_path):
     (tmp_path / "mine.py").write_text("raise SystemExit('was run')\n")
     drawn = ComputeTimes.of(LAW).drawn(len(run.steps), 4)
     assert total(run) == pytest.approx(drawn.max(1).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"algorithm": "allreduce:x+./evil.py:Evil"},
+        {"algorithm": "diloco", "used": {"outer_optimizer": "./evil.py:Evil"}},
+    ],
+)
+def test_what_a_config_names_is_not_run_for_a_price(runs, tmp_path, monkeypatch, changed):
+    shutil.copytree(runs["all"].folder, tmp_path / "a")
+    (tmp_path / "evil.py").write_text("raise SystemExit('was run')\n")
+    monkeypatch.chdir(tmp_path)
+    config = json.loads((tmp_path / "a/config.json").read_text())
+    config["used"] |= changed.pop("used", {})
+    (tmp_path / "a/config.json").write_text(json.dumps({**config, **changed}))
+    assert total(simsgd.Run("a")) == pytest.approx(total(runs["all"]), rel=1e-9)
 
 
 def test_the_table_has_stragglers_where_there_are_any(runs):
