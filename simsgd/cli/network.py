@@ -45,7 +45,7 @@ def network_command(
     from ..results.network_prices import DISPENSABLE, price_table, prices, target_table
     from ..results.pricing import Pricing
     from ..results.run_folders import find_runs
-    from ..results.targets import Target, never_reached
+    from ..results.targets import Target, never_reached, outside
 
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
     target = None if to is None else Target.of(to)
@@ -60,5 +60,7 @@ def network_command(
         show("")
         table = target_table(rows, found, to or "", at_bytes or "")
         echo_table(table, ("steps", "sent"), "--json has all")
-    if target is not None and (never := never_reached(found, target)):
-        show("\n" + "\n".join(never))
+    notes = [] if target is None else never_reached(found, target)
+    notes += [] if size is None else outside(found, size)
+    if notes:
+        show("\n" + "\n".join(notes))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..settings import SettingError, is_plain_number, unknown
+from ..units import in_units
 from .metric import NAMES, column_named, higher_is_better, values_of_column
 from .run_tables import RunTables
 
@@ -94,3 +95,18 @@ def never_reached(runs: Sequence[RunTables], target: Target) -> list[str]:
         + ("" if math.isnan(value) else f": its best is {value:.4g}")
         for run, value in never
     ]
+
+
+def outside(runs: Sequence[RunTables], size: int) -> list[str]:
+    """Return a line for each run whose evaluations all lie on one side of a number of bytes."""
+    lines = []
+    for run in runs:
+        sent = run.evaluations["payload_bytes"]
+        if sent.empty:
+            continue
+        if sent.iloc[0] > size:
+            first = f"had sent {in_units(sent.iloc[0])} at its first evaluation"
+            lines.append(f"{run.name} {first}: --eval-every N has earlier ones")
+        elif sent.iloc[-1] < size:
+            lines.append(f"{run.name} sent {in_units(sent.iloc[-1])} in all")
+    return lines

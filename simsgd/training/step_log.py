@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..config import Config
-from ..results.run_tables import RunTables
-from ..results.tables import LayerRow, NonfiniteRow, SegmentRow, TransferRow
+from ..results.tables import (
+    SEGMENT_COLUMNS,
+    LayerRow,
+    NonfiniteRow,
+    SegmentRow,
+    TransferRow,
+    read_table,
+)
 from ..simulator.record import StepRecord
 from .errors import Diverged, last_good
 from .loggers import Dashboards
@@ -102,7 +108,7 @@ class StepLog:
     def _new_segments(self, record: StepRecord) -> list[SegmentRow]:
         """Return the rows of segments that go a way for the first time."""
         if self.written is None:
-            table = RunTables(self.folder.folder).segments
+            table = read_table(self.folder.folder / "segments.csv", SEGMENT_COLUMNS)
             self.written = set(zip(table["segment"], table["collective"], strict=True))
         pairs = {(t.segment, t.collective) for t in record.bytes.transfers}
         if pairs <= self.written:

@@ -13,7 +13,7 @@ from simsgd.results.pricing import Pricing
 from simsgd.results.results_table import result_rows
 from simsgd.results.run import Run
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
-from simsgd.results.targets import Target, last_within, metric_at_bytes
+from simsgd.results.targets import Target, last_within, metric_at_bytes, outside
 from simsgd.settings import SettingError
 from simsgd.training.run_folder import RunFolder
 from tests.results.test_step_times import SLOW
@@ -115,7 +115,12 @@ def test_the_tables_say_it_in_words(tmp_path):
     assert "run network epochs until error=25 steps sent time error@1 at 2500B" in lines
     assert "good 10gbe 2 4 1.953 KiB 0.0 s 20.00" in lines
     assert "bad 10gbe never - - - 35.00" in lines
-    assert lines[-1] == "bad never reaches error=25: its best is 35"
+    assert lines[-2:] == [
+        "bad never reaches error=25: its best is 35",
+        "bad sent 1.953 KiB in all",
+    ]
+    first = "had sent 1000 B at its first evaluation: --eval-every N has earlier ones"
+    assert outside([simsgd.Run(runs[0])], 999) == [f"good {first}"]
     done = CliRunner().invoke(main, [*words, "--json"])
     rows = json.loads(done.output)
     assert [row["to_step"] for row in rows] == [4, None]
