@@ -145,6 +145,47 @@ def test_a_table_that_is_none_is_refused(run, table, content, lines):
         refused(line)
 
 
+@pytest.mark.parametrize(
+    ("file", "change", "line", "words"),
+    [
+        ("config.json", ('"workers": 4', '"workers": "4"'), READERS[3], "a number of workers"),
+        ("transfers.csv", ("all-reduce", "pigeon"), READERS[3], "is not known, pigeon"),
+        ("evaluations.csv", ("", "epoch\n"), READERS[0], "lacks the columns step, payload_bytes"),
+        (
+            "layers.csv",
+            ("", "step,segment\n1,a\n"),
+            f"{READERS[2]} --kind layers",
+            "the columns el",
+        ),
+    ],
+)
+def test_a_part_of_a_run_that_is_none_is_refused(run, file, change, line, words):
+    path = run / file
+    text = path.read_text() if path.exists() else ""
+    path.write_text(text.replace(*change) if text else change[1])
+    refused(line, words)
+
+
+def test_an_odd_environment_and_a_graph_of_too_many_workers_are_refused(run):
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "environment": "x"}))
+    refused(READERS[1], "does not hold settings by name")
+    many = {"workers": 10**7, "topology": "ring", "used": {"topology": "ring"}}
+    (run / "config.json").write_text(json.dumps({**config, **many}))
+    refused(
+        "plot-results RUN -o a.png --kind topology", "too many to draw as a graph: at most 1024"
+    )
+
+
+@pytest.mark.parametrize("parts", [{}, {"asked": 3, "runs": {}}, {"asked": {}, "runs": {"a": 5}}])
+@pytest.mark.parametrize(
+    "line", ["report . -o page.html", "sweep --lr 0.1,0.2 --dataset digits --runs-dir ."]
+)
+def test_a_sweep_of_odd_parts_is_refused(run, tmp_path, line, parts):
+    (tmp_path / "sweep.json").write_text(json.dumps({"format": "simsgd-sweep/1", **parts}))
+    refused(line, "is damaged: it does not hold settings by name")
+
+
 def edges(lines):
     return "\n".join(lines).encode()
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 STEPSIZES = tuple(round(10 ** (-2 + place / 8), 4) for place in range(17))  # 0.01 to 1
 _TUNED = ("choco", "deepsqueeze")
+_MOST = 1 << 26  # numbers of all workers
 
 
 def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int = 0) -> list[float]:
@@ -157,6 +158,8 @@ def tune_consensus(
     for name, value in (("workers", workers), ("elements", elements), ("rounds", rounds)):
         require_kind(name, value, int)
         require(value >= 2, name, value, "must be at least 2")
+    rule = f"times {workers} workers must be at most {_MOST:,}"
+    require(workers * elements <= _MOST, "elements", elements, rule)
     method = find("algorithm", algorithm)
     start = torch.randn(workers, elements, generator=torch.Generator().manual_seed(seed)).double()
     gap = graph_of(topology, workers).at(0).spectral_gap

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..settings import SettingError, require
 from .compute_times import Floats
-from .network import Network, way_of
+from .network import COLLECTIVES, Network, way_of
 from .pricing import Pricing
 from .run_tables import RunTables
 from .tables import SEGMENT_COLUMNS
@@ -38,6 +38,9 @@ class Transfers:
         names = {"degree", "payload_bytes", messages, num_bytes, "segments"}
         table = run.transfer_columns(*names)
         require_columns(run, table, "transfers.csv", *names, "collective")
+        unknown = sorted({*table["collective"].cat.categories} - {*COLLECTIVES})
+        rule = f"has a transfers.csv with a collective that is not known, {', '.join(unknown)}"
+        require(not unknown, "run", str(run.folder), rule)
         numbers, self.of_number = np.unique(steps["step"], return_inverse=True)
         table = table[table["step"].isin(numbers)]
         self.places = np.searchsorted(numbers, table["step"])  # [transfers]

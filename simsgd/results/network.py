@@ -18,6 +18,7 @@ from typing import Any
 from ..settings import SettingError, require, require_kind, unknown
 
 ALL_REDUCES = ("ring", "tree", "gloo")
+COLLECTIVES = ("all-reduce", "all-gather", "gather", "broadcast", "neighbours")
 TCP_FRAMING = 1514 / 1448  # of 1514 bytes of an Ethernet frame 1448 are TCP's, with time stamps
 
 

@@ -143,6 +143,10 @@ class RunTables:
         metric = self.metric
         columns = EVALUATION_COLUMNS | dict.fromkeys(metric.own_columns, "float64")
         within = read_table(self.folder / "evaluations.csv", columns)
+        lacking = ", ".join(name for name in (*_COUNTED, "epochs") if name not in within)
+        if lacking:
+            path = str(self.folder / "evaluations.csv")
+            raise SettingError("run", path, f"lacks the columns {lacking}")
         within = within[~within["step"].isin(ended["step"])]
         if within.empty:
             return ended
@@ -314,6 +318,8 @@ def _holds_settings(config: object) -> bool:
     if not isinstance(config, dict):
         return False
     used = config.get("used", {})
+    if not isinstance(config.get("environment") or {}, dict):
+        return False
     if not (isinstance(used, dict) and all(map(is_used, used.values()))):
         return False
     return all(is_plain(v) for name, v in config.items() if name not in ("environment", "used"))

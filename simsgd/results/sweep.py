@@ -185,6 +185,10 @@ def read_definition(folder: Path) -> Definition:
         raise SettingError("sweep", str(path), "is not JSON") from wrong
     if not isinstance(definition, dict) or definition.get("format") != FORMAT:
         raise SettingError("sweep", str(path), f"is not a sweep's (its format is not {FORMAT})")
+    parts = [definition.get(name) for name in ("asked", "runs")]
+    runs = parts[1].values() if isinstance(parts[1], dict) else ()
+    if not all(isinstance(part, dict) for part in (*parts, *runs)):
+        raise SettingError("sweep", str(path), "is damaged: it does not hold settings by name")
     return definition
 
 

@@ -1,6 +1,7 @@
 """The shapes of a model's parameters, and the order of their gradients, without its weights."""
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from ..catalog import begin_texts, build_model, load, parse_config, usual_input_shape
 from ..gradients.layer_work import backward_order
 from ..settings import SettingError, require
+
+_LARGEST = 1 << 26  # numbers of a sample
 
 
 def shapes_of(
@@ -76,4 +79,7 @@ def _samples(shape: tuple[int, ...]) -> Iterator[Tensor]:
 def _read(text: str) -> tuple[int, ...]:
     if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text) is None:
         raise SettingError("input_shape", text, "must be sizes joined by x", "such as 3x32x32")
-    return tuple(map(int, text.split("x")))
+    shape = tuple(map(int, text.split("x")))
+    rule = f"must be of at most {_LARGEST:,} numbers"
+    require(math.prod(shape) <= _LARGEST, "input_shape", text, rule)
+    return shape

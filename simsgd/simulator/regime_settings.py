@@ -103,6 +103,8 @@ def _check_value(key: str, value: object) -> None:
         one = not isinstance(value, torch.Tensor) or value.numel() == 1
         holds = isinstance(value, int | float | torch.Tensor) and one and bool(value >= 0)
         require(holds, key, value, "must be a number of at least 0")
+        below = isinstance(value, int | float | torch.Tensor) and bool(value < 1)
+        require(key != "momentum" or below, key, value, "must lie in [0, 1)")
         check_size(key, value)
     elif key == "optimizer":
         optimizer_class(value)

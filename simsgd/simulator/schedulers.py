@@ -83,9 +83,16 @@ class Scheduler:
                 if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
                     scheduler.step(losses[len(self._past) - 1])
                 else:
-                    scheduler.step()
+                    self._step(scheduler)
             self._past.append(_values(scheduler.optimizer, begun))
         return self._past[steps]
+
+    def _step(self, scheduler: LRScheduler) -> None:
+        try:
+            scheduler.step()
+        except (TypeError, ValueError, ArithmeticError) as wrong:
+            rule = f"cannot be stepped: {wrong}"
+            raise SettingError("scheduler", self.text, rule) from wrong
 
     @property
     def _looks_at_losses(self) -> bool:
@@ -106,7 +113,7 @@ class Scheduler:
         make: Callable[..., torch.optim.Optimizer] = optimizer_class(kind)
         try:
             scheduler = self.make(make(groups, **usual))
-        except (TypeError, ValueError, KeyError) as wrong:
+        except (TypeError, ValueError, KeyError, ArithmeticError) as wrong:
             rule = f"cannot be made: {wrong}"
             raise SettingError("scheduler", self.text, rule) from wrong
         if not hasattr(scheduler, "step") or not hasattr(scheduler, "optimizer"):

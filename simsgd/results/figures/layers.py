@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROW_INCHES = 0.19
+_SHOWN = ["elements", "payload_bytes", "relative_error"]
 
 
 def draw(request: Request) -> "Figure":
@@ -58,9 +59,7 @@ def _means(group: Group) -> "pd.DataFrame":
     import pandas as pd
 
     tables = pd.concat([_last(run) for run in group.runs])
-    return tables.groupby("segment", sort=False)[
-        ["elements", "payload_bytes", "relative_error"]
-    ].mean()
+    return tables.groupby("segment", sort=False)[_SHOWN].mean()
 
 
 def _last(run: RunTables) -> "pd.DataFrame":
@@ -68,6 +67,10 @@ def _last(run: RunTables) -> "pd.DataFrame":
     if layers.empty:
         fix = "train it with log_layers"
         raise SettingError("run", str(run.folder), "has no layers.csv", fix)
+    lacking = [name for name in ("segment", *_SHOWN) if name not in layers]
+    if lacking:
+        rule = f"has a layers.csv without the columns {', '.join(lacking)}"
+        raise SettingError("run", str(run.folder), rule)
     last = steps.loc[steps["epoch"] == steps["epoch"].max(), "step"]
     return layers[layers["step"].isin(last)]
 

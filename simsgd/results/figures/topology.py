@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...settings import SettingError
+from ...settings import SettingError, require
 from ..metric import Metric
 from ..run_tables import RunTables
 from .graph_layout import Place, Places, places_of
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _WIDEST, _THINNEST = 3.6, 0.4  # points of a line
 _LARGEST = 21.0  # points across a dot
 _SMALLEST_NUMBER = 4.5  # points; smaller ones are left out
+_MOST = 1024  # workers
 _MARGIN = 1.16  # half the width of a panel; dots lie within 1
 
 
@@ -79,8 +80,10 @@ def _graph(group: Group) -> _Graph:
     from ...communication.topology import topology  # here: it imports torch
 
     run = group.runs[0]
-    config, name = run.config, _topology(run)
-    workers = int(config["workers"])
+    name = _topology(run)
+    workers = run.num_workers
+    rule = f"has {workers} workers, too many to draw as a graph: at most {_MOST}"
+    require(workers <= _MOST, "run", str(run.folder), rule)
     whole = topology(name, workers)
     rounds = [mixing.weights + mixing.weights.T for mixing in whole.rounds]
     weights = (sum(rounds[1:], rounds[0]) / (2 * len(rounds))).tolist()
