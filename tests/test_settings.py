@@ -5,7 +5,16 @@ from simsgd.settings import SettingError, count, kept, require, unknown
 
 @pytest.mark.parametrize(
     ("fraction", "n", "k"),
-    [(0.001, 1000, 1), (0.001, 1001, 2), (0.001, 10, 1), (1.0, 7, 7), (0.1, 30, 3), (0.25, 6, 2)],
+    [
+        (0.001, 1000, 1),
+        (0.001, 1001, 2),
+        (0.001, 10, 1),
+        (1.0, 7, 7),
+        (0.1, 30, 3),
+        (0.25, 6, 2),
+        (0.07, 100, 7),
+        (0.0, 5, 1),
+    ],
 )
 def test_a_fraction_is_counted_as_it_is_written(fraction, n, k):
     assert count(fraction, n) == k

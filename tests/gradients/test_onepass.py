@@ -162,6 +162,9 @@ def case(name, dtype=DOUBLE):
     x = x.to(dtype) if x.is_floating_point() else x
     with torch.no_grad(), torch.random.fork_rng():
         model.eval()(x[0])  # gives lazy layers their shape
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.rand_like(parameter))  # a norm's weight of 1 shows no bug
     return model.to(dtype).train(), x, y
 
 

@@ -31,6 +31,23 @@ def assert_model(simulator, wanted):
         torch.testing.assert_close(value, wanted[name].expand_as(value), rtol=0, atol=1e-10)
 
 
+def test_who_was_not_drawn_keeps_what_the_memory_holds_and_counts_no_samples():
+    simulator = Simulator(
+        mlp(), workers=W, lr=LR, algorithm="fedavg", local_steps=1, participation=0.4,
+        compressor="topk:0.1", memory="residual",
+    )  # fmt: skip
+    states = [v.memory_state for v in simulator.components.segment_states if v.memory_state]
+    for x, y in batches(6):
+        before = [state["residual"].clone() for state in states]
+        record = simulator.step(x, y, 0)
+        waits = ~record.participants
+        assert 0 < int(waits.sum()) < W
+        assert record.num_of_participants(B) == B * int(record.participants.sum()) // W
+        for state, kept in zip(states, before, strict=True):
+            assert torch.equal(state["residual"][waits], kept[waits])
+            assert not torch.equal(state["residual"], kept)
+
+
 class Clients:
     """A plain loop of rounds over clients, with hooks for what a method changes.
 

@@ -74,6 +74,12 @@ def test_of_equal_gradients_krum_takes_the_first():
     assert Krum(1, 2).chosen(torch.ones(5, 3)).tolist() == [0, 1]
 
 
+def test_the_fraction_of_a_trimmed_mean_is_counted_as_it_is_written():
+    given = torch.arange(100.0, dtype=torch.float64).square().unsqueeze(1)
+    assert int(0.29 * 100) == 28
+    assert torch.equal(TrimmedMean(0.29).of_rows(given), given[29:71].mean(0))
+
+
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean:0.3"])
 def test_a_server_gathers_and_sends_back_what_is_exempt_too(rule):
     x = normal(4, 33)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd import SettingError, Simulator
+from simsgd.simulator.shard import shard
 
 from .. import toy
 from ..toy import batch_norm_mlp, mlp, trained_by_torch
@@ -121,6 +122,7 @@ def test_evaluating_in_between_changes_nothing():
         {"prune": 0.9, "momentum": 0.9, "weight_decay": 0.01},
         {"prune": 0.9, "memory": "residual", "momentum": 0.9, "granularity": "model"},
         {"optimizer": "Adam"},
+        {"compressor": "randomk:0.3", "flush_every": 7},  # draws and periods of the step's number
     ],
 )
 def test_a_loaded_simulator_goes_on_to_the_last_bit(settings, tmp_path):
@@ -235,6 +237,11 @@ def test_several_passes_before_an_exchange_are_one_larger_batch(passes):
     trained(model, workers=4, accumulate=passes)
     trained(wanted, workers=4)
     assert distance(model, wanted) < 1e-12
+
+
+def test_a_worker_gets_samples_that_follow_each_other_whatever_the_passes():
+    of_workers = shard(torch.arange(12), workers=2, passes=3)  # [W, M, b]
+    assert of_workers.tolist() == [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]]]
 
 
 def test_batchnorm_sees_one_pass_after_the_other():

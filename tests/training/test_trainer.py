@@ -91,6 +91,12 @@ def test_bytes_are_running_totals_that_the_steps_add_up_to(tmp_path):
     )
 
 
+def test_the_training_loss_of_an_epoch_is_the_mean_over_its_steps(tmp_path):
+    run = train(tmp_path, epochs=2)
+    means = run.steps.groupby("epoch")["loss"].mean().tolist()
+    assert run.epochs["train_loss"].tolist() == pytest.approx(means, rel=1e-12)
+
+
 def test_without_pruning_the_payload_is_the_dense_gradient(tmp_path):
     steps = train(tmp_path, epochs=1).steps
     parameters = 64 * 16 + 16 + 16 * 10 + 10
