@@ -3,6 +3,7 @@
 They are read again once their files have changed, so that one can watch a run that has not ended.
 """
 
+import copy
 import json
 import math
 from pathlib import Path
@@ -49,22 +50,23 @@ class RunTables:
     @property
     def config(self) -> dict[str, Any]:
         """What config.json holds: every setting as it was given, `environment` and `used`."""
-        text = self._kept.of("config", [self.folder / "config.json"], self._config_text)
-        config: dict[str, Any] = json.loads(text)
-        return config
+        return copy.deepcopy(self._config)
 
-    def _config_text(self) -> str:
-        """Return the text of config.json, which holds settings by name."""
+    @property
+    def _config(self) -> dict[str, Any]:
+        """The same, to be left as it is."""
+        return self._kept.of("config", [self.folder / "config.json"], self._read_config)
+
+    def _read_config(self) -> dict[str, Any]:
         try:
-            text = (self.folder / "config.json").read_text("utf-8")
-            config = json.loads(text)
+            config = json.loads((self.folder / "config.json").read_text("utf-8"))
         except (ValueError, RecursionError, OSError) as wrong:
             rule = "has a config.json that is not JSON"
             raise SettingError("run", str(self.folder), rule) from wrong
         if not _holds_settings(config):
             rule = "has a config.json that does not hold settings by name"
             raise SettingError("run", str(self.folder), rule)
-        return text
+        return dict(config)
 
     @property
     def used(self) -> dict[str, Used]:
@@ -72,23 +74,24 @@ class RunTables:
 
         From folders of earlier versions, which lack this: every setting as it was given.
         """
-        return used_settings(self.config)
+        used = used_settings(self._config)
+        return {n: copy.deepcopy(v) if isinstance(v, list) else v for n, v in used.items()}
 
     @property
     def metric(self) -> Metric:
         """What tables and figures show of how well the model does."""
-        return metric_of(self.config)
+        return metric_of(self._config)
 
     @property
     def identity_but_seed(self) -> Identity:
         """What makes the run the run it is, but for its seed."""
         files = [self.folder / "config.json"]
-        return self._kept.of("identity", files, lambda: identity({**self.config, "seed": 0}))
+        return self._kept.of("identity", files, lambda: identity({**self._config, "seed": 0}))
 
     @property
     def num_workers(self) -> int:
         """The number of simulated workers, W."""
-        workers = self.config.get("workers")
+        workers = self._config.get("workers")
         if not (isinstance(workers, int) and 1 <= workers < 2**31):
             rule = "has a config.json without a number of workers"
             raise SettingError("run", str(self.folder), rule)
@@ -130,8 +133,13 @@ class RunTables:
         `epochs` has how many epochs are done then, such as 1.25; what is of an epoch is of its part
         so far.
         """
+        return _own(self._kept_evaluations)
+
+    @property
+    def _kept_evaluations(self) -> "pd.DataFrame":
+        """The same, to be left as it is."""
         files = [self.folder / f for f in ("epochs.csv", "evaluations.csv", "config.json")]
-        return _own(self._kept.of("evaluations", files, self._evaluations))
+        return self._kept.of("evaluations", files, self._evaluations)
 
     def _evaluations(self) -> "pd.DataFrame":
         import pandas as pd
@@ -159,7 +167,7 @@ class RunTables:
     @property
     def seconds(self) -> float:
         """Seconds of all steps and evaluations."""
-        ended, rows = self.epochs, self.evaluations
+        ended, rows = self.epochs, self._kept_evaluations
         since = 0.0
         if len(rows) and (ended.empty or rows["step"].iloc[-1] > ended["step"].iloc[-1]):
             since = float(rows["seconds"].iloc[-1])
@@ -168,7 +176,7 @@ class RunTables:
     @property
     def done(self) -> str:
         """What is done of the run, such as "3/10" epochs, "250/1000 steps" or "250 steps"."""
-        config = self.config
+        config = self._config
         if self.has_sent_enough or (config.get("steps") is None and config.get("epochs") is None):
             return f"{self.step} steps"
         if config.get("steps") is None:
@@ -178,7 +186,7 @@ class RunTables:
     @property
     def has_sent_enough(self) -> bool:
         """Whether it ended, or will not go on, because each worker has sent `until_bytes`."""
-        size = self.config.get("until_bytes")
+        size = self._config.get("until_bytes")
         if not isinstance(size, int):
             return False
         rows = self.evaluations
@@ -271,12 +279,12 @@ class RunTables:
             column, sign = "val_loss", 1
         errors = sign * epochs[column].to_numpy()
         best = min(range(len(errors)), key=lambda i: (math.isnan(errors[i]), errors[i]))
-        return epochs.astype(object).iloc[best]  # object: bytes stay integers
+        return epochs.iloc[best : best + 1].astype(object).iloc[0]  # object: bytes stay integers
 
     @property
     def last(self) -> "pd.Series[Any]":
         """The last evaluation, which is that of the last epoch unless there was one after it."""
-        return self._evaluated().astype(object).iloc[-1]
+        return self._evaluated().iloc[-1:].astype(object).iloc[0]
 
     def _with_head(self, name: str) -> Path:
         """Return the path of a table that has the names of its columns since the run began.
@@ -293,7 +301,7 @@ class RunTables:
         return f"Run({str(self.folder)!r})"
 
     def _evaluated(self) -> "pd.DataFrame":
-        rows = self.evaluations
+        rows = self._kept_evaluations
         if rows.empty:
             raise SettingError("run", str(self.folder), "has no finished epoch yet")
         return rows

@@ -6,6 +6,7 @@ Integers are written as integers and floats so that reading gives the same numbe
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypedDict, get_type_hints
 
@@ -190,7 +191,7 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
     """
     rows = _rows(path)
     if rows is None:
-        return table_of([], columns)
+        return _empty(tuple(columns.items())).copy()
     with rows:
         try:
             table = _parsed(rows, names_in(path), columns, others)
@@ -200,6 +201,11 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
             return table.astype(other) if other else table
         except (ValueError, TypeError, OverflowError) as wrong:
             raise SettingError("run", str(path), _BROKEN) from wrong
+
+
+@lru_cache(maxsize=64)  # a table that most runs lack is asked for of each
+def _empty(columns: tuple[tuple[str, str], ...]) -> "pd.DataFrame":
+    return table_of([], dict(columns))
 
 
 def _parsed(

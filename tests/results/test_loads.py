@@ -95,11 +95,11 @@ def test_a_file_that_changed_just_now_is_not_kept_as_it_may_change_within_one_ti
 
 def test_what_a_run_returned_may_be_changed(tmp_path):
     run = RunTables(made(tmp_path, "one"))
-    run.config["workers"] = 5
+    run.config["workers"] = run.used["workers"] = 5
     for table in (run.epochs, run.evaluations):
         table.loc[0, "val_loss"] = 5.0
     assert (run.epochs["val_loss"][0], run.evaluations["val_loss"][0]) == (1.0, 1.0)
-    assert run.config["workers"] == 2
+    assert run.config["workers"] == run.used["workers"] == 2
 
 
 @pytest.mark.parametrize("tail", ["", "2,3", "2,3" * 40_000])
