@@ -133,9 +133,9 @@ def serve() -> None:
         settings, answer = json.loads(line)
         sys.argv = ["simsgd", *train_command(settings)]  # which config.json names as its command
         ending = make_run(settings)
+        works.clear()  # before the answer, which the next line may follow at once
         with contextlib.suppress(NotWritten):  # nobody waits for it any more
             _answer(Path(answer), ending)
-        works.clear()
 
 
 def _read(asked: "queue.SimpleQueue[str | None]", works: threading.Event, parent: int) -> None:
