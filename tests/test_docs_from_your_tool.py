@@ -144,9 +144,10 @@ def test_hiveminds_uniform_quantization_is_that_of_bins():
 @pytest.mark.parametrize(
     ("outer", "beta2", "power", "ratio"),
     [("torch:name=Adagrad,lr=0.1,eps=1e-9", 0, 0, 1),
-     ("torch:name=Adam,lr=0.1,beta2=0.99", 0.99, 2, 0.74)],
+     ("torch:name=Adam,lr=0.1,beta2=0.99", 0.99, 2, 0.74),
+     ("fedadam:lr=0.1,tau=1e-9", 0.99, 2, 0.74)],
 )  # fmt: skip
-def test_flowers_first_step_is_so_much_of_torchs(outer, beta2, power, ratio):
+def test_flowers_first_step_is_so_much_of_others(outer, beta2, power, ratio):
     """As fedadagrad.py and fedadam.py have it, of an entry that changed by 0.5."""
     change, eta, beta1 = 0.5, 0.1, 0.9
     anchor = torch.zeros(1, 1, dtype=torch.float64)
