@@ -16,6 +16,12 @@ from simsgd.gradients.contract import EngineConfig
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 
+TINY = {
+    "model": "mlp",
+    "model_config": "hidden=8",
+    "dataset": "digits",
+    "batch_size": 60,
+}  # a run of a second
 OF_TEXT = {"gpt", "lstm_lm", "transformer_lm"}  # models of text; all others take images
 
 

@@ -17,7 +17,7 @@ from ..training.environment import environment
 from .cases import LENET, MLP, QUICK, RESNET, Case, selected, task_of
 from .step import simulator, step_of
 from .tables import Measured, noted, tables_by_case
-from .timing import Work, rows_of, taking_turns
+from .timing import Work, in_time, rows_of, taking_turns
 
 FLOOR = "allreduce"
 _CASES = (MLP, LENET, RESNET)
@@ -48,7 +48,7 @@ def measure(
     some = workers or ((4,) if quick else _WORKERS)
     cases, notes = selected(QUICK if quick else _CASES, some, model)
     rows = []
-    for case in cases:
+    for case in in_time(cases, notes):
         works = _works(case, device, compressor, notes)
         seconds = taking_turns(works, device, 3 if quick else _ROUNDS, _ENOUGH)
         known = {"model": case.name, "workers": case.workers, "batch": case.batch}

@@ -29,7 +29,7 @@ BENCHES = {
     ),
     "auto": Bench(
         "Time auto's engine beside all others on ten networks as people write them.",
-        ("quick", "device", "model", "workers", "batch"),
+        ("quick", "device", "model", "workers", "batch", "threads", "own_models"),
     ),
     "step": Bench(
         "Time a whole training step beside plain SGD, a loop over workers, and real processes.",
@@ -67,6 +67,7 @@ _SEVERAL = {
     "batch",
     "link",
     "compressors",
+    "threads",
 }  # settings of which there may be several
 
 
@@ -97,9 +98,9 @@ def bench(name: str, plot: Path | str | None = None, **settings: object) -> Meas
     """Measure how fast things run on this machine, and return the rows.
 
     `name` is compressors, engines, auto, step, algorithms, scaling, threads, kernels, device,
-    network or data; `settings` are those of the command: `model`, `workers`, `batch`, `link` and
-    `compressors` may be several. `plot` is a figure to write, of step and scaling. Raises
-    `SettingError` for whatever does not exist.
+    network or data; `settings` are those of the command: `model`, `workers`, `batch`, `threads`,
+    `link` and `compressors` may be several. `plot` is a figure to write, of step and scaling.
+    Raises `SettingError` for whatever does not exist.
     """
     require_kind("bench", name, str)
     if name not in BENCHES:

@@ -34,6 +34,9 @@ class Case:
         """The model and its settings."""
         return f"{self.model} {self.config}".strip()
 
+    def __str__(self) -> str:
+        return f"{self.name} with W = {self.workers}, b = {self.batch}"
+
 
 @dataclass(frozen=True)
 class Task:

@@ -23,8 +23,8 @@ from ..methods.compressors import StepInfo, composed
 from ..results.text_table import columns
 from ..training.devices import device_of
 from ..training.environment import environment
-from .tables import Measured, Row
-from .timing import Work, milliseconds, taking_turns
+from .tables import Measured, Row, noted
+from .timing import Work, in_time, milliseconds, taking_turns
 
 SPECS = (
     "none",
@@ -76,9 +76,10 @@ def measure(quick: bool = False, device: str = "cpu", compressors: Sequence[str]
     specs = list(dict.fromkeys(compressors)) or list(SPECS)
     for spec in specs:
         composed(spec)  # a wrong one is refused before the first is timed
-    sizes = _QUICK if quick else _FULL
+    notes: list[str] = []
+    sizes = in_time(_QUICK if quick else _FULL, notes, lambda size: f"[{size[0]}, {size[1]:,}]")
     rows = [row for size in sizes for row in _measured(*size, device, specs)]
-    return {"machine": environment(device), "rows": rows}
+    return noted({"machine": environment(device), "rows": rows}, notes)
 
 
 def tables(measured: Measured) -> list[str]:

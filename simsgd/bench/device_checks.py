@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from ..gradients import Gradients
-from ..gradients.contract import EngineConfig
 from ..keyed_random import RandomKey
 from ..methods.compressors import StepInfo, composed
-from ..registry import find
 from .cases import QUICK, Case, Task, selected, task_of
+from .engines import EngineCall
 from .kernels import METHODS
 from .step import simulator, step_of
 from .tables import Row
+from .timing import in_time
 
 _ENGINES = (("onepass", "cpu"), ("onepass", "gpu"), ("vmap", "auto"), ("loop", "auto"))
 _CASES = (*QUICK, Case("transformer_lm", "emb=16,layers=1,heads=2", (8,), 2, vocabulary=20))
@@ -25,11 +25,14 @@ _WORKERS, _CLOSE = 3, 1e-10  # relative distance in float64
 _SHAPE = (24, 50)  # of the segment that is compressed
 
 
-def agreement(device: str, specs: Sequence[str]) -> list[Row]:
-    """Return how far gradients and messages on a device are from those on the CPU, in float64."""
+def agreement(device: str, specs: Sequence[str], notes: list[str]) -> list[Row]:
+    """Return how far gradients and messages on a device are from those on the CPU, in float64.
+
+    What there is no time for is named in `notes`.
+    """
     cases, _ = selected(_CASES, (_WORKERS,))
     rows = []
-    for case in cases:
+    for case in in_time(cases, notes, lambda case: f"gradients of {case.name}"):
         for per_worker in (False, True):
             wanted = _gradients(case, "cpu", "loop", "auto", per_worker)
             for engine, plan in _ENGINES:
@@ -38,19 +41,19 @@ def agreement(device: str, specs: Sequence[str]) -> list[Row]:
                 name = f"{engine}, plan {plan}" if engine == "onepass" else engine
                 check = f"gradients by {name}: {case.name}, {whose}"
                 rows.append(_row(check, _distance(got.values, wanted.values)))
-    for spec in specs:
+    for spec in in_time(specs, notes, lambda spec: f"messages of {spec}"):
         here, there = (_message(spec, place) for place in ("cpu", device))
         rows.append(_row(f"message of {spec}", _distance({"": there}, {"": here})))
     return rows
 
 
-def waits(device: str) -> list[Row]:
+def waits(device: str, notes: list[str]) -> list[Row]:
     """Return which methods' steps wait for a GPU, as torch itself finds."""
     rows = []
     case = selected(QUICK[1:], (_WORKERS,))[0]
-    for name, settings in METHODS.items() if case else ():
+    for name in in_time(METHODS if case else (), notes, lambda name: f"the waits of {name}"):
         task = task_of(case[0], device)
-        step = step_of(task, simulator(task, plan="gpu", **settings))
+        step = step_of(task, simulator(task, plan="gpu", **METHODS[name]))
         step()
         step()
         rows.append({"table": "waits", "method": name, "waits": _synchronizes(step)})
@@ -73,19 +76,7 @@ def _synchronizes(step: Any) -> bool:
 
 def _gradients(case: Case, device: str, engine: str, plan: str, per_worker: bool) -> Gradients:
     task = _doubled(task_of(case, "cpu"), device)
-    workers = len(task.x)
-    params: dict[str, Tensor] = dict(task.model.named_parameters())
-    if per_worker:
-        scale = 1 + torch.arange(workers, dtype=torch.float64) / 10
-        params = {
-            name: p.detach() * scale.to(p).view(-1, *[1] * p.dim()) for name, p in params.items()
-        }
-    buffers = {n: torch.stack([b] * workers) for n, b in task.model.named_buffers()}
-    keys = RandomKey(0, torch.arange(workers, device=device)).keys()
-    config = EngineConfig(per_worker=per_worker, plan=plan)
-    made = find("engine", engine)(task.model, task.criterion, config)
-    got: Gradients = made(params, buffers, task.x, task.y, keys)
-    return got
+    return EngineCall.of(engine, task, per_worker, plan)()
 
 
 def _doubled(task: Task, device: str) -> Task:

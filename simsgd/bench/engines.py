@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..gradients import GradientEngine, Gradients
-from ..gradients.contract import Tensors
+from ..gradients.contract import EngineConfig, Tensors
 from ..keyed_random import RandomKey
 from ..registry import find
 from ..settings import SettingError
@@ -23,7 +23,7 @@ from ..training.environment import environment
 from .cases import CASES, QUICK, Task, selected, task_of
 from .floors import PARTS, PLAIN, floors
 from .tables import Measured, noted, tables_by_case
-from .timing import Work, rows_of, taking_turns
+from .timing import Work, in_time, rows_of, taking_turns
 
 FLOORS = (PLAIN, PARTS)  # of a language model also torch.nn.LSTM
 TIMED = ("auto", "onepass", "vmap", "loop", "threads")  # tune is one of them, compiled takes long
@@ -48,7 +48,7 @@ def measure(
     some = workers or ((4,) if quick else _WORKERS)
     cases, notes = selected(QUICK if quick else CASES, some, model, batch)
     rows = []
-    for case in cases:
+    for case in in_time(cases, notes):
         task = task_of(case, device)
         lowest: dict[str, Work] = floors(task)
         engines = engines_that_take(task, TIMED, type(task.model).__name__, notes)
@@ -64,12 +64,12 @@ def tables(measured: Measured) -> list[str]:
 
 
 def engines_that_take(
-    task: Task, engines: Iterable[str], name: str, notes: list[str]
+    task: Task, engines: Iterable[str], name: str, notes: list[str], own_models: bool = False
 ) -> "dict[str, EngineCall]":
     """Return those of `engines` that take the task; why others decline goes to `notes`."""
     works = {}
     for engine in engines:
-        work = EngineCall.of(engine, task)
+        work = EngineCall.of(engine, task, own_models)
         try:
             work()
         except SettingError as declined:
@@ -91,13 +91,18 @@ class EngineCall:
     keys: Tensor
 
     @classmethod
-    def of(cls, name: str, task: Task) -> "EngineCall":
-        """Return the engine of a name for a task."""
+    def of(
+        cls, name: str, task: Task, own_models: bool = False, plan: str = "auto"
+    ) -> "EngineCall":
+        """Return the engine of a name for a task, of whose workers each may have a model."""
         model, x = task.model, task.x
         buffers = {n: torch.stack([b] * len(x)) for n, b in model.named_buffers()}
         keys = RandomKey(0, torch.arange(len(x), device=x.device)).keys()
-        engine = find("engine", name)(model, task.criterion)
-        return cls(engine, dict(model.named_parameters()), buffers, x, task.y, keys)
+        config = EngineConfig(per_worker=own_models, plan=plan)
+        engine = find("engine", name)(model, task.criterion, config)
+        shared: dict[str, Tensor] = dict(model.named_parameters())
+        params = models_apart(model, len(x)) if own_models else shared
+        return cls(engine, params, buffers, x, task.y, keys)
 
     def __call__(self) -> Gradients:
         """Compute all workers' gradients."""
@@ -106,3 +111,12 @@ class EngineCall:
     def choose(self) -> str:
         """Return the name of the engine that this one chooses."""
         return self.engine.choose(self.params, self.buffers, self.x, self.y, self.keys)
+
+
+def models_apart(model: nn.Module, workers: int) -> dict[str, Tensor]:
+    """Return parameters [W, *shape] of as many models, each `model` times another number."""
+    scale = 1 + torch.arange(workers, dtype=torch.float64) / 10
+    return {
+        name: p.detach() * scale.to(p).view(-1, *[1] * p.dim())
+        for name, p in model.named_parameters()
+    }

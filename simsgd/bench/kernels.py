@@ -17,6 +17,7 @@ from .compressors import SPECS
 from .floors import PLAIN, floors
 from .kernel_count import KernelCount, count_kernels
 from .step import simulator, step_of
+from .timing import in_time
 
 _WORKERS = (16,)
 _STEPS_BEFORE = 2  # steps that make what is kept, before the one that is counted
@@ -48,7 +49,7 @@ def measure(
         raise unknown("plan", plan, PLANS)
     some = workers or ((2,) if quick else _WORKERS)
     cases, notes = selected(QUICK[1:] if quick else (RESNET,), some, model)
-    rows = [row for case in cases for row in _rows(case, plan)]
+    rows = [row for case in in_time(cases, notes) for row in _rows(case, plan, notes)]
     return {"machine": environment("cpu"), "rows": rows} | ({"notes": notes} if notes else {})
 
 
@@ -61,12 +62,12 @@ def tables(measured: dict[str, Any]) -> list[str]:
     return [f"{title}\n{_table(rows)}" for title, rows in cases.items()]
 
 
-def _rows(case: Case, plan: str) -> list[dict[str, Any]]:
+def _rows(case: Case, plan: str, notes: list[str]) -> list[dict[str, Any]]:
     known = {"model": case.name, "workers": case.workers, "batch": case.batch, "plan": plan}
     plain = count_kernels(floors(task_of(case, "cpu"), step=True)[PLAIN])
     rows = [known | _row("plain step", plain, plain.kernels)]
-    for name, settings in METHODS.items():
-        counted, of_engine = counted_step(case, {**settings, "plan": plan})
+    for name in in_time(METHODS, notes):
+        counted, of_engine = counted_step(case, {**METHODS[name], "plan": plan})
         rows.append(known | _row(name, counted, of_engine))
     return rows
 

@@ -25,7 +25,7 @@ from .baseline_loop import OlderStep
 from .cases import CASES, QUICK, Case, Task, selected, task_of
 from .floors import floors
 from .tables import Measured, noted, tables_by_case
-from .timing import Work, rows_of, taking_turns
+from .timing import Work, in_time, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
 OLDER, PROCESSES = "loop, compressed in Python", "W processes, DDP over gloo"
@@ -53,7 +53,7 @@ def measure(
     some = workers or ((2,) if quick else _WORKERS)
     cases, notes = selected(QUICK if quick else CASES, some, model, batch)
     rounds, rows = 3 if quick else _ROUNDS, []
-    for case in cases:
+    for case in in_time(cases, notes):
         lowest = floors(task_of(case, device), step=True)
         seconds = taking_turns(lowest | _works(case, device), device, rounds, _ENOUGH)
         if processes and device == "cpu" and case.workers <= _MOST_PROCESSES:

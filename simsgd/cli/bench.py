@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -12,21 +12,38 @@ from .group import main
 from .numbers import WHOLE
 from .terminal import show
 
-_OPTIONS = {  # by the name of the setting of a bench
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def _only(*names: str, metavar: str, what: str = "this", **more: Any) -> _Decorator:
+    """Return an option that leaves out all others, and may be given several times."""
+    text = f"Only {what}; repeatable."
+    return click.option(*names, multiple=True, metavar=metavar, help=text, **more)
+
+
+def _file(option: str, text: str, **more: Any) -> _Decorator:
+    return click.option(option, type=click.Path(path_type=Path, **more), metavar="FILE", help=text)
+
+
+_OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
     "quick": click.option(
         "--quick", is_flag=True, help="Small models and few workers: a check, not a result."
     ),
     "device": click.option(
         "--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N."
     ),
-    "model": click.option(
-        "--model", multiple=True, metavar="NAME", help="Time only this; repeatable."
+    "model": _only("--model", metavar="NAME"),
+    "workers": _only("--workers", metavar="W", type=WHOLE),
+    "batch": _only("--batch", metavar="b", type=WHOLE),
+    "threads": _only(
+        "--threads", metavar="N", what="so many threads, else those that torch has", type=WHOLE
     ),
-    "workers": click.option(
-        "--workers", multiple=True, type=WHOLE, metavar="W", help="Time only this; repeatable."
+    "link": _only("--link", metavar="RATE", what="links of this rate, such as 100Mbit"),
+    "compressors": _only(
+        "--compressor", "compressors", metavar="SPEC", what="this, such as topk:0.01"
     ),
-    "batch": click.option(
-        "--batch", multiple=True, type=WHOLE, metavar="b", help="Only this; repeatable."
+    "own_models": click.option(
+        "--own-models", is_flag=True, help="Workers have a model each, as in gossip."
     ),
     "plan": click.option(
         "--plan",
@@ -34,19 +51,6 @@ _OPTIONS = {  # by the name of the setting of a bench
         show_default=True,
         metavar="PLAN",
         help="auto, cpu or gpu: in which calls a step is divided.",
-    ),
-    "link": click.option(
-        "--link",
-        multiple=True,
-        metavar="RATE",
-        help="Time only links of this rate, such as 100Mbit; repeatable.",
-    ),
-    "compressors": click.option(
-        "--compressor",
-        "compressors",
-        multiple=True,
-        metavar="SPEC",
-        help="Time only this, such as topk:0.01; repeatable.",
     ),
     "compressor": click.option(
         "--compressor",
@@ -58,18 +62,8 @@ _OPTIONS = {  # by the name of the setting of a bench
     "processes": click.option(
         "--processes/--no-processes", default=True, help="Real processes too, up to 16."
     ),
-    "page": click.option(
-        "--page",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help="Also write all of it as a page of Markdown.",
-    ),
-    "plot": click.option(
-        "--plot",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Also draw the rows: .png, .svg or .pdf.",
-    ),
+    "page": _file("--page", "Also write all of it as a page of Markdown.", dir_okay=False),
+    "plot": _file("--plot", "Also draw the rows: .png, .svg or .pdf."),
 }
 _JSON = click.option(
     "--json",
@@ -99,7 +93,7 @@ def _command(name: str) -> Callable[..., None]:
 
 
 for _name, _bench in BENCHES.items():
-    _added = _JSON(_command(_name))
+    _added: Callable[..., None] = _JSON(_command(_name))
     for _setting in reversed(_bench.settings):
         _added = _OPTIONS[_setting](_added)
     bench.command(_name)(_added)

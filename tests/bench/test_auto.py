@@ -1,3 +1,4 @@
+import copy
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from click.testing import CliRunner
 from simsgd.bench import auto
 from simsgd.bench.engines import EngineCall
 from simsgd.bench.public_networks import NETWORKS, network_task
+from simsgd.bench.timing import budget
 from simsgd.cli import main
 
 
@@ -42,6 +44,46 @@ def test_an_unknown_network_is_refused():
     done = CliRunner().invoke(main, ["bench", "auto", "--model", "resnett"])
     assert done.exit_code == 2
     assert "did you mean resnet20" in done.stderr
+
+
+def test_each_number_of_threads_has_a_table_and_so_have_models_of_their_own(tmp_path):
+    path = tmp_path / "rows.json"
+    asked = ["bench", "auto", "--quick", "--model", "mlp", "--own-models", "--json", str(path)]
+    done = CliRunner().invoke(main, [*asked, "--threads", "1", "--threads", "2"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(path.read_text())["rows"]
+    assert {(row["threads"], row["own_models"]) for row in rows} == {(1, True), (2, True)}
+    titles = [line for line in done.output.splitlines() if line.startswith("ms of all")]
+    assert [title.partition("engine, ")[2] for title in titles] == [
+        "on 1 thread, a model each", "on 2 threads, a model each"
+    ]  # fmt: skip
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("engine", ["onepass", "vmap", "loop"])
+def test_models_of_their_own_are_given_to_each_engine(engine):
+    task = network_task("mlp", 3, 2, "cpu")
+    each = EngineCall.of(engine, task, own_models=True)().values
+    for worker in range(3):
+        scale = 1 + worker / 10
+        model = copy.deepcopy(task.model)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(scale)
+        loss = task.criterion(model(task.x[worker]), task.y[worker])
+        for (name, _), wanted in zip(
+            model.named_parameters(), torch.autograd.grad(loss, model.parameters()), strict=True
+        ):
+            torch.testing.assert_close(each[name][worker], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_what_there_is_no_time_for_is_named():
+    with budget(0):
+        measured = auto.measure(quick=True, model=["mlp"], batch=[1, 2], threads=[1])
+    assert measured["rows"] == []
+    assert measured["notes"] == [
+        "there was no time for mlp with W = 2, b = 1, 1 thread; mlp with W = 2, b = 2, 1 thread"
+    ]
 
 
 def test_the_column_of_losses_follows_from_the_times():

@@ -13,21 +13,9 @@ from simsgd.results.report import report_page
 from simsgd.results.report_figures import figure_sections
 from simsgd.results.run_command import command_of
 
-TINY = {"model": "mlp", "model_config": "hidden=8", "dataset": "digits", "batch_size": 60}
+from ..toy import TINY
+
 SMALL = {**TINY, "workers": 4, "epochs": 1, "quiet": True}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A folder with three runs, one of them in a folder below and one unfinished."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, below, own in (("seed10", "", {"seed": 10}), ("seed2", "", {"seed": 2}),
-                             ("dense", "deep", {"workers": 4})):  # fmt: skip
-        simsgd.train(**{**TINY, "workers": 2, "epochs": 2, **own}, runs_dir=folder / below,
-                     name=name, quiet=True)  # fmt: skip
-    lines = (folder / "deep/dense/epochs.csv").read_text().splitlines(keepends=True)
-    (folder / "deep/dense/epochs.csv").write_text("".join(lines[:2]))
-    return folder
 
 
 def call(*words):
