@@ -81,6 +81,7 @@ def shortened(command):
         if words.startswith(beginning):
             options = re.findall(r"--\w+(?: \w+)?", more)
             named = [o for o in ("--model", "--dataset") if f"{o} " in command]
+            named += ["--epochs"] if "--steps " in command else []
             kept = [option for option in options if option.split()[0] not in named]
             return " ".join([command, *kept])
     return command
