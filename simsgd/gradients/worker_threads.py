@@ -7,6 +7,7 @@ operation gains nothing from several, while workers know nothing of each other.
 import copy
 import math
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ class ThreadReplicas(Generic[Engine]):
         self._free: queue.SimpleQueue[Engine] = queue.SimpleQueue()
         for engine in self.engines:
             self._free.put(engine)
-        self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
+        self._pool = _single_threads(threads)
 
     def map(self, task: Callable[..., Result], *items: Iterable[object]) -> list[Result]:
         """Return `task(engine, *own)` for each of the items, in their order."""
@@ -92,6 +93,26 @@ class ThreadReplicas(Generic[Engine]):
             return task(engine, *own)
         finally:
             self._free.put(engine)
+
+
+def _single_threads(threads: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads all run, each with one thread inside torch's operations.
+
+    A thread's first look at its number of threads sets it to what any thread last asked for. So
+    all look before they ask for one; a late look would undo that, and operations split between
+    threads add in another order.
+    """
+    pool = ThreadPoolExecutor(threads)
+    all_run = threading.Barrier(threads)
+
+    def begin() -> None:
+        torch.get_num_threads()
+        all_run.wait()
+        torch.set_num_threads(1)
+
+    for started in [pool.submit(begin) for _ in range(threads)]:
+        started.result()
+    return pool
 
 
 def _replica(model: nn.Module, own_parameters: bool) -> nn.Module:

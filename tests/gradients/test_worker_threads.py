@@ -1,6 +1,7 @@
 import copy
 import functools
 import re
+import threading
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 from simsgd.config import Config
 from simsgd.gradients import onepass
 from simsgd.gradients.contract import EngineConfig
+from simsgd.gradients.loop import Loop
+from simsgd.gradients.worker_threads import ThreadReplicas
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
@@ -73,6 +76,22 @@ def test_the_callers_threads_stay_as_they_are():
     model = net().train()
     called(next(engines(model)), model, *batch())
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_all_threads_run_before_any_computes_and_go_on_with_one_each():
+    before = set(threading.enumerate())
+    replicas = ThreadReplicas(net(), lambda model: Loop(model, F.cross_entropy))
+    begun = set(threading.enumerate()) - before
+    assert len(begun) == 2
+    torch.set_num_threads(2)  # which a thread that never looked takes for its own
+    together = threading.Barrier(2)
+
+    def asked(engine, place):
+        together.wait()
+        return threading.current_thread(), torch.get_num_threads()
+
+    assert set(replicas.map(asked, range(2))) == {(thread, 1) for thread in begun}
 
 
 @pytest.mark.usefixtures("_two_threads")
