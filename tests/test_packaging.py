@@ -15,7 +15,8 @@ pytestmark = pytest.mark.slow
 
 
 def python(*words, folder, path=None):
-    environment = {**os.environ, "PYTHONPATH": str(path or "")}
+    own = {n: value for n, value in os.environ.items() if n != "PYTEST_ADDOPTS"}  # such as --cov
+    environment = {**own, "PYTHONPATH": str(path or "")}
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True,
         check=True,

@@ -452,7 +452,7 @@ def test_no_text_overlaps_another_or_leaves_the_figure(crowd, kind, theme):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_figure_for_paper_is_one_column_wide_and_set_in_eight_points(tmp_path, kind):
-    network = "10gbe" if kind == "time" else ()
+    network = "10gbe" if kind in ("time", "timeline") else ()
     path = tmp_path / "figure.pdf"
     runs = seeds(tmp_path, "sign", layers=2)
     figure = plot_results(runs, kind=kind, network=network, theme="paper", output=path)
@@ -465,7 +465,7 @@ def test_a_figure_for_paper_is_one_column_wide_and_set_in_eight_points(tmp_path,
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
-    network = "10gbe" if kind == "time" else ()
+    network = "10gbe" if kind in ("time", "timeline") else ()
     runs = seeds(tmp_path, "sign", layers=2)
     for name in ("a.pdf", "b.pdf"):
         plot_results(runs, kind=kind, network=network, output=tmp_path / name)
@@ -487,6 +487,7 @@ def test_the_same_figure_is_written_twice_to_the_letter(tmp_path, kind):
         ({"x": "seconds"}, "network must be one for simulated seconds; such as 10gbe"),
         ({"x": "seconds", "network": ["wan", "1gbe"]}, "network must be one for simulated seconds"),
         ({"kind": "time"}, "network must be given; such as 10gbe"),
+        ({"kind": "timeline"}, "network must be given; such as 10gbe"),
         ({"kind": "time", "network": "slow"}, "network is not known, got slow"),
         ({"kind": "pareto", "y": ("lr", "kept")}, "y must be one column, got lr, kept"),
     ],
@@ -496,9 +497,9 @@ def test_a_wrong_figure_is_refused_in_one_line(tmp_path, settings, error):
         plot_results([make(tmp_path)], **settings)
 
 
-@pytest.mark.parametrize("kind", ["pareto", "layers", "time"])
+@pytest.mark.parametrize("kind", ["pareto", "layers", "time", "timeline"])
 def test_a_run_that_has_nothing_yet_is_refused_in_one_line(tmp_path, kind):
-    network = "10gbe" if kind == "time" else ()
+    network = "10gbe" if kind in ("time", "timeline") else ()
     with pytest.raises(SettingError, match=r"^run has no"):
         plot_results([make(tmp_path, errors=())], kind=kind, network=network)
 
@@ -508,7 +509,7 @@ def test_the_command_draws_every_kind(tmp_path):
     seeds(tmp_path / "runs", "sign", layers=2)
     for kind in KINDS:
         output = tmp_path / f"{kind}.svg"
-        network = ["--network", "10gbe"] if kind == "time" else []
+        network = ["--network", "10gbe"] if kind in ("time", "timeline") else []
         done = CliRunner().invoke(
             main,
             ["plot-results", str(tmp_path / "runs"), "--kind", kind, *network, "-o", str(output)],
