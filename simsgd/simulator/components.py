@@ -19,7 +19,7 @@ from ..gradients import GradientEngine
 from ..gradients.contract import Criterion, EngineConfig
 from ..gradients.plan import Plan, plan_of
 from ..keyed_random import RandomKey
-from ..methods.algorithms import Algorithm, GradientAlgorithm
+from ..methods.algorithms import Algorithm, GradientAlgorithm, ParameterAlgorithm
 from ..methods.attacks import Attack, attack_of
 from ..methods.memories import Memory
 from ..recipe import Recipe
@@ -118,6 +118,7 @@ def components_of(
     if not (algorithm.between_processes or isinstance(transport, InProcess)):
         rule = "runs in one process only"
         raise SettingError("algorithm", recipe.algorithm, rule, "start it without torchrun")
+    _check_float16(recipe, algorithm)
     plan = plan_of(recipe.plan, like.device.type)
     together = plan.together and isinstance(transport, InProcess)
     parameters = parameters_of(algorithm, params, layout, key, together)
@@ -184,6 +185,15 @@ def _check_criterion(criterion: Criterion) -> None:
             rule = f"has parameters ({', '.join(own)}), and only the model's are trained"
             fix = "let the model have them and return what the loss needs, or freeze them"
             raise SettingError("criterion", None, rule, fix)
+
+
+def _check_float16(recipe: Recipe, algorithm: Algorithm) -> None:
+    """Raise `SettingError` where an overflow of float16 would be neither skipped nor zeroed."""
+    unseen = isinstance(algorithm, ParameterAlgorithm) and recipe.value_dtype == "float16"
+    if unseen and recipe.on_nonfinite != "stop":
+        rule = f"does not see models that overflow float16, as algorithm {recipe.algorithm} sends"
+        fix = "use value_dtype bfloat16, or on_nonfinite stop"
+        raise SettingError("on_nonfinite", recipe.on_nonfinite, rule, fix)
 
 
 def _check_samples(

@@ -39,7 +39,8 @@ class NonfiniteGuard:
     ) -> Gradients:
         """Return the gradients to continue with; `before` are the buffers before the step.
 
-        A worker is nonfinite if its loss or an entry of its gradient is. With `skip` one such
+        A worker is nonfinite if its loss or an entry of its gradient is, or one of its buffers that
+        was finite before. With `skip` one such
         worker of all W is enough, and the buffers are those of before; with `zero` their gradients
         are 0 and their buffers those of before. So are those of nonfinite workers that do not
         train in this round, by any rule, and nothing else comes of them; `participants` [W] are
@@ -50,7 +51,9 @@ class NonfiniteGuard:
             return gradients
         own = ~gradients.loss.isfinite()  # [L]
         for value in gradients.values.values():
-            own = own | ~value.reshape(len(own), -1).isfinite().all(1)
+            own = own | ~_finite(value)
+        for name, after in gradients.buffers.items():
+            own = own | (~_finite(after) & _finite(before[name]))
         trains = torch.ones_like(own)
         if participants is not None:
             trains = participants[self.hosted].to(own.device)
@@ -104,6 +107,11 @@ class NonfiniteGuard:
         return aggregated, [
             SegmentMeasures.empty(m.segment, len(own), own.device) for m in measures
         ]
+
+
+def _finite(rows: Tensor) -> Tensor:
+    """Return whether all numbers of each row are finite, [L] bool."""
+    return rows.reshape(len(rows), -1).isfinite().all(1)
 
 
 def _aligned(own: Tensor, value: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch import nn
 
 import simsgd
 from simsgd import Simulator
+from simsgd.settings import SettingError
 from simsgd.simulator.running_state import RunningState
 from simsgd.simulator.worker_gradients import compute_gradients
 from simsgd.training.checkpoint import load_checkpoint
@@ -173,6 +174,48 @@ def test_an_overflow_of_float16_is_zeroed_where_that_helps(settings):
     sent = record.payload_bytes
     assert sent[0] == sent[2]
     assert all(t.isfinite().all() for t in tensors(zeroing.state_dict()).values())
+
+
+@pytest.mark.parametrize("rule", ["skip", "zero"])
+@pytest.mark.parametrize("algorithm", ["dpsgd", "choco", "local"])
+def test_a_rule_that_would_not_see_models_overflow_is_refused(algorithm, rule):
+    chosen = {"algorithm": algorithm, "on_nonfinite": rule, "value_dtype": "float16"}
+    told = (
+        f"on_nonfinite does not see models that overflow float16, as algorithm {algorithm} sends, "
+        f"got {rule}; use value_dtype bfloat16, or on_nonfinite stop"
+    )
+    with pytest.raises(SettingError) as refused:
+        simulator(**chosen)
+    assert str(refused.value) == told
+    simulator(**chosen | {"value_dtype": "bfloat16"})
+    simulator(**chosen | {"on_nonfinite": "stop"})
+
+
+class Amplifying(nn.Module):
+    """Keeps the square of what it saw last; its loss and gradients do not see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("last", torch.zeros(()))
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.last.copy_(x.abs().max() ** 2)
+        return self.layer(x.clamp(-1, 1))
+
+
+@pytest.mark.parametrize("rule", ["skip", "zero"])
+def test_a_worker_whose_buffer_overflows_is_nonfinite(rule):
+    one = Simulator(Amplifying(), workers=W, lr=0.1, on_nonfinite=rule)
+    x, y = torch.ones(W * B, 6), torch.zeros(W * B, dtype=torch.long)
+    assert not one.step(x, y).nonfinite.any()
+    x[2 * B] = 1e30
+    record = one.step(x, y)
+    assert record.nonfinite.tolist() == [False, False, True, False]
+    assert record.applied == (rule == "zero")
+    assert one.buffers["last"].tolist() == [1, 1, 1, 1]
 
 
 def plain():
