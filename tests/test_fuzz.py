@@ -234,6 +234,13 @@ def test_many_settings_at_all_train_count_and_resume_or_are_refused(random_setti
     check_many(random_settings, 600)
 
 
+@pytest.mark.parametrize("engine", ["auto", "onepass", "vmap", "tune"])
+@pytest.mark.parametrize("model", ["linear", "norm", "convolution"])
+def test_a_first_batch_of_huge_numbers_decides_nothing(model, engine):
+    chosen = {"workers": 2, "engine": engine, "on_nonfinite": "zero"}
+    check(Drawn(model, torch.float32, chosen, poison=(0, 3, 1e30)))
+
+
 def test_every_setting_of_a_recipe_is_drawn(random_settings):
     drawn = {*random_settings.ONCE}.union(
         *([*random_settings.ALWAYS], *random_settings.WHERE.values())

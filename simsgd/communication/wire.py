@@ -48,8 +48,14 @@ def index_bits(coding: str, n: int) -> int:
 
 
 def value_bytes(values: Tensor) -> Tensor:
-    """Return the memory of values as bytes, uint8."""
-    return values.contiguous().flatten().cpu().view(torch.uint8)
+    """Return the memory of values as bytes, uint8 on the CPU.
+
+    >>> value_bytes(torch.arange(3, dtype=torch.int16)[1::2])  # one value, of stride 2
+    tensor([1, 0], dtype=torch.uint8)
+    """
+    flat = values.detach().cpu().contiguous().flatten()
+    # Torch takes one value of any stride as contiguous, and shows only those of stride 1 as bytes.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def bytes_value(buffer: Tensor, dtype: torch.dtype) -> Tensor:

@@ -27,7 +27,7 @@ from .loop import Loop
 from .model_cost import kind_of, work_of
 from .onepass import OnePass
 from .plan import Plan
-from .self_check import compare, nan_to_zero
+from .self_check import compare, without_extremes
 from .threads import Threads
 from .trees import leaves, row
 from .vmap import Vmap
@@ -121,6 +121,14 @@ class Auto(GradientEngine):
             return name
         raise AssertionError("a loop takes every model")
 
+    def keep_choice(self, name: str) -> None:
+        """Use the engine of that name from now on, unless chunks or the kind of engine forbid it.
+
+        A resumed simulation so goes on with the engine it had, whatever its next batch is like.
+        """
+        if name in ENGINES and not (name == "loop" and self.chunk != "auto"):
+            self.chosen, self.note, self._engine = name, "", self.made(name)
+
     def _one_by_one(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> str:
@@ -171,7 +179,7 @@ def try_out(
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
-        asked = params, few, nan_to_zero(row(x, first)), row(y, first), keys[:_TRIED]
+        asked = params, few, without_extremes(row(x, first)), row(y, first), keys[:_TRIED]
         try:
             got = engine(*asked)
         except SettingError as refused:

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..registry import register
 from .auto import Auto
 from .contract import Tensors
-from .self_check import compare, nan_to_zero
+from .self_check import compare, without_extremes
 from .vmap import Vmap
 
 
@@ -28,7 +28,7 @@ class Compiled(Auto):
         """
         plain, engine = self.made("vmap"), self.made("vmap")
         assert isinstance(engine, Vmap)
-        x = nan_to_zero(x)
+        x = without_extremes(x)
         wanted = plain(params, buffers, x, y, keys)
         engine.compile_()
         try:
@@ -39,6 +39,11 @@ class Compiled(Auto):
         else:
             self.chosen, self._engine = "compiled", engine
         return self.chosen
+
+    def keep_choice(self, name: str) -> None:
+        """Use vmap from now on if that was chosen; what is compiled is compiled once more."""
+        if name == "vmap":
+            super().keep_choice(name)
 
 
 def _first_line(wrong: Exception) -> str:

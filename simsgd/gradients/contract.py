@@ -137,6 +137,10 @@ class GradientEngine(ABC):
         """Return the name of the engine for such a batch; the same arguments as for a call."""
         return self.chosen
 
+    def keep_choice(self, name: str) -> None:
+        """Use the engine of that name from now on, where this one chooses."""
+        return
+
     def chunk_size(self, workers: int) -> int:
         """Return how many of `workers` workers go through the model at a time, once one did."""
         return 1

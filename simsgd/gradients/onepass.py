@@ -30,7 +30,7 @@ from .flat_rows import FlatRows
 from .folded_pass import FoldedPass, Passed
 from .model_cost import kind_of, work_of
 from .plan import Plan
-from .self_check import Batch, compare, nan_to_zero, reference
+from .self_check import Batch, compare, reference, without_extremes
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
 _TRIED = 3  # workers on which the first call is compared with a loop; of two, what counts all
@@ -162,7 +162,7 @@ class OnePass(GradientEngine):
 
         Raises `UnsupportedModel` if this engine cannot take the model, or workers together.
         """
-        own = Batch(params, buffers, nan_to_zero(x), y, keys, self.per_worker)
+        own = Batch(params, buffers, without_extremes(x), y, keys, self.per_worker)
         if (
             self.plan(x.device).threads
             and measured()

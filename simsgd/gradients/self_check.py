@@ -13,6 +13,7 @@ from .loop import Loop
 from .trees import Tree, leaves, mapped, row
 
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
+_HUGE = 1e10
 _NOTHING = 1e-3  # of the whole gradient: what cancels to less is compared as if it were that much
 
 
@@ -59,9 +60,16 @@ def reference(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Bat
         return _looped(model, criterion, batch)
 
 
-def nan_to_zero(x: Tree) -> Tree:
-    """Return inputs with 0 for what is not finite, for that does not tell whether samples mix."""
-    return mapped(lambda t: t.nan_to_num(0, 0, 0) if t.is_floating_point() else t, x)
+def without_extremes(x: Tree) -> Tree:
+    """Return inputs with 0 for what is huge or not finite.
+
+    Whether samples mix does not show in numbers that overflow, or beside which others vanish.
+    """
+    return mapped(lambda t: _within(t) if t.is_floating_point() else t, x)
+
+
+def _within(t: Tensor) -> Tensor:
+    return t.where(t.abs() < _HUGE, 0)
 
 
 def compare(got: Gradients, wanted: Gradients) -> None:
@@ -72,13 +80,13 @@ def compare(got: Gradients, wanted: Gradients) -> None:
     pairs += [("output", *both) for both in outputs]
     pairs += [(name, got.buffers[name], buffer) for name, buffer in wanted.buffers.items()]
     for name, one, other in pairs:
-        if one.shape != other.shape or not _distance(one, other) <= close * other.double().norm():
+        if one.shape != other.shape or not _distance(one, other) <= close * _size(other):
             raise UnsupportedModel(
                 f"{name} is not what a loop over workers gives: samples are mixed"
             )
-    whole = torch.stack([value.norm() for value in wanted.values.values()]).norm()
+    whole = torch.stack([_size(value) for value in wanted.values.values()]).norm()
     for name, value in wanted.values.items():
-        size = torch.maximum(value.norm(), _NOTHING * whole)
+        size = torch.maximum(_size(value), _NOTHING * whole)
         if not _distance(got.values[name], value) <= close * size:
             raise UnsupportedModel(f"the gradient of {name} is not what a loop over workers gives")
 
@@ -89,8 +97,19 @@ def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch
 
 
 def _distance(one: Tensor, other: Tensor) -> Tensor:
-    apart: Tensor = (one.double() - other.double()).norm()
-    return apart
+    """Return the norm of what differs; what is infinite or NaN in both does not."""
+    same = (one == other) | (one.isnan() & other.isnan())
+    return _norm((one.double() - other.double()).masked_fill(same, 0))
+
+
+def _size(value: Tensor) -> Tensor:
+    """Return the norm of what is finite."""
+    return _norm(value.double().nan_to_num(0, 0, 0))
+
+
+def _norm(value: Tensor) -> Tensor:
+    norm: Tensor = value.norm()
+    return norm
 
 
 def _double(tensor: Tensor) -> Tensor:

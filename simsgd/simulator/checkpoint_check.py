@@ -9,7 +9,7 @@ from torch import Tensor
 from ..settings import SettingError, require, require_kind
 
 StateDict = dict[str, Any]  # of plain values, tensors, and dicts and lists of them, as of torch
-_OPTIONAL = ("compress_layers",)  # which earlier versions lack
+_OPTIONAL = ("compress_layers", "engine")  # which earlier versions lack
 _STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
 

@@ -87,6 +87,7 @@ class RunningState:
             "steps": self.steps,
             "epoch": self.epoch,
             "results": list(self.results),
+            **({"engine": parts.engine.chosen} if parts.engine.chosen else {}),
             **self._server_state(),
             **({} if self.clients is None else {"clients": self.clients.rows}),
         }
@@ -101,6 +102,7 @@ class RunningState:
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][parts.hosted])
         self.set_compressor(parts, state["compressor"], self._saved_layers(parts, state))
+        parts.engine.keep_choice(state.get("engine", ""))
         for own in parts.segment_states:
             saved = state["voices"][own.segment.name]
             own.load_state_dict(saved, None if parts.hosts_all else parts.hosted)

@@ -107,6 +107,32 @@ def test_the_choice_is_written_and_kept_on_resume(tmp_path):
     assert resumed.config["engine"] == chosen
 
 
+@pytest.mark.parametrize("name", ["auto", "tune", "compiled"])
+def test_a_simulation_that_goes_on_computes_by_the_engine_it_had(name, monkeypatch):
+    monkeypatch.setattr(Vmap, "compile_", lambda self: None)
+    x, y = (t.flatten(0, 1) for t in batch(torch.float32))
+    before = Simulator(Net(), workers=W, lr=0.1, engine=name)
+    before.step(x, y)
+    before.components.engine.keep_choice("vmap")
+    saved = before.state_dict()
+    assert saved["engine"] == "vmap"
+    after = Simulator(Net(), workers=W, lr=0.1, engine=name)
+    after.load_state_dict(saved)
+    assert after.engine_for(x, y) == "vmap"
+    assert after.step(x, y).loss == before.step(x, y).loss
+
+
+def test_a_choice_that_the_settings_rule_out_is_not_kept():
+    x, y = (t.flatten(0, 1) for t in batch(torch.float32))
+    before = Simulator(Net(), workers=W, lr=0.1)
+    before.step(x, y)
+    before.components.engine.keep_choice("loop")
+    for settings, engine in (({"worker_chunk": 2}, "onepass"), ({"engine": "vmap"}, "vmap")):
+        after = Simulator(Net(), workers=W, lr=0.1, **settings)
+        after.load_state_dict(before.state_dict())
+        assert after.engine_for(x, y) == engine
+
+
 def test_a_compiler_that_refuses_is_logged_and_vmap_used(monkeypatch):
     def refused(self):
         def fails(*arguments):

@@ -15,7 +15,7 @@ from ...settings import SettingError, require
 from ..ledger import NEIGHBORS
 from ..messages import Foreign, Message, SharedSparse
 from ..topology import Mixing
-from ..wire import pack_bits, unpack_bits
+from ..wire import pack_bits, unpack_bits, value_bytes
 from . import hops
 from .contract import Transport, outcome, rides_all_reduce
 from .process_group import broadcast_object, collective_device, collective_errors
@@ -152,7 +152,7 @@ class Distributed(Transport):
         size = own.numel() * own.element_size()
         if not size:
             return own.new_empty(self.workers, *own.shape[1:])
-        flat = own.detach().contiguous().flatten().view(torch.uint8).to(collective_device())
+        flat = value_bytes(own).to(collective_device())
         parts = [torch.empty_like(flat) for _ in range(self.ranks)]
         with collective_errors():
             dist.all_gather(parts, flat)
