@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The experiments that simsgd's forebears published, and those of the README, one line each.
+# The experiments that simsgd's forebears published, those of the README and those of docs/evidence.md,
+# one line each.
 #
 #   ./run_experiments.sh list                        what there is
 #   ./run_experiments.sh NAME... [OPTION...]         run those of a name, or whose names begin so,
@@ -84,14 +85,14 @@ batch-large             | --model resnet --model-config depth=44 --dataset cifar
 batch-large-ghost       | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 8
 batch-large-ghost-sqrt  | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --scale-lr sqrt | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 8
 batch-large-longer *    | --model resnet --model-config depth=44 --dataset cifar10 --workers 32 --batch-size 128 --regime large_batch | --dataset digits --model-config depth=8 --workers 16 --batch-size 32 --epochs 32
-# The page of evidence, on CIFAR-10's images at half their size in data/cifar16; *: its main row.
-evidence-dgc-dense *    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 8 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
+# What docs/evidence.md measures, on images of CIFAR-10 in data/cifar16: DGC.
+evidence-dgc-dense      | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 8 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 evidence-dgc-prune      | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 8 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 evidence-dgc-none       | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 8 --prune 0.999 --memory none | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 evidence-dgc-residual   | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 8 --prune 0.999 --memory residual | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 evidence-dgc-w4-dense   | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 4 --batch-size 32 --regime cifar_cosine --epochs 8 | --dataset digits --model-config depth=8 --batch-size 16 --epochs 8
 evidence-dgc-w4-prune   | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 4 --batch-size 32 --regime cifar_cosine --epochs 8 --prune 0.999 | --dataset digits --model-config depth=8 --batch-size 16 --epochs 8
-# Compressed by layer or as one model.
+# The same: compressed by layer or as one model.
 evidence-layers-dense   | --model resnet9 --model-config width=8 --dataset imagefolder:cifar16 --workers 2 --batch-size 128 --epochs 8 | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 evidence-layers-topk-percent-layer | --model resnet9 --model-config width=8 --dataset imagefolder:cifar16 --workers 2 --batch-size 128 --epochs 8 --compressor topk:0.01 --memory none --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 evidence-layers-topk-percent-model | --model resnet9 --model-config width=8 --dataset imagefolder:cifar16 --workers 2 --batch-size 128 --epochs 8 --compressor topk:0.01 --memory none --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
@@ -105,7 +106,7 @@ evidence-layers-terngrad-layer | --model resnet9 --model-config width=8 --datase
 evidence-layers-terngrad-model | --model resnet9 --model-config width=8 --dataset imagefolder:cifar16 --workers 2 --batch-size 128 --epochs 8 --compressor terngrad --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 evidence-layers-qsgd-layer | --model resnet9 --model-config width=8 --dataset imagefolder:cifar16 --workers 2 --batch-size 128 --epochs 8 --compressor qsgd:255 --granularity layer | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
 evidence-layers-qsgd-model | --model resnet9 --model-config width=8 --dataset imagefolder:cifar16 --workers 2 --batch-size 128 --epochs 8 --compressor qsgd:255 --granularity model | --dataset digits --model-config width=8 --batch-size 32 --epochs 10
-# A recurrent language model, on the words of a novel in data/war_and_peace; *: a method that looks at samples.
+# The same: a recurrent language model, on the words of a novel in data/war_and_peace; *: a method that looks at samples.
 evidence-text-dense     | --model lstm_lm --dataset text:war_and_peace --min-count 20 --workers 8 --batch-size 8 --epochs 2 | --dataset pydoc --epochs 2
 evidence-text-topk      | --model lstm_lm --dataset text:war_and_peace --min-count 20 --workers 8 --batch-size 8 --epochs 2 --compressor topk:0.001 --memory residual | --dataset pydoc --epochs 2
 evidence-text-adacomp   | --model lstm_lm --dataset text:war_and_peace --min-count 20 --workers 8 --batch-size 8 --epochs 2 --compressor adacomp --memory residual | --dataset pydoc --epochs 2
@@ -113,7 +114,7 @@ evidence-text-variance * | --model lstm_lm --dataset text:war_and_peace --min-co
 evidence-text-sign      | --model lstm_lm --dataset text:war_and_peace --min-count 20 --workers 8 --batch-size 8 --epochs 2 --compressor sign --memory residual | --dataset pydoc --epochs 2
 evidence-text-terngrad  | --model lstm_lm --dataset text:war_and_peace --min-count 20 --workers 8 --batch-size 8 --epochs 2 --compressor terngrad --memory none | --dataset pydoc --epochs 2
 evidence-text-terngrad-residual | --model lstm_lm --dataset text:war_and_peace --min-count 20 --workers 8 --batch-size 8 --epochs 2 --compressor terngrad --memory residual | --dataset pydoc --epochs 2
-# Gossip of models, with equal and with unequal classes, for the same epochs and for the same bytes.
+# The same: gossip, with equal and with unequal classes, for the same epochs and for the same bytes.
 evidence-gossip-allreduce | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 4
 evidence-gossip-ring-dpsgd | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 5 --algorithm dpsgd --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 4
 evidence-gossip-ring-choco | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 5 --algorithm choco --compressor sign --consensus-stepsize 0.45 --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 4
@@ -123,12 +124,12 @@ evidence-gossip-torus-dpsgd | --model resnet --model-config depth=8 --dataset im
 evidence-gossip-torus-choco | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 5 --algorithm choco --compressor sign --consensus-stepsize 0.45 --topology torus | --dataset digits --model-config depth=8 --batch-size 4 --epochs 4
 evidence-gossip-unequal-dpsgd | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 5 --algorithm dpsgd --topology ring --partition dirichlet:0.1 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 4
 evidence-gossip-unequal-choco | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 16 --batch-size 8 --regime cifar_cosine --epochs 5 --algorithm choco --compressor sign --consensus-stepsize 0.45 --topology ring --partition dirichlet:0.1 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 4
-# Low rank beside signs and largest entries, each with its residual.
+# The same: low rank beside signs and largest entries, each with its residual.
 evidence-rank-dense     | --model resnet18_cifar --model-config width=16 --dataset imagefolder:cifar16 --workers 4 --batch-size 32 --regime cifar_cosine --epochs 5 | --dataset digits --model-config width=8 --batch-size 16 --epochs 4
 evidence-rank-powersgd  | --model resnet18_cifar --model-config width=16 --dataset imagefolder:cifar16 --workers 4 --batch-size 32 --regime cifar_cosine --epochs 5 --compressor powersgd:2 --memory residual | --dataset digits --model-config width=8 --batch-size 16 --epochs 4
 evidence-rank-sign      | --model resnet18_cifar --model-config width=16 --dataset imagefolder:cifar16 --workers 4 --batch-size 32 --regime cifar_cosine --epochs 5 --compressor sign --memory residual | --dataset digits --model-config width=8 --batch-size 16 --epochs 4
 evidence-rank-topk      | --model resnet18_cifar --model-config width=16 --dataset imagefolder:cifar16 --workers 4 --batch-size 32 --regime cifar_cosine --epochs 5 --compressor topk:0.01 --memory residual | --dataset digits --model-config width=8 --batch-size 16 --epochs 4
-# Large batches: as one, in ghost batches, and for as many steps as a small one.
+# The same: large batches as one, in ghost batches, and for as many steps as a small one.
 evidence-batch-small    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 1 --batch-size 128 --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 4
 evidence-batch-large    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 1 --batch-size 512 --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 128 --epochs 4
 evidence-batch-ghost    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 4 --batch-size 128 --scale-lr sqrt --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 4
@@ -147,13 +148,13 @@ while [ $# -gt 0 ]; do
     --quick) quick=true ;;
     --all) names+=("") ;;
     --sample) sample=true ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
     -*) options=("$@"); break ;;
     *) names+=("$1") ;;
   esac
   shift
 done
-if [ ${#names[@]} -eq 0 ] && ! $sample; then sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; fi
+if [ ${#names[@]} -eq 0 ] && ! $sample; then sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; fi
 
 folder=${RUNS:-runs/experiments}
 $quick && folder=$folder-quick

@@ -32,6 +32,8 @@ NOT_RUN = {  # a command's beginning, and why it is not run
     "pytest": "is what runs this",
     "eval": "changes the shell that it is typed into; the script it asks for is made below",
     "./run_experiments.sh": "takes a quarter of an hour; makes the README's table",
+    'SEEDS="0 1 2" ./run_experiments.sh': "takes hours",
+    "python docs/evidence": "needs photographs that must be fetched first",
     "simsgd bench scaling": "takes minutes; a test of its own runs it short",
     "simsgd bench network": "needs root on Linux, and takes minutes",
     "simsgd verify --workers 4 --link": "needs root on Linux; test_shaped_links.py does so",
