@@ -17,7 +17,7 @@ from ..methods.compressors import composed
 from ..recipe import Recipe
 from ..registry import names
 from ..results.network import Network
-from ..results.network_prices import milliseconds
+from ..results.network_prices import largest_part, milliseconds
 from ..results.pricing import Pricing
 from ..results.text_table import columns
 from ..settings import SettingError, require_kind
@@ -55,6 +55,8 @@ class Offer:
     dense: float  # seconds of a step that sends its whole gradient by an all-reduce
     varies: str  # what changes its bytes: gradient, step or nothing
     stragglers: float = 0.0  # seconds that a step takes longer because workers' compute differs
+    latency: float = 0.0  # seconds of communication, whatever is in the messages
+    messages: float = 0.0  # that wait for each other
 
     @property
     def speed_up(self) -> float:
@@ -171,6 +173,8 @@ def _offer(counted: Sizes, price: StepPrice) -> Offer:
         dense=price.dense,
         varies=counted.varies,
         stragglers=price.stragglers,
+        latency=price.latency,
+        messages=price.messages,
     )
 
 
@@ -214,7 +218,8 @@ def table(
         name = row.compressor + (" *" if row.varies else "")
         cells.append([name, *sent, *times, f"{row.speed_up:.2f}"])
     note = ["* of one normal draw: sizes vary"] if any(row.varies for row in rows) else []
-    last = verdict(rows) + (_share_of_here(rows, timed) if is_here else "")
+    last = verdict(rows) + _largest_part(rows, network)
+    last += _share_of_here(rows, timed) if is_here else ""
     above = [head, *_assumed(pricing, "" if is_here else timed)]
     return "\n".join([*above, "", columns(cells), *note, "", last])
 
@@ -236,10 +241,29 @@ def _assumed(pricing: Pricing, timed: str) -> list[str]:
     return lines
 
 
+def _best(rows: Sequence[Offer]) -> Offer | None:
+    others = [row for row in rows if row.compressor != "none"]
+    return min(others, key=lambda row: row.total, default=None)
+
+
+def _largest_part(rows: Sequence[Offer], network: Network) -> str:
+    """Return what the best compressor's step is mostly."""
+    best = _best(rows)
+    if best is None or not best.total:
+        return ""
+    parts = {
+        "compute": best.total - best.stragglers - best.compression - best.communication,
+        "stragglers": best.stragglers,
+        "compression": best.compression,
+        "latency": best.latency,
+        "bytes": best.communication - best.latency,
+    }
+    return f"; its step is mostly {largest_part(parts, best.messages, network)}"
+
+
 def _share_of_here(rows: Sequence[Offer], device: str) -> str:
     """Return what part of the best compressor's step is this machine's compression."""
-    others = [row for row in rows if row.compressor != "none"]
-    best = min(others, key=lambda row: row.total, default=None)
+    best = _best(rows)
     if best is None or not best.compression:
         return ""
     name = platform.machine() if device == "cpu" else device
@@ -251,10 +275,9 @@ def _share_of_here(rows: Sequence[Offer], device: str) -> str:
 
 def verdict(rows: Sequence[Offer]) -> str:
     """Return who wins, in a sentence; a tenth of a step is no win."""
-    others = [row for row in rows if row.compressor != "none"]
-    if not others:
+    others, best = [row for row in rows if row.compressor != "none"], _best(rows)
+    if best is None:
         return "no compressor to compare with dense all-reduce"
-    best = min(others, key=lambda row: row.total)
     if best.speed_up <= 1:
         lost = (
             f"the best compressor, {best.compressor}, takes {1 / best.speed_up:.2f} times as long"

@@ -15,7 +15,7 @@ from ..methods.algorithms import AllReduce
 from ..recipe import Recipe
 from ..results.compute_times import ComputeTimes
 from ..results.network import Network, way_of
-from ..results.pricing import Pricing, waited_for
+from ..results.pricing import Carried, Pricing, carriers_of, part_of, waited_for
 from ..results.timeline import Bucket, Piece, in_buckets
 from ..simulator.ready_segments import ready_segment, waits_for_all
 from ..simulator.step_bytes import Sizes
@@ -33,6 +33,8 @@ class StepPrice:
     communication: float  # that it waits for
     total: float
     dense: float  # of a step that sends its whole gradient by an all-reduce
+    latency: float  # of communication
+    messages: float  # that wait for each other
 
 
 def step_price(
@@ -55,11 +57,13 @@ def step_price(
     if pricing.way.kind == "buckets":
         buckets = _buckets(counted, compression, network, pricing, pieces, recipe)
         whole = pricing.dense_buckets(network, counted.workers, pieces, counted.dense_bytes)
+        carried = Carried(sum(b.communication for b in buckets), sum(b.messages for b in buckets))
         waited, alike = (waited_for(buckets, c, compression, passes) for c in (slowest, mean))
         dense_waited = waited_for(whole, slowest, 0.0, passes)
     else:
         carried = communication(counted, network, pricing)
-        waited, alike = (pricing.waited(carried, c, compression, passes) for c in (slowest, mean))
+        sent = carried.seconds
+        waited, alike = (pricing.waited(sent, c, compression, passes) for c in (slowest, mean))
         dense_waited = pricing.waited(dense, slowest, 0.0, passes)
     total = float(np.mean(slowest + waited)) + compression
     own, exchanged = float(np.mean(mean)), float(np.mean(alike))
@@ -70,6 +74,8 @@ def step_price(
         communication=exchanged,
         total=total,
         dense=float(np.mean(slowest + dense_waited)),
+        latency=float(part_of(exchanged, carried, network)),
+        messages=float(carried.messages),
     )
 
 
@@ -87,18 +93,26 @@ def pieces_of(
 
 def communication(
     counted: Sizes, network: Network, pricing: Pricing, names: Collection[str] | None = None
-) -> float:
-    """Return the seconds of a step's collectives, one after the other; of some segments alone."""
-    seconds = 0.0
+) -> Carried:
+    """Return what a step's collectives take, one after the other; those of some segments alone."""
     segments = [s for s in counted.segments if names is None or s.name in names]
     sent = [(segment.name, s) for segment in segments for s in segment.sent]
+    found: dict[str, Carried] = {}
+    bytes_of = Counter[str]()
     for collective in dict.fromkeys(s.collective for _, s in sent):
         own = [(name, s.payload_bytes) for name, s in sent if s.collective == collective]
         rounds = max(Counter(name for name, _ in own).values())
         way = way_of(collective, counted.workers, all_reduce=pricing.all_reduce)
         messages = rounds if pricing.fusion else len(own)
-        seconds += way.seconds(network, messages, sum(size for _, size in own))
-    return seconds
+        bytes_of[collective] = sum(size for _, size in own)
+        seconds = way.seconds(network, messages, bytes_of[collective])
+        found[collective] = Carried(seconds, way.hops * messages)
+    carriers = carriers_of((name, s.collective) for name, s in sent) if pricing.fusion else ()
+    if carriers and "all-reduce" in found:
+        found["all-reduce"] = pricing.riding_along(
+            network, counted.workers, carriers, found["all-reduce"], bytes_of["all-reduce"]
+        )
+    return Carried(sum(f.seconds for f in found.values()), sum(f.messages for f in found.values()))
 
 
 def _buckets(
@@ -116,6 +130,7 @@ def _buckets(
         own = [pieces[place] for place in places]
         share = sum(piece.elements for piece in own) / compressed
         names = {piece.name for piece in own}
-        seconds = communication(counted, network, pricing, names)
-        found.append(Bucket(1.0 if late else own[-1].ready, compression * share, seconds))
+        carried = communication(counted, network, pricing, names)
+        ready = 1.0 if late else own[-1].ready
+        found.append(Bucket(ready, compression * share, *carried))
     return found

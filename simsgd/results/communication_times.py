@@ -3,7 +3,7 @@
 Letters: W workers.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..settings import SettingError, require
 from .compute_times import Floats
 from .network import COLLECTIVES, Network, way_of
-from .pricing import Pricing
+from .pricing import CARRIERS, Carried, Pricing, carriers_of
 from .run_tables import RunTables
 from .tables import SEGMENT_COLUMNS
 from .timeline import Piece
@@ -20,7 +20,9 @@ from .timeline import Piece
 if TYPE_CHECKING:
     import pandas as pd
 
-_Places = dict[tuple[str, float], NDArray[np.int64]]  # of each collective and degree
+_Kind = tuple[str, float]  # a collective and a degree
+_Places = dict[_Kind, NDArray[np.int64]]
+_Riders = dict[tuple[str, ...], NDArray[np.int64]]  # rows that may ride along, by their carriers
 _FUSED = ("rounds", "payload_bytes_max")  # messages of a step, and the bytes that it waits for
 _UNFUSED = ("messages", "slowest_bytes")
 
@@ -35,7 +37,7 @@ class Transfers:
     def __init__(self, run: RunTables, steps: "pd.DataFrame", pricing: Pricing) -> None:
         self.run, self.pricing, self.num_workers = run, pricing, run.num_workers
         messages, num_bytes = _FUSED if pricing.fusion else _UNFUSED
-        names = {"degree", "payload_bytes", messages, num_bytes, "segments"}
+        names = {"degree", "payload_bytes", messages, num_bytes, "segments", "rounds", "messages"}
         table = run.transfer_columns(*names)
         require_columns(run, table, "transfers.csv", *names, "collective")
         unknown = sorted({*table["collective"].cat.categories} - {*COLLECTIVES})
@@ -56,33 +58,57 @@ class Transfers:
         self.num_bytes = table[num_bytes].mask(gathers, table["payload_bytes"]).to_numpy()
         kinds = table.groupby(["collective", "degree"], observed=True).indices
         self.kinds = {(str(k[0]), float(k[1])): r for k, r in cast(_Places, kinds).items()}
+        self.riders = _riders(table, self.places, len(numbers)) if pricing.fusion else _Riders()
 
-    def seconds(self, network: Network) -> Floats:
-        """Return the seconds of each step's collectives, one after the other, [steps]."""
-        seconds = np.zeros(len(self.places))
-        for (collective, degree), rows in self.kinds.items():
-            way = way_of(collective, self.num_workers, degree, self.pricing.all_reduce)
-            seconds[rows] = way.seconds(network, self.messages[rows], self.num_bytes[rows])
-        return self._of_steps(seconds)
+    def carried(self, network: Network) -> Carried:
+        """Return what each step's collectives take, one after the other, [steps]."""
+        sent = {
+            kind: Carried(self.num_bytes[rows], self.messages[rows])
+            for kind, rows in self.kinds.items()
+        }
+        return self._carried(network, sent, self.riders)
 
-    def bucket_seconds(
+    def of_bucket(
         self, network: Network, segments: "pd.DataFrame", names: Collection[str]
-    ) -> Floats:
-        """Return the seconds of each step's messages of some of the segments, [steps].
+    ) -> Carried:
+        """Return what each step's messages of some of the segments take, [steps].
 
         The bytes of a collective are divided among `segments`, those of segments.csv, as when each
         first went this way; the messages of some together are one.
         """
-        seconds = np.zeros(len(self.places))
+        some = segments[segments["segment"].isin(names)]
+        sent = {}
         for (collective, degree), rows in self.kinds.items():
             every = segments[segments["collective"] == collective]
-            own = every[every["segment"].isin(names)]
-            if own.empty:
-                continue
+            own = some[some["collective"] == collective]
+            if not own.empty:
+                sizes = self.num_bytes[rows] * _share(own, every)
+                number = np.full(len(rows), int(own["messages"].max()))
+                sent[collective, degree] = Carried(sizes, number)
+        repeated = some.loc[some.index.repeat(some["messages"])]
+        carriers = carriers_of(zip(repeated["segment"], repeated["collective"], strict=True))
+        riders = {own: rows for own, rows in self.riders.items() if own == carriers}
+        return self._carried(network, sent, riders)
+
+    def _carried(
+        self,
+        network: Network,
+        sent: Mapping[_Kind, Carried],
+        riders: _Riders,
+    ) -> Carried:
+        """Return what messages of some bytes each take; of these `riders` may ride along."""
+        seconds, messages, sizes = np.zeros((3, len(self.places)))
+        for (collective, degree), (num_bytes, number) in sent.items():
+            rows = self.kinds[collective, degree]
             way = way_of(collective, self.num_workers, degree, self.pricing.all_reduce)
-            sizes = self.num_bytes[rows] * _share(own, every)
-            seconds[rows] = way.seconds(network, int(own["messages"].max()), sizes)
-        return self._of_steps(seconds)
+            seconds[rows] = way.seconds(network, number, num_bytes)
+            messages[rows], sizes[rows] = way.hops * number, num_bytes
+        for carriers, rows in riders.items():
+            own = Carried(seconds[rows], messages[rows])
+            seconds[rows], messages[rows] = self.pricing.riding_along(
+                network, self.num_workers, carriers, own, sizes[rows]
+            )
+        return Carried(self._of_steps(seconds), self._of_steps(messages))
 
     def _of_steps(self, seconds: Floats) -> Floats:
         of_numbers = np.bincount(self.places, seconds, minlength=self.of_number.max() + 1)
@@ -119,6 +145,31 @@ def pieces_of(segments: "pd.DataFrame", itemsize: int, column: str = "sendable")
         )
         for row in once.to_dict("records")
     ]
+
+
+def _riders(table: "pd.DataFrame", places: NDArray[np.int64], steps: int) -> _Riders:
+    """Return the rows of all-reduces that may ride along, by the collectives that carry them.
+
+    As in `carriers_of`: all is sent in one round, and the all-reduced segments and those of the
+    carriers are all that there are.
+    """
+    number = {name: np.zeros(steps) for name in COLLECTIVES}
+    rounds = np.zeros(steps)
+    for name in COLLECTIVES:
+        rows = (table["collective"] == name).to_numpy()
+        number[name][places[rows]] = table["messages"].to_numpy()[rows]
+    np.maximum.at(rounds, places, table["rounds"].to_numpy())
+    reduces = (table["collective"] == "all-reduce").to_numpy()
+    every = np.zeros(steps)
+    every[places] = table["segments"]
+    riders = _Riders()
+    for own in CARRIERS:
+        others = {*COLLECTIVES} - {*own, "all-reduce"}
+        fits = (rounds == 1) & (number["all-reduce"] + number[own[0]] == every)
+        fits &= np.all([number[name] == number[own[0]] for name in own], axis=0)
+        fits &= (number[own[0]] > 0) & ~np.any([number[name] > 0 for name in others], axis=0)
+        riders[own] = np.flatnonzero(reduces & fits[places]).astype(np.int64)
+    return riders
 
 
 def _share(own: "pd.DataFrame", every: "pd.DataFrame") -> float:

@@ -39,6 +39,9 @@ class PriceRow(UntilTarget):
     communication_ms: float
     total_ms: float
     dense_ms: float  # if the step sent its whole gradient by an all-reduce
+    latency_ms: float  # of communication_ms: what would be left if nothing were in the messages
+    messages: float  # that wait for each other
+    mostly: str  # the largest part of a step, in words
     speed_up: float  # dense_ms / total_ms
     seconds: float  # of the run
     at_bytes: NotRequired[float | None]  # validation metric at a number of bytes; None: none yet
@@ -109,7 +112,7 @@ def prices(
         steps = PricedSteps(run, pricing or Pricing())
         for link in links:
             times = steps.on(link)
-            row = _price(run.name, link.name, times)
+            row = _price(run.name, link, times)
             if target is not None:
                 row = {**row, **_until(run, steps.steps["step"], times["total"], target)}
             if size is not None:
@@ -120,14 +123,14 @@ def prices(
 
 
 _PARTS = ("compute", "stragglers", "compression", "communication", "a step", "dense")
-DISPENSABLE = (*_PARTS[:4], "dense", "the run")  # of `price_table`, the first first
+DISPENSABLE = (*_PARTS[:4], "dense", "the run", "mostly")  # of `price_table`, the first first
 
 
 def price_table(rows: Sequence[PriceRow]) -> TextTable:
     """Return the rows in words; stragglers where there are any."""
     waits = any(row["stragglers_ms"] for row in rows)
     parts = [part for part in _PARTS if part != "stragglers" or waits]
-    head = ["run", "network", *parts, "speed-up", "the run"]
+    head = ["run", "network", *parts, "speed-up", "the run", "mostly"]
     return TextTable(head, [_cells(row, waits) for row in rows], names=2)
 
 
@@ -170,7 +173,7 @@ def price_in_words(run: RunTables, network: Network) -> str:
         f"communication {milliseconds(row['communication_ms'])}"
     )
     times = f"{row['speed_up']:.2f} times as fast as dense all-reduce"
-    return f"{milliseconds(row['total_ms'])} a step ({listed}), {times}"
+    return f"{milliseconds(row['total_ms'])} a step ({listed}), {times}; mostly {row['mostly']}"
 
 
 def milliseconds(number: float) -> str:
@@ -184,17 +187,36 @@ def milliseconds(number: float) -> str:
     return f"{number:,.0f} ms" if number >= 99.95 else f"{number:#.3g} ms"
 
 
-def _price(run: str, network: str, times: Mapping[str, Floats]) -> PriceRow:
+def largest_part(parts: Mapping[str, float], messages: float, network: Network) -> str:
+    """Return the largest of a step's `parts` by name; of latency, how many messages wait.
+
+    >>> largest_part({"latency": 2.25, "bytes": 0.1}, 45, Network.of("wan"))
+    'latency: 45 messages of 50 ms'
+    """
+    first = max(parts, key=lambda name: parts[name])
+    if first != "latency" or not parts[first]:
+        return first
+    return f"latency: {messages:.3g} messages of {1000 * network.latency:g} ms"
+
+
+def _price(run: str, network: Network, times: Mapping[str, Floats]) -> PriceRow:
     mean = {name: seconds.mean() * 1000 for name, seconds in times.items()}
+    messages = float(times["messages"].mean())
+    parts = {name: float(mean[name]) for name in ("compute", "stragglers", "compression")}
+    parts["latency"] = float(mean["latency"])
+    parts["bytes"] = float(mean["communication"] - mean["latency"])
     return {
         "run": run,
-        "network": network,
+        "network": network.name,
         "compute_ms": float(mean["compute"]),
         "stragglers_ms": float(mean["stragglers"]),
         "compression_ms": float(mean["compression"]),
         "communication_ms": float(mean["communication"]),
         "total_ms": float(mean["total"]),
         "dense_ms": float(mean["dense"]),
+        "latency_ms": parts["latency"],
+        "messages": messages,
+        "mostly": largest_part(parts, messages, network),
         "speed_up": float(mean["dense"] / mean["total"]),
         "seconds": float(times["total"].sum()),
     }
@@ -226,4 +248,5 @@ def _cells(row: PriceRow, waits: bool) -> list[str]:
         milliseconds(row["dense_ms"]),
         f"{row['speed_up']:.2f}",
         f"{row['seconds']:,.1f} s",
+        row["mostly"],
     ]

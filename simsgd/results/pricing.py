@@ -6,14 +6,36 @@ Letters: W workers.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..settings import SettingError, require_kind
 from .compute_times import ComputeTimes
 from .network import ALL_REDUCES, Network, way_of
 from .timeline import BACKWARD, Bucket, Overlap, Piece, duration, in_buckets, spans
+
+CARRIERS = (("all-gather",), ("gather", "broadcast"))  # that whole segments may ride along with
+
+
+class Carried(NamedTuple):
+    """What messages take that go one after the other."""
+
+    seconds: Any
+    messages: Any  # that wait for each other
+
+    def latency(self, network: Network) -> Any:
+        """Return the seconds that would be left if nothing were in the messages."""
+        return np.minimum(self.messages * network.latency, self.seconds)
+
+
+def part_of(communication: Any, carried: Carried, network: Network) -> Any:
+    """Return what part of the seconds that are waited for is latency, in seconds."""
+    whole = np.where(carried.seconds, carried.seconds, 1.0)
+    return communication * carried.latency(network) / whole
 
 
 @dataclass(frozen=True)
@@ -50,6 +72,23 @@ class Pricing:
     def compute(self) -> ComputeTimes | None:
         """The times of compute; None: as measured in the run."""
         return None if self.compute_ms is None else ComputeTimes.of(self.compute_ms)
+
+    def riding_along(
+        self,
+        network: Network,
+        workers: int,
+        carriers: Sequence[str],
+        all_reduce: Carried,
+        size: Any,
+    ) -> Carried:
+        """Return what an all-reduce of `size` bytes takes, or what carriers take longer with them.
+
+        That is what takes less. In an all-gather, or by a server and back, whole segments wait for
+        no message of their own.
+        """
+        longer = sum(way_of(name, workers).seconds(network, 0, size) for name in carriers)
+        messages = np.where(longer < all_reduce.seconds, 0.0, all_reduce.messages)
+        return Carried(np.minimum(longer, all_reduce.seconds), messages)
 
     def dense(self, network: Network, workers: int, num_bytes: Any, segments: Any = 1) -> Any:
         """Return the seconds of an all-reduce of the whole gradient, of `num_bytes`."""
@@ -88,3 +127,21 @@ def waited_for(
     """Return what a step waits for whose buckets overlap with its last backward pass."""
     backward = BACKWARD * compute / passes
     return duration(spans(compute - backward, backward, buckets)) - compute - compression
+
+
+def carriers_of(messages: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the collectives that whole segments may ride along with, for each message's names.
+
+    These are a segment and a collective. What is all-reduced may ride along if it is all that its
+    segments send, so that nothing waits for it, and if no other segment needs an all-reduce.
+
+    >>> carriers_of([("weight", "all-gather"), ("bias", "all-reduce")])
+    ('all-gather',)
+    >>> carriers_of([("weight", "all-reduce"), ("weight", "all-gather"), ("bias", "all-reduce")])
+    ()
+    """
+    listed = list(messages)
+    number = Counter(segment for segment, _ in listed)
+    others = {(s, c) for s, c in listed if c != "all-reduce" or number[s] > 1}
+    collectives = {collective for _, collective in others}
+    return next((own for own in CARRIERS if {*own} == collectives), ())

@@ -16,7 +16,7 @@ from .clocks import Waiting, fronts
 from .communication_times import Transfers, pieces_of, require_columns, segments_of
 from .compute_times import Floats
 from .network import Network
-from .pricing import Pricing, waited_for
+from .pricing import Carried, Pricing, part_of, waited_for
 from .run_tables import RunTables
 from .timeline import Bucket, in_buckets
 from .waiting import waiting_of
@@ -33,13 +33,14 @@ _OF_STEPS = (
 
 
 def step_times(run: RunTables, network: Network, pricing: Pricing | None = None) -> "pd.DataFrame":
-    """Return seconds of each step: compute, stragglers, compression, communication, total, dense.
+    """Return what each step takes: seconds of its parts, their total, and its messages.
 
     Measured times are medians over each epoch; where nothing is compressed, compression takes
     none. `compute` is the mean over workers, `stragglers` what a step takes longer because they
-    differ, and `communication` what it waits for beside them. `total` is by how much the last
-    worker is further on than after the step before, and `dense` the total of a step that sends its
-    whole gradient by an all-reduce. Raises `SettingError` for a run that lacks a table.
+    differ, and `communication` what it waits for beside them; of that `latency` is what would be
+    left if nothing were in its `messages`, those that wait for each other. `total` is by how much
+    the last worker is further on than after the step before, and `dense` the total of a step that
+    sends its whole gradient by an all-reduce. Raises `SettingError` for a run that lacks a table.
     """
     priced = PricedSteps(run, pricing or Pricing())
     return priced.steps[["step", "epoch"]].assign(**priced.on(network))
@@ -84,17 +85,21 @@ class PricedSteps:
             alike = mean + self.compression + communication
             total = slowest + self.compression + waited(slowest)
         else:
-            carried = self.transfers.seconds(network) if self.waiting.late else waited(mean)
-            parts = self.compression, carried, self.sends
+            late = self.waiting.late
+            sent = self.transfers.carried(network).seconds if late else waited(mean)
+            parts = self.compression, sent, self.sends
             equal = Waiting(late=self.waiting.late)  # of equal workers none waits for another
             alike = np.diff(fronts(mean[:, None], *parts, equal), prepend=0.0)
             communication = alike - mean - self.compression
             total = np.diff(fronts(self.compute, *parts, self.waiting), prepend=0.0)
+        carried = self._carried(network)
         return {
             "compute": mean,
             "stragglers": total - alike,
             "compression": self.compression,
             "communication": communication,
+            "latency": part_of(communication, carried, network),
+            "messages": carried.messages,
             "total": total,
             "dense": slowest + self._dense(network)(slowest),
         }
@@ -111,8 +116,8 @@ class PricedSteps:
             own = [pieces[place] for place in places]
             part = sum(piece.elements for piece in own) / compressed
             names = {piece.name for piece in own}
-            seconds = self.transfers.bucket_seconds(network, self._segments, names)
-            found.append(Bucket(own[-1].ready, self.compression * part, seconds))
+            sent = self.transfers.of_bucket(network, self._segments, names)
+            found.append(Bucket(own[-1].ready, self.compression * part, *sent))
         return found
 
     @property
@@ -141,8 +146,15 @@ class PricedSteps:
         if self.pricing.way.kind == "buckets":
             buckets = self.buckets(network)
             return lambda compute: waited_for(buckets, compute, self.compression, self.passes)
-        carried = self.transfers.seconds(network)
+        carried = self.transfers.carried(network).seconds
         return lambda c: self.pricing.waited(carried, c, self.compression, self.passes)
+
+    def _carried(self, network: Network) -> Carried:
+        """Return what the messages of each step take, whether it waits for them or not."""
+        if self.pricing.way.kind != "buckets" or (self.waiting and self.waiting.late):
+            return self.transfers.carried(network)
+        own = self.buckets(network)
+        return Carried(sum(b.communication for b in own), sum(b.messages for b in own))
 
     def _dense(self, network: Network) -> Waited:
         """Return what a step would wait for that sends its whole gradient by an all-reduce."""

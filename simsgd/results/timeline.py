@@ -71,6 +71,7 @@ class Bucket:
     ready: float  # part of the backward pass
     compression: Any  # seconds on the device
     communication: Any  # seconds on the link
+    messages: Any = 0.0  # that wait for each other
 
 
 @dataclass(frozen=True)

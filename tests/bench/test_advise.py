@@ -98,6 +98,20 @@ def test_the_verdict_names_the_winner_plainly(total, opening):
     assert verdict([offer("none", 1.0), offer("sign", total)]).startswith(opening)
 
 
+@pytest.mark.parametrize(
+    ("spec", "messages"),
+    [("topk:0.1", 3), ("sign", 3), ("powersgd:1", 12), ("terngrad:shared_scale=true", 9)],
+)
+def test_on_a_slow_link_it_says_how_many_messages_wait(spec, messages):
+    """Of 4 workers: 3 of an all-gather, in which whole segments ride along; 6 of an all-reduce."""
+    far = Network("far", bandwidth=1e9, latency=0.05)
+    (row,) = advised(far, spec)
+    assert row.messages == messages
+    assert row.latency == pytest.approx(0.05 * messages)
+    found = advise(far, spec, measure=False, input_shape="1x8x8", **SMALL).summary()
+    assert found.endswith(f"; its step is mostly latency: {messages} messages of 50 ms")
+
+
 def test_with_nothing_to_compare_no_one_wins():
     assert verdict([offer("none", 1.0)]).startswith("no compressor")
 

@@ -10,7 +10,7 @@ from simsgd.cli import main
 from simsgd.communication.ledger import Ledger, Transfer
 from simsgd.results.network import Network
 from simsgd.results.network_prices import price_in_words, prices
-from simsgd.results.pricing import Pricing
+from simsgd.results.pricing import Pricing, carriers_of
 from simsgd.results.run import Run
 from simsgd.results.step_times import step_times
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
@@ -163,6 +163,76 @@ def test_collectives_go_one_after_the_other(tmp_path):
     assert first(run)["communication"] == pytest.approx(3 * 1.5 + 6 * 0.75)
 
 
+RIDES = {
+    "all-gather": [{"collective": "all-gather", "messages": 2}],
+    "gather": [{"collective": c, "messages": 2} for c in ("gather", "broadcast")],
+}
+
+
+@pytest.mark.parametrize(
+    ("carrier", "size", "expected", "messages"),
+    [
+        ("all-gather", 100, 3 * (0.5 + 1.0 + 0.1), 3),
+        ("all-gather", 4000, 3 * (0.5 + 1.0) + 6 * (0.5 + 1.0), 9),  # 12 s to ride, 9 s alone
+        ("gather", 100, 2 * (0.5 + 3.0) + 2 * 0.3, 2),
+        ("gather", 4000, 2 * (0.5 + 3.0) + 6 * (0.5 + 1.0), 8),
+    ],
+)
+def test_whole_segments_ride_along_if_that_is_faster(tmp_path, carrier, size, expected, messages):
+    sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), size)
+    whole = {"collective": "all-reduce", "messages": 1, **sizes}
+    times = first(made(tmp_path, [*RIDES[carrier], whole]))
+    assert times["communication"] == pytest.approx(expected)
+    assert (times["messages"], times["latency"]) == (messages, 0.5 * messages)
+    assert first(made(tmp_path, [*RIDES[carrier], whole], "apart"), APART)["communication"] > 7
+
+
+APART = Pricing(3000, 100, fusion=False)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"collective": "all-gather"}, {"collective": "all-reduce", "messages": 1}],  # a scale
+        [*RIDES["all-gather"], {"collective": "all-reduce", "messages": 2, "rounds": 2}],
+        [*RIDES["all-gather"], *RIDES["gather"], {"collective": "all-reduce", "messages": 1}],
+        [{"collective": "all-reduce"}],
+    ],
+)
+def test_what_others_wait_for_does_not_ride_along(tmp_path, rows):
+    rounds = max(row.get("rounds", 1) for row in rows)
+    hops = {"all-gather": 3, "gather": 1, "broadcast": 1, "all-reduce": 6 * rounds}
+    times = first(made(tmp_path, rows))
+    assert times["messages"] == sum(hops[row["collective"]] for row in rows)
+
+
+def test_carriers_are_those_of_other_segments():
+    vote = [("a", "gather"), ("a", "broadcast"), ("b", "all-reduce")]
+    assert carriers_of(vote) == ("gather", "broadcast")
+    assert carriers_of([*vote, ("c", "all-gather")]) == ()
+    assert carriers_of([("a", "all-gather"), ("b", "all-reduce"), ("b", "all-reduce")]) == ()
+    assert carriers_of([("b", "all-reduce")]) == ()
+
+
+def test_what_is_hidden_is_no_latency(tmp_path):
+    run = made(tmp_path, [{"collective": "all-gather"}])
+    times = first(run, Pricing(3000, 100, overlap="perfect"))
+    assert times["latency"] == pytest.approx((4.5 - 2.0 - 0.1) * 1.5 / 4.5)
+
+
+def test_a_price_says_what_a_step_is_mostly(tmp_path):
+    run = made(tmp_path, [{"collective": "all-gather"}])
+
+    def mostly(latency, **pricing):
+        (row,) = prices([run], [Network("n", 8000.0, latency)], Pricing(**pricing))
+        return row["mostly"]
+
+    assert mostly(2.0, compute_ms=1, compress_ms=1) == ("latency: 3 messages of 2000 ms")
+    assert mostly(0.5, compute_ms=1, compress_ms=1) == "bytes"
+    assert mostly(0.5, compute_ms=4000, compress_ms=1) == "compute"
+    assert mostly(0.5, compute_ms=1, compress_ms=4000) == "compression"
+
+
 def test_a_tree_may_carry_the_all_reduce(tmp_path):
     run = made(tmp_path, [{"collective": "all-reduce"}])
     assert first(run, Pricing(3000, 100, all_reduce="tree"))["communication"] == 4 * 1.5
@@ -225,7 +295,8 @@ def test_prices_are_means_over_steps_and_sums_over_the_run(tmp_path):
 
 def test_a_run_is_described_in_words(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
-    assert price_in_words(run, SLOW).endswith("times as fast as dense all-reduce")
+    text = price_in_words(run, SLOW)
+    assert text.endswith("times as fast as dense all-reduce; mostly bytes")
 
 
 # mistakes
