@@ -5,10 +5,13 @@ result is a number of Python, or if the shape of its result depends on numbers o
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import compiled_loops
@@ -21,7 +24,7 @@ _ALLOCATING = (
 )  # fmt: skip
 _WAITING = (
     "_local_scalar_dense", "_unique2", "bincount", "equal", "is_nonzero", "masked_select",
-    "nonzero", "unique_consecutive", "unique_dim",
+    "nonzero", "tolist", "unique_consecutive", "unique_dim",
 )  # fmt: skip
 
 
@@ -46,9 +49,24 @@ class _Counting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def _lists_counted(calls: Counter[str]) -> Iterator[None]:
+    """Count lists made of tensors too, which no dispatch sees."""
+    plain = torch.Tensor.tolist
+
+    def tolist(own: torch.Tensor) -> Any:
+        calls["tolist"] += 1
+        return plain(own)
+
+    with patch.object(torch.Tensor, "tolist", tolist):
+        yield
+
+
 def count_kernels(work: Callable[[], object]) -> KernelCount:
     """Return what some work calls, in the form that a GPU would get: without compiled loops."""
-    with compiled_loops.switched(False), single_threaded(), _Counting() as counting:
+    counting = _Counting()
+    counted = _lists_counted(counting.calls)
+    with compiled_loops.switched(False), single_threaded(), counted, counting:
         work()
     waits = sum(counting.calls[name] for name in _WAITING)
     return KernelCount(counting.calls.total(), waits, counting.calls)

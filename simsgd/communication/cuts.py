@@ -49,6 +49,14 @@ class Cuts:
         """Return for each element the length of its segment, [P] int64."""
         return _repeated(self.sizes, self.sizes, device)
 
+    def repeated(self, numbers: tuple[int, ...], device: torch.device) -> Tensor:
+        """Return for each element its segment's of S numbers, [P] int64."""
+        return _repeated(numbers, self.sizes, device)
+
+    def edges(self, device: torch.device) -> Tensor:
+        """Return where each segment begins, and where the last one ends, [S + 1] int64."""
+        return _edges(self.sizes, device)
+
     def spread(self, numbers: Tensor) -> Tensor:
         """Return for each element its segment's of `numbers` [L, S], [L, P]."""
         return numbers.index_select(1, self.owner(numbers.device))
@@ -92,6 +100,11 @@ def _owner(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 @lru_cache(maxsize=256)
 def _repeated(numbers: tuple[int, ...], times: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(numbers).repeat_interleave(torch.tensor(times)).to(device)
+
+
+@lru_cache(maxsize=256)
+def _edges(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor([*accumulate(sizes, initial=0)], device=device)
 
 
 @lru_cache(maxsize=256)

@@ -10,10 +10,11 @@ import torch
 
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import StepInfo
+from simsgd.methods.compressors import StepInfo, distinct_places
 from simsgd.methods.compressors.adacomp import AdaComp
 from simsgd.methods.compressors.block import Block
-from simsgd.methods.compressors.randomk import RandomK, distinct
+from simsgd.methods.compressors.distinct_places import distinct
+from simsgd.methods.compressors.randomk import RandomK
 from simsgd.methods.compressors.sampled_topk import SampledTopK, sampling
 from simsgd.methods.compressors.threshold import AdaptiveThreshold, Threshold
 from simsgd.methods.compressors.topk import TopK
@@ -65,10 +66,17 @@ def test_few_random_places_are_the_first_different_numbers_drawn():
     assert distinct(key_of(5), 40, 10).tolist() == wanted
 
 
-def test_how_many_numbers_are_drawn_at_once_does_not_matter(monkeypatch):
+def test_how_many_numbers_are_drawn_does_not_matter(monkeypatch):
     wanted = distinct(key_of(50), 40, 10)
-    monkeypatch.setattr(math, "isqrt", lambda k: -1)  # too few, so that more are drawn
+    usual = distinct_places._drawn
+    monkeypatch.setattr(distinct_places, "_drawn", lambda n, k: 2 * usual(n, k))
     assert torch.equal(distinct(key_of(50), 40, 10), wanted)
+
+
+def test_too_few_numbers_drawn_are_an_error_and_no_message(monkeypatch):
+    monkeypatch.setattr(distinct_places, "_drawn", lambda n, k: k)
+    with pytest.raises(RuntimeError, match="too few different places"):
+        distinct(key_of(50), 40, 10)
 
 
 @pytest.mark.parametrize("k", [10, 60])

@@ -6,9 +6,11 @@ Letters: L workers hosted here, S segments, n elements of one of them, P of all.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..cuts import Cuts
 from ..wire import Wire
@@ -16,6 +18,7 @@ from .cast import Cast
 from .contract import Header, Message
 from .dense import Dense
 from .quantized import Quantized, in_order
+from .shared_sparse import SharedSparse
 from .sparse import Sparse
 
 Split = Callable[[Message], Sequence[Message]]
@@ -184,3 +187,68 @@ def sparse_group(cuts: Cuts, kept: Cuts, values: Tensor, index: Tensor) -> Joine
         ]
 
     return Joined.made_together(cuts, Sparse.of(values, index, cuts.total), split)
+
+
+def shared_group(cuts: Cuts, kept: Cuts, values: Tensor, index: Tensor) -> Joined:
+    """Return the messages of values [L, K] at places [K] among P that all workers share."""
+
+    def split(whole: Message) -> list[Message]:
+        assert isinstance(whole, SharedSparse)
+        assert isinstance(whole.inner, Dense)
+        places = kept.split(whole.index - cuts.begin(kept, index.device))
+        pieces = zip(kept.split(whole.values), places, cuts.sizes, strict=True)
+        inner = whole.inner
+        return [SharedSparse(replace(inner, values=own), at, n) for own, at, n in pieces]
+
+    return Joined.made_together(cuts, SharedSparse.of(values, index, cuts.total), split)
+
+
+def marked_group(cuts: Cuts, mask: Tensor, values: Tensor) -> Joined:
+    """Return the messages of those of the values [L, P] where `mask` [L, P] is true.
+
+    They are those of `Sparse.where` for each segment. It waits for the device once.
+    """
+    device = mask.device
+    until = pad(mask.cumsum(1), (1, 0)).index_select(1, cuts.edges(device))  # [L, S + 1]
+    ends = until.tolist()
+    widest = [max(1, *own) for own in zip(*[_steps(row) for row in ends], strict=True)]
+    whole = _marked(mask, values, max(1, max(row[-1] for row in ends)))
+
+    def split(whole: Message) -> list[Message]:
+        assert isinstance(whole, Sparse)
+        assert isinstance(whole.inner, Dense)
+        inner, kept = whole.inner, Cuts(tuple(widest))
+        counts, place = until.diff(dim=1), kept.place(device)
+        sent = place < kept.spread(counts)  # [L, K]
+        column = (kept.spread(until[:, :-1]) + place).clamp_(max=whole.index.shape[1] - 1)
+        own = whole.index.gather(1, column) - cuts.begin(kept, device)
+        index = own.where(sent, kept.repeated(cuts.sizes, device))
+        chosen = whole.values.gather(1, column).masked_fill_(~sent, 0)
+        rows = counts.unbind(1)
+        pieces = zip(kept.split(chosen), kept.split(index), cuts.sizes, rows, strict=True)
+        return [
+            replace(whole, inner=replace(inner, values=v, counts=c), index=i, n=n, counts=c)
+            for v, i, n, c in pieces
+        ]
+
+    return Joined.made_together(cuts, whole, split)
+
+
+def _marked(mask: Tensor, values: Tensor, k: int) -> Sparse:
+    """Return the message of values where `mask` is true, k at most in a row; it waits for nothing.
+
+    What a row has less is padding, of value 0 and place P.
+    """
+    n = mask.shape[1]
+    turn = mask.cumsum(1).sub_(1).masked_fill_(~mask, k)  # [L, P]: the last column takes the rest
+    place = torch.arange(n, device=mask.device).expand_as(turn)
+    index = place.new_full((len(mask), k + 1), n).scatter_(1, turn, place)
+    chosen = values.new_zeros(len(mask), k + 1).scatter_(1, turn, values)
+    counts = mask.sum(1)
+    padding = torch.arange(k, device=mask.device) >= counts.unsqueeze(1)
+    chosen = chosen[:, :k].masked_fill(padding, 0)
+    return Sparse.of(chosen, index[:, :k].contiguous(), n, counts)
+
+
+def _steps(until: Sequence[int]) -> list[int]:
+    return [after - before for before, after in pairwise(until)]

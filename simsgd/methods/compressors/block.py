@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...communication.messages import SharedSparse, State
+from ...communication.cuts import Cuts
+from ...communication.messages import Joined, SharedSparse, State
+from ...communication.messages.joined import shared_group
 from ...registry import register
 from ...settings import count, require
 from .contract import Compressor, StepInfo
+from .group import Group
 
 
 @register("compressor", "block")
@@ -41,3 +44,13 @@ class Block(Compressor):
         k = count(self.ratio, n)
         index = (torch.arange(k, device=x.device) + step.number * k % n) % n  # [k]
         return SharedSparse.of(x[:, index], index, n)
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return the entries of each segment of `x` [L, P] whose turn it is."""
+        cuts, step = group.cuts, group.steps[0].number
+        kept = Cuts(tuple(count(self.ratio, n) for n in cuts.sizes))
+        begun = tuple(step * k % n for n, k in zip(cuts.sizes, kept.sizes, strict=True))
+        first = torch.tensor([begun], device=x.device)  # [1, S]
+        within = kept.spread(first)[0] + kept.place(x.device)  # [K]
+        index = within % kept.repeated(cuts.sizes, x.device) + cuts.begin(kept, x.device)
+        return shared_group(cuts, kept, x[:, index], index)

@@ -124,6 +124,8 @@ class Composed(Compressor):
         selected = self.sparsifier.compress_group(x, group.of(group.cuts, 0))
         if selected is None or type(selected.whole) is not Sparse:
             return None
+        if selected.whole.counts is not None:  # a quantizer's group has as many in every row
+            return None
         chosen = [part for part in selected.parts if isinstance(part, Sparse)]
         kept = Cuts(tuple(part.index.shape[1] for part in chosen))
         codes = self.quantizer.quantize_group(selected.whole.values, group.of(kept, 1))

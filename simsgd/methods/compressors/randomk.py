@@ -3,18 +3,20 @@
 Letters: L workers hosted here, n elements of one segment, k kept.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...communication.messages import SharedSparse, Sparse, State
+from ...communication.cuts import Cuts
+from ...communication.messages import Joined, SharedSparse, Sparse, State
+from ...communication.messages.joined import shared_group, sparse_group
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import count, require
 from .contract import Compressor, StepInfo
-from .topk_selection import largest
+from .distinct_places import distinct, distinct_of_each
+from .group import Group
 
 
 @register("compressor", "randomk")
@@ -55,27 +57,31 @@ class RandomK(Compressor):
         factor = n / k if self.scale else 1.0
         key = step.key.fold_in("places")
         if self.shared:
-            everyone = key.shared()
-            index = distinct(replace(everyone, workers=everyone.workers[:1]), n, k)[0]  # [k]
+            index = distinct(_everyone(key), n, k)[0]  # [k]
             return SharedSparse.of(x[:, index] * factor, index, n)
         index = distinct(key, n, k)  # [L, k]
         return Sparse.of(x.gather(1, index) * factor, index, n)
 
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return k entries of each segment of `x` [L, P]."""
+        cuts = group.cuts
+        kept = Cuts(tuple(count(self.ratio, n) for n in cuts.sizes))
+        keys = [step.key.fold_in("places") for step in group.steps]
+        if self.shared:
+            index = distinct_of_each([_everyone(key) for key in keys], cuts, kept)[0]  # [K]
+            return shared_group(cuts, kept, self._scaled(x[:, index], cuts, kept), index)
+        index = distinct_of_each(keys, cuts, kept)  # [L, K]
+        return sparse_group(cuts, kept, self._scaled(x.gather(1, index), cuts, kept), index)
 
-def distinct(key: RandomKey, n: int, k: int) -> Tensor:
-    """Return k different places among n for each worker, all sets equally likely, [L, k] ascending.
+    def _scaled(self, values: Tensor, cuts: Cuts, kept: Cuts) -> Tensor:
+        """Return values [L, K] times n/k of their segments, if they are scaled."""
+        if not self.scale:
+            return values
+        of_each = [n / k for n, k in zip(cuts.sizes, kept.sizes, strict=True)]
+        factors = torch.tensor([of_each], dtype=torch.float64, device=values.device)
+        return values * kept.spread(factors).to(values.dtype)
 
-    Few of many are the first k different numbers that the worker draws; how many are drawn at once
-    does not matter. Else each place draws a lot, and the k largest lots win.
-    """
-    if 4 * k > n:
-        return largest(key.uniform(n, torch.float64), k)
-    drawn = k + k * k // n + 6 * math.isqrt(k) + 8  # nearly always enough
-    while True:
-        place = (key.uniform(drawn, torch.float64) * n).long()  # [L, drawn]
-        ordered, turn = place.sort(dim=1, stable=True)
-        again = ordered.diff(dim=1, prepend=ordered.new_full((len(ordered), 1), -1)) == 0
-        turn = turn.masked_fill_(again, drawn).sort(dim=1).values[:, :k]  # [L, k]
-        if bool((turn < drawn).all()):
-            return place.gather(1, turn).sort(dim=1).values
-        drawn *= 2
+
+def _everyone(key: RandomKey) -> RandomKey:
+    """Return the key by which all workers draw the same numbers, of one worker."""
+    return replace(key, workers=key.workers[:1]).shared()

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Sparse, State
+from ...communication.messages import Joined, Sparse, State
+from ...communication.messages.joined import marked_group
 from ...registry import register
 from ...settings import require
 from .contract import Compressor, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import row_peak
 
 
@@ -43,6 +46,10 @@ class Threshold(Compressor):
             return Sparse.where(reaching(x, bar, x.shape[1]), x)
         return Sparse.where(x.abs() >= self.v, x)
 
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return the entries of each segment of `x` [L, P] that are large enough."""
+        return marked_group(group.cuts, x.abs() >= self.v, x)
+
 
 @register("compressor", "adaptive_threshold")
 @dataclass(frozen=True)
@@ -64,3 +71,9 @@ class AdaptiveThreshold(Compressor):
             return Sparse.where(reaching(x, row_peak(x), x.shape[1], factor=2, zero=False), x)
         size = x.abs()
         return Sparse.where((2 * size >= size.amax(1, keepdim=True)) & (size > 0), x)
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return the entries of each segment of `x` [L, P] that are large enough."""
+        size, peaks = x.abs(), GroupReductions(group.cuts).peak(x)
+        mask = (2 * size >= group.cuts.spread(peaks)) & (size > 0)
+        return marked_group(group.cuts, mask, x)
