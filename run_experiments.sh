@@ -71,14 +71,14 @@ model-alexnet-qsgd      | --model alexnet --dataset cifar10 --workers 2 --batch-
 choco-resnet20-ring16 * | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm choco --topology ring --compressor sign --consensus-stepsize 0.45 | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 choco-resnet20-dpsgd    | --model resnet --model-config depth=20 --dataset cifar10 --workers 16 --batch-size 128 --algorithm dpsgd --topology ring | --dataset digits --model-config depth=8 --batch-size 4 --epochs 8
 # Methods that send seldom or little, on a GPT and a text of characters in data/shakespeare; *: a composition of all kinds of parts.
-lowcomm-adamw           | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-diloco          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method diloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-streaming       | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method streaming_diloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-sparseloco *    | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method sparseloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-demo            | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method demo | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-muloco          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method muloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-sparta          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method sparta | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
-lowcomm-dion            | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 4 --eval-every 49 --method dion | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-adamw           | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-diloco          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method diloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-streaming       | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method streaming_diloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-sparseloco *    | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method sparseloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-demo            | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method demo | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-muloco          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method muloco | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-sparta          | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method sparta | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
+lowcomm-dion            | --model gpt --dataset text:shakespeare --tokens char --bptt 64 --workers 8 --batch-size 8 --epochs 2 --eval-every 49 --method dion | --dataset pydoc --model-config layers=1,heads=2,emb=32 --bptt 32 --workers 4 --batch-size 16 --epochs 1
 # Large batches; *: regime large_batch, longer, with ghost batches.
 batch-small             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 128 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 8
 batch-large             | --model resnet --model-config depth=44 --dataset cifar10 --workers 1 --batch-size 4096 | --dataset digits --model-config depth=8 --batch-size 512 --epochs 8
@@ -198,13 +198,14 @@ rows = []
 for name in sys.argv[2:]:
     for folder in sorted(Path(sys.argv[1]).glob(f"{name}-seed*")):
         run = simsgd.Run(folder)
-        last = run.epochs.iloc[-1]
+        within = run.evaluations
+        last = within.iloc[-1]
         measure, value = ["perplexity", last.val_perplexity] if "val_perplexity" in last else ["error@1 (%)", last.val_error1]
-        before = run.epochs.iloc[-2] if len(run.epochs) > 1 else 0 * last
+        before = within.iloc[-2] if len(within) > 1 else 0 * last
         steady = (last.dense_bytes - before.dense_bytes) / (last.payload_bytes - before.payload_bytes)
         rows.append({"experiment": name, "measure": measure, "value": value,
                      "consensus": last.consensus_distance, "sent (MiB)": last.payload_bytes / 2**20,
-                     "ratio": last.ratio, "ratio at the end": steady, "time (s)": run.epochs.seconds.sum()})
+                     "ratio": last.ratio, "ratio at the end": steady, "time (s)": run.seconds})
 table = pd.DataFrame(rows).groupby(["experiment", "measure"], sort=False)
 shown = table.mean().round(2)
 shown.insert(1, "least to most", table["value"].agg(lambda v: f"{v.min():.1f} to {v.max():.1f}"))

@@ -13,12 +13,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 import simsgd
 from simsgd.results.figures.canvas import NotebookFigure
 from simsgd.results.figures.point_labels import Point, name_nearby
 from simsgd.results.figures.style import look_of, marker_of, save, screen_look
+from simsgd.results.figures.ticks import set_ticks
 
 DOCS = Path(__file__).parent
 CHECKOUT = DOCS.parent
@@ -280,15 +282,16 @@ def draw(group, found):
     axes = figure.subplots()
     points = []
     for place, (name, r) in enumerate(own.items()):
-        sent = r["sent"] / 2**20
+        sent = r["sent"]
         point = Point(name, sent, r["mean"], [sent], r["values"], look_of(place, False))
         marker = marker_of(place).marker
         axes.plot([sent] * 2, [min(r["values"]), max(r["values"])], color=point.look.color)
         axes.plot(sent, r["mean"], marker, color=point.look.color)
         points.append(point)
     measure = next(iter(own.values()))["measure"]
-    axes.set(xscale="log", xlabel="sent by a worker (MiB)", ylabel=HEADS[measure])
+    axes.set(xscale="log", xlabel="bytes sent per worker", ylabel=HEADS[measure])
     axes.margins(0.18, 0.12)
+    set_ticks(axes.xaxis, np.array([point.x for point in points]), in_bytes=True)
     if not name_nearby(axes, points, []):
         raise ValueError(f"the names of {group} find no room")
     save(figure, STORE / f"{group}.png", 110)
