@@ -14,13 +14,14 @@ Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "e
 Used = Plain | list[Phase]
 _MOST_PHASES = 5  # that are written out
 _RING = "ring"  # the topology of these algorithms, unless a setting names another
-_GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze")
+_GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze", "qg_dsgdm")
 
 
 def used_settings(config: Mapping[str, object]) -> dict[str, Used]:
     """Return every setting as the run used it; as it was given where config.json lacks that."""
     given = {name: cast(Used, value) for name, value in config.items() if name not in RECORDS}
-    if given.get("topology") is None and given.get("algorithm") in _GOSSIP:
+    name = str(given.get("algorithm")).partition(":")[0]
+    if given.get("topology") is None and name in _GOSSIP:
         given["topology"] = _RING
     used = config.get("used")
     return {**given, **(used if isinstance(used, dict) else {})}

@@ -3,11 +3,14 @@
 Letters: W workers, L hosted here, n elements of one segment.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from ..communication.segments import Segment
 from ..communication.transport import Channel
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
@@ -33,6 +36,8 @@ class ExchangeStep:
     flush: bool = False  # send all that the memories hold, whatever the compressor
     samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
     unused: frozenset[str] = frozenset()  # parameters that got no gradient from anybody
+    lr: float = 1.0  # of the optimizer
+    rates: Mapping[str, float] = field(default_factory=dict)  # of parameters that have their own
 
     def context(
         self,
@@ -64,7 +69,16 @@ class ExchangeStep:
             memory=self.memory,
             memory_state=state.memory_state,
             samples=self.samples,
+            lr=self.lr_of(state.segment, state.like),
         )
+
+    def lr_of(self, segment: Segment, like: Tensor) -> float | Tensor:
+        """Return the learning rate of a segment, as `like` [n] where that of parameters differs."""
+        rates = [self.rates.get(name, self.lr) for name in segment.parameters]
+        if all(rate == rates[0] for rate in rates):
+            return rates[0]
+        sizes = torch.tensor([math.prod(shape) for shape in segment.shapes])
+        return torch.tensor(rates, dtype=torch.float64).repeat_interleave(sizes).to(like)
 
 
 def exchange_gradient(

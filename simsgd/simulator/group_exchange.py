@@ -140,4 +140,5 @@ def _context(
         compressor_state={},
         segment=group.segment,
         memory_state=group.memory_state,
+        lr=step.lr_of(group.segment, group.states[0].like),
     )

@@ -90,6 +90,12 @@ class RegimeOptimizer:
             self._members = chosen, members_of(groups, self._like)
         return plans(settings, self._members[1])
 
+    def rates(self) -> dict[str, float]:
+        """Return the learning rates of the groups' parameters, {name: lr}; none without groups."""
+        if len(self._plans) == 1:
+            return {}
+        return {name: float(plan.options["lr"]) for plan in self._plans for name in plan.names}
+
     def add_penalties(
         self,
         gradients: dict[str, Tensor],

@@ -142,6 +142,8 @@ class Simulator:
                 flush=settings.flush,
                 samples=parts.samples,
                 unused=unused,
+                lr=settings.lr,
+                rates=parts.optimizer.rates(),
             )
             if isinstance(parts.algorithm, ParameterAlgorithm):
                 segments = local_gradients(parts, segments)

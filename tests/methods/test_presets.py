@@ -29,6 +29,7 @@ SHORTER = {  # rounds than the papers', and more clients in them
     },
     "diloco": {"local_steps": 4},
     "muloco": {"local_steps": 4},
+    "slowmo": {"local_steps": 4},
     "onebit_adam": {"algorithm": "onebit_adam:freeze_step=2"},
     "sparseloco": {"local_steps": 4},
     "noloco": {"algorithm": "noloco:local_steps=4"},

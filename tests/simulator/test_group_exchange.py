@@ -174,6 +174,7 @@ RUNS = {
     "downlink": {"compressor": "topk:0.1", "downlink": "topk:0.2"},
     "skip": {"compressor": "topk:0.1", "on_nonfinite": "zero", "value_dtype": "float16"},
     "dpsgd": {"algorithm": "dpsgd"},
+    "qg_dsgdm": {"algorithm": "qg_dsgdm"},
     "choco": {"algorithm": "choco", "compressor": "topk:0.1"},
     "dcd": {"algorithm": "dcd", "compressor": "qsgd:255"},
     "ecd": {"algorithm": "ecd", "compressor": "qsgd:255"},

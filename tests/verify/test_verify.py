@@ -126,6 +126,7 @@ MATRIX = [
 ALGORITHMS = [
     {"algorithm": "dpsgd"},
     {"algorithm": "dpsgd", "topology": "one-peer", "compressor": "qsgd:63"},
+    {"algorithm": "qg_dsgdm:nesterov=true", "compressor": "qsgd:63", "momentum": 0.0},
     {"algorithm": "choco", "compressor": "topk:0.1", "consensus_stepsize": 0.2},
     {"algorithm": "choco", "compressor": "threshold:0.01", "consensus_stepsize": 0.2},
     {"algorithm": "choco", "compressor": "sign", "topology": "star"},
@@ -146,6 +147,12 @@ ALGORITHMS = [
     },
     {"algorithm": "fedprox", "clients": 300, "local_epochs": 2, "partition": "quantity:2"},
     {"algorithm": "diloco", "local_steps": 3, "partition": "sorted"},
+    {
+        "algorithm": "diloco",
+        "local_steps": 2,
+        "outer_optimizer": "slowmo",
+        "compressor": "topk:0.1",
+    },
     {"algorithm": "diloco", "local_steps": 2, "inner_state": "average", "optimizer": "AdamW"},
     {"algorithm": "fedavg", "local_steps": 2, "inner_state": "average", "compressor": "qsgd:63"},
     {

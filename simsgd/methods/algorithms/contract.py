@@ -34,6 +34,7 @@ class ExchangeContext:
     memory: Memory = field(default_factory=NoMemory)  # of what is not sent
     memory_state: State = field(default_factory=dict)
     samples: Tensor | None = None  # that each worker holds, [W]; None: as many as the others
+    lr: float | Tensor = 1.0  # of the workers' optimizers, [n] where parameters differ
 
     @property
     def workers(self) -> int:

@@ -76,6 +76,6 @@ class DiLoCo(LocalSGD):
         state = super().init(x, segment)
         return {**state, **self._outer.init(state["anchor"])}
 
-    def move(self, state: State, mean: Tensor) -> None:
+    def move(self, state: State, mean: Tensor, lr: float | Tensor) -> None:
         """Take a step of the outer optimizer."""
-        self._outer.step(state["anchor"], mean.neg(), state)
+        self._outer.at_rate(lr).step(state["anchor"], mean.neg(), state)

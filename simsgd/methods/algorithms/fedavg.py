@@ -137,12 +137,12 @@ class FedAvg(LocalSGD):
         state = super().init(x, segment)
         return state if self._outer is None else {**state, **self._outer.init(state["anchor"])}
 
-    def move(self, state: State, mean: Tensor) -> None:
+    def move(self, state: State, mean: Tensor, lr: float | Tensor) -> None:
         """Move the common model along the mean difference [n], or by a step of the optimizer."""
         if self._outer is None:
-            super().move(state, mean)
+            super().move(state, mean, lr)
         else:
-            self._outer.step(state["anchor"], mean.neg(), state)
+            self._outer.at_rate(lr).step(state["anchor"], mean.neg(), state)
 
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Agree on a model, if the round ends; who was not drawn keeps what the memory holds."""

@@ -32,7 +32,9 @@ class Gossip(ParameterAlgorithm):
         """Return who sends to whom. Raises `SettingError` for neighbors that may not change."""
         graph = topology(self.topology, workers)
         if graph.varies and not self.neighbors_may_vary:
-            rule = "has neighbors that change from step to step, which only dpsgd allows"
+            rule = (
+                "has neighbors that change from step to step, which only dpsgd and qg_dsgdm allow"
+            )
             raise SettingError("topology", self.topology, rule)
         return graph
 

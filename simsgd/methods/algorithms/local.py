@@ -66,7 +66,7 @@ class LocalSGD(ParameterAlgorithm):
         sent, mean = self.aggregated(context.compress(compensated), context)
         exchanged = Exchanged.of(compensated, sent, kept)
         memory.update(compensated, sent, kept)
-        self.move(state, memory.on_aggregate(mean, kept))
+        self.move(state, memory.on_aggregate(mean, kept), context.lr)
         x.copy_(state["anchor"].expand_as(x))
         return exchanged
 
@@ -78,8 +78,11 @@ class LocalSGD(ParameterAlgorithm):
         """Return the messages as they arrive, and their mean, [n]."""
         return context.channel.all_reduce_mean(message, context.segment)
 
-    def move(self, state: State, mean: Tensor) -> None:
-        """Move the common model along the mean difference, [n]."""
+    def move(self, state: State, mean: Tensor, lr: float | Tensor) -> None:
+        """Move the common model along the mean difference, [n].
+
+        `lr`, a number or [n], is that of the workers' optimizers.
+        """
         state["anchor"].add_(mean)
 
 

@@ -100,7 +100,7 @@ class StreamingDiLoCo(DiLoCo):
         ends = step.last and self.final_exchange
         on_the_way = done - since >= begin and 0 < since <= self.delay
         if on_the_way and (since == self.delay or ends):
-            self._arrive(x, state, state["arriving"][0])
+            self._arrive(x, state, state["arriving"][0], context.lr)
         if since and not ends:
             return None
         memory, kept = context.memory, context.memory_state
@@ -112,12 +112,12 @@ class StreamingDiLoCo(DiLoCo):
         if self.delay and not ends:
             state["arriving"].copy_(mean)
         else:
-            self._arrive(x, state, mean)
+            self._arrive(x, state, mean, context.lr)
         return exchanged
 
-    def _arrive(self, x: Tensor, state: State, mean: Tensor) -> None:
+    def _arrive(self, x: Tensor, state: State, mean: Tensor, lr: float | Tensor) -> None:
         """Move the common model along the mean difference [n], and the workers' towards it."""
-        self.move(state, mean)
+        self.move(state, mean, lr)
         common = state["anchor"].expand_as(x)
         if self.mixing:
             x.mul_(self.mixing).add_(common, alpha=1 - self.mixing)

@@ -40,6 +40,10 @@ class OuterOptimizer(ABC):
             momentum=momentum if self.momentum is None else self.momentum,
         )
 
+    def at_rate(self, lr: float | Tensor) -> "OuterOptimizer":
+        """Return the optimizer while the workers' own have this lr, a number or [n]."""
+        return self
+
     def init(self, anchor: Tensor) -> State:
         """Return the state before the first exchange, for a common model `anchor` [1, n]."""
         return {}
