@@ -308,6 +308,10 @@ class Recipe(metaclass=SettingsClass):
         choices=ON_NONFINITE,
         on_resume=True,
     )
+    noise_scale: bool = setting(
+        False, "run", "Estimate the gradient noise scale in each step, for steps.csv.",
+        scope="machine",
+    )  # fmt: skip
     seed: int = setting(0, "run", "Seed of initial weights, data order and all random numbers.")
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ DOCS = CHECKOUT / "docs"
 PAGES = sorted(p for p in DOCS.glob("*.md") if not p.name.endswith(".template.md"))
 ROWS = {
     "epochs.csv": tables.EpochRow,
-    "steps.csv": tables.StepRow,
+    "steps.csv": tables.NoiseStepRow,
     "layers.csv": tables.LayerRow,
     "transfers.csv": tables.TransferRow,
     "segments.csv": tables.SegmentRow,
@@ -50,7 +50,7 @@ def test_what_an_evaluation_has_beside_an_epoch_is_described():
 
 def test_every_table_of_a_run_is_described():
     written = {name for name in dir(tables) if name.endswith("Row")}
-    described_here = {row.__name__ for row in ROWS.values()} | {"EvaluationRow"}
+    described_here = {row.__name__ for row in ROWS.values()} | {"EvaluationRow", "StepRow"}
     assert written == described_here - {"VerifyRow", "LinkRow"}
 
 

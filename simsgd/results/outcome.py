@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ..units import in_units
 from .metric import Metric
+from .noise_scale import noise_scale_of
 from .run_tables import RunTables
 
 BEST = "best"  # of all epochs
@@ -15,8 +16,10 @@ _HEADINGS = {  # of each measure beside the metric, from the last epoch unless n
     "peak_bytes": "in a step",  # the most; nan where all steps send about as much
     "network_bytes": "on the network",
     "ratio": "ratio",
+    "noise_scale": "noise scale",  # in samples; nan where it was not measured
     "seconds": "time (s)",  # of all epochs
 }
+_OF_STEPS = ("peak_bytes", "noise_scale")  # that sweeps have no mean of
 _DECIMALS = {"ratio": 1, "seconds": 1}  # of the others: 2
 
 
@@ -33,7 +36,7 @@ def measures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
     """
     columns = [*(f"val_{metric.column}" for metric in metrics), "val_error1"]
     shown = [name for column in columns for name in (column, _BEST + column)]
-    of_seeds = (name for name in _HEADINGS if name != "peak_bytes")  # that have a mean
+    of_seeds = (name for name in _HEADINGS if name not in _OF_STEPS)
     return tuple(dict.fromkeys([*shown, *of_seeds]))
 
 
@@ -59,6 +62,8 @@ def outcome(run: RunTables, measures: Iterable[str]) -> dict[str, float]:
     }
     if "peak_bytes" in values:
         values["peak_bytes"] = run.peak_bytes
+    if "noise_scale" in values:
+        values["noise_scale"] = noise_scale_of(run)
     values["seconds"] = run.seconds
     return values
 
@@ -76,6 +81,8 @@ def in_words(measure: str, value: float, metrics: Iterable[Metric] = ()) -> str:
     for metric in metrics:
         if measure.removeprefix(_BEST) == f"val_{metric.column}":
             return metric.number(value)
+    if measure == "noise_scale":
+        return f"{value:.4g}"
     return f"{value:.{_DECIMALS.get(measure, 2)}f}"
 
 

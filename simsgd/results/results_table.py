@@ -27,9 +27,19 @@ _MEASURES = {  # columns behind those of metrics, and the measures that they sho
     "peak": "peak_bytes",
     "network": "network_bytes",
     "ratio": "ratio",
+    "noise": "noise_scale",
     "seconds": "seconds",
 }
-_LEFT_OUT_FIRST = ("time (s)", "in a step", "on the network", "ratio", "epochs", "best")
+_LEFT_OUT_FIRST = (
+    "time (s)",
+    "in a step",
+    "on the network",
+    "ratio",
+    "noise scale",
+    "epochs",
+    "best",
+)
+_OF_SOME = ("peak", "noise")  # measures that are shown if a run has them
 _NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs", "steps"}
 
 
@@ -46,7 +56,8 @@ def results(
     after the last (`error`, which is error@1 in percent, `perplexity` of text, or as the run's
     `metric` is called; one column each where the runs have several) and at its `best`, `bytes` sent
     by each worker, the `peak` of a step if a run has one that sends more than twice the mean, those
-    put on the `network`, `ratio` (dense bytes over bytes sent) and `seconds`; and `step` of `steps`
+    put on the `network`, `ratio` (dense bytes over bytes sent), the gradient `noise` scale of the
+    last epoch if a run measured it, and `seconds`; and `step` of `steps`
     where the length of a run was given in steps. Unfinished runs are shown as they are now.
 
     Args:
@@ -79,8 +90,9 @@ def result_rows(
     if any(_in_steps(run) for run in found.values()):
         lengths = [{"step": r.step, "steps": _steps(r)} for r in found.values()]
         rows = [{**row, **length} for row, length in zip(rows, lengths, strict=True)]
-    if all(math.isnan(float(row["peak"] or math.nan)) for row in rows):
-        rows = [{key: value for key, value in row.items() if key != "peak"} for row in rows]
+    for measure in _OF_SOME:
+        if all(math.isnan(float(row[measure] or math.nan)) for row in rows):
+            rows = [{key: value for key, value in row.items() if key != measure} for row in rows]
     if sort is not None:
         known = list(rows[0])
         if sort not in known:

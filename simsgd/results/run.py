@@ -9,6 +9,7 @@ from ..units import counted, in_units
 from . import html as page
 from .network import networks_of
 from .network_prices import price_in_words
+from .noise_scale import noise_scale_of
 from .run_tables import RunTables
 from .tables import ratio
 from .used_settings import value_in_words
@@ -78,6 +79,7 @@ class Run(RunTables):
             ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
             ("on the network per worker", _both(last.network_bytes)),
             *self._nonfinite(),
+            *self._noise(),
             ("time", f"{self.seconds:.1f} s"),
             *self._settings(),
             where,
@@ -95,6 +97,11 @@ class Run(RunTables):
         rows = self.nonfinite
         each = [f"{part.step.nunique()} steps {did}" for did, part in rows.groupby("did")]
         return [("not finite", ", ".join(each))] if each else []
+
+    def _noise(self) -> list[tuple[str, str]]:
+        scale = noise_scale_of(self)
+        shown = [] if math.isnan(scale) else [f"{scale:.4g} samples, over the last epoch"]
+        return [("gradient noise scale", each) for each in shown]
 
     def _validation(self) -> tuple[str, str]:
         last, best, metric = self.last, self.best, self.metric

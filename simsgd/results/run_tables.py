@@ -14,6 +14,7 @@ from .config_values import Identity, identity
 from .kept_files import KeptFiles
 from .metric import Metric, metric_of, with_metric
 from .tables import (
+    ALL_STEP_COLUMNS,
     EPOCH_COLUMNS,
     EVALUATION_COLUMNS,
     LAYER_COLUMNS,
@@ -205,7 +206,7 @@ class RunTables:
 
     def step_columns(self, *names: str) -> "pd.DataFrame":
         """Return `steps` with the column step and those of these that the run has."""
-        columns = {name: STEP_COLUMNS[name] for name in ("step", *names)}
+        columns = {name: ALL_STEP_COLUMNS[name] for name in ("step", *names)}
         return read_table(self._with_head("steps.csv"), columns, others=False)
 
     @property

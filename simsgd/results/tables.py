@@ -74,6 +74,14 @@ class StepRow(TypedDict):
     samples: int  # or tokens of a text, of all workers that train; earlier versions lack it
 
 
+class NoiseStepRow(StepRow):
+    """A row of steps.csv with the setting `noise_scale`."""
+
+    gradient_square: float  # unbiased estimate of |G|^2; nan with one worker
+    gradient_variance: float  # of tr(Sigma), one sample's
+    noise_scale: float  # tr(Sigma) / |G|^2 in samples; nan where |G|^2 came out at 0 or less
+
+
 class LayerRow(TypedDict):
     """A row of layers.csv."""
 
@@ -148,6 +156,7 @@ _DTYPES = {int: "int64", float: "float64", str: "str"}
 EPOCH_COLUMNS = columns_of(EpochRow)
 EVALUATION_COLUMNS = columns_of(EvaluationRow)
 STEP_COLUMNS = columns_of(StepRow)
+ALL_STEP_COLUMNS = columns_of(NoiseStepRow)
 LAYER_COLUMNS = columns_of(LayerRow)
 TRANSFER_COLUMNS = columns_of(TransferRow)
 SEGMENT_COLUMNS = columns_of(SegmentRow)

@@ -17,6 +17,7 @@ from ..gradients.trees import Tree, leaves, mapped
 from ..methods.algorithms import GradientAlgorithm
 from ..methods.compression_error import SegmentMeasures, memory_norm, of_all_workers, relative_error
 from .components import Components
+from .gradient_noise import GradientNoise
 from .step_settings import StepSettings
 from .step_timer import StepTimer
 
@@ -37,6 +38,7 @@ class StepRecord:
     nonfinite: Tensor | None = None  # workers with such a number, [W] bool; None: not asked
     applied: bool = True  # False: the step was skipped
     participants: Tensor | None = None  # that train in this round, [W] bool, on the CPU; None: all
+    noise: GradientNoise | None = None  # with the setting noise_scale
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""
@@ -66,6 +68,11 @@ class StepRecord:
     def memory_norm(self) -> float:
         """Norm of what stays behind, root mean square over workers."""
         return memory_norm(self.segments)
+
+    @property
+    def noise_scale(self) -> float:
+        """Gradient noise scale tr(Sigma) / |G|^2 in samples; nan if not measured, see `noise`."""
+        return math.nan if self.noise is None else float(self.noise.scale)
 
     @property
     def loss(self) -> float:
@@ -145,6 +152,7 @@ def record_of(
     step: int,
     epoch: int,
     unused: frozenset[str] = frozenset(),
+    noise: GradientNoise | None = None,
 ) -> StepRecord:
     """Return the record of the step that just ended, of all W workers, and close its ledger.
 
@@ -169,6 +177,7 @@ def record_of(
         nonfinite=parts.guard.nonfinite,
         applied=parts.guard.applied,
         participants=parts.guard.participants,
+        noise=noise,
     )
 
 

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from ..communication.transport import Observer, Transport
 from ..given_object import with_objects
 from ..gradients.contract import Criterion, Tensors
-from ..gradients.trees import Tree, mapped
+from ..gradients.trees import Tree, leaves, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from ..settings import require, require_kind
 from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of
 from .exchange_step import ExchangeStep
+from .gradient_noise import check_one_model, measure_noise
 from .gradient_transforms import transform_gradients
 from .group_exchange import exchange_gradients
 from .layer_compressors import in_words
@@ -96,6 +97,7 @@ class Simulator:
         )
         self._state = RunningState.of(self._parts)
         check_phases(self._parts)
+        check_one_model(self._parts)
         follow_regime(self._parts, self._state)
         self._listener: StepListener | None = None
 
@@ -118,6 +120,10 @@ class Simulator:
         timer = StepTimer(parts.workers)
         gradients = compute_gradients(parts, state, x, y, key)
         timer.mark("compute")
+        noise = None
+        if parts.recipe.noise_scale:
+            noise = measure_noise(parts, gradients.values.values(), len(leaves(x)[0]))
+            timer.mark("noise")
         measures = no_measures(parts.layout, parts.workers)
         unused = unused_parameters(parts, gradients)
         if guard.applied:
@@ -171,6 +177,7 @@ class Simulator:
             state.steps,
             state.epoch or 0,
             unused,
+            noise,
         )
         if self._listener is not None:
             self._listener.end_step(record, x, y)

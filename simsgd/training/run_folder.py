@@ -28,6 +28,7 @@ from ..results.atomic_files import NotWritten, sync
 from ..results.metric import Metric, metric_of
 from ..results.run_tables import RunTables, require_run
 from ..results.tables import (
+    ALL_STEP_COLUMNS,
     EPOCH_COLUMNS,
     EVALUATION_COLUMNS,
     LAYER_COLUMNS,
@@ -79,11 +80,13 @@ class RunFolder:
         writes: bool = True,
         lock: FolderLock | None = None,
         metric: Metric | None = None,
+        noise: bool = False,
     ) -> None:
         own = () if metric is None else metric.own_columns  # of a function of the user's own
         self.folder = folder
         self._lock = lock
         self._epoch_columns = EPOCH_COLUMNS | dict.fromkeys(own, "float64")
+        self._step_columns = ALL_STEP_COLUMNS if noise else STEP_COLUMNS
         self._evaluation_columns = EVALUATION_COLUMNS | dict.fromkeys(own, "float64")
         self._worker_columns = WORKER_COLUMNS | dict.fromkeys(own[1:], "float64")
         self.fresh = fresh  # made here, and nothing learned yet
@@ -100,11 +103,12 @@ class RunFolder:
         is that of a run which another process is writing.
         """
         lock = make_folder(runs_dir, name, overwrite)
-        run = cls(lock.folder, fresh=True, lock=lock, metric=metric_of(config))
+        noise = bool(config.get("noise_scale"))
+        run = cls(lock.folder, fresh=True, lock=lock, metric=metric_of(config), noise=noise)
         try:
             run.write_config(config)
             run._files.append_rows("epochs.csv", [], run._epoch_columns)
-            run._files.append_rows("steps.csv", [], STEP_COLUMNS)
+            run._files.append_rows("steps.csv", [], run._step_columns)
             run._files.append_text("log.txt", "")
             sync(run.folder)
             sync(run.folder.parent)
@@ -121,7 +125,9 @@ class RunFolder:
         """
         require_run(Path(folder), "resume")
         lock = FolderLock.of(Path(folder), "resume", str(folder))
-        return cls(Path(folder), lock=lock, metric=RunTables(folder).metric)
+        tables = RunTables(folder)
+        noise = bool(tables.config.get("noise_scale"))
+        return cls(Path(folder), lock=lock, metric=tables.metric, noise=noise)
 
     @property
     def name(self) -> str:
@@ -152,7 +158,7 @@ class RunFolder:
 
     def add_step(self, row: StepRow) -> None:
         """Keep a row of steps.csv until `flush_steps` (or `save`) writes the block."""
-        assert row.keys() == STEP_COLUMNS.keys(), row.keys() ^ STEP_COLUMNS.keys()
+        assert row.keys() == self._step_columns.keys(), row.keys() ^ self._step_columns.keys()
         self.fresh = False
         self._steps.append(row)
 
@@ -185,7 +191,7 @@ class RunFolder:
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
-            self._files.append_rows("steps.csv", self._steps, STEP_COLUMNS)
+            self._files.append_rows("steps.csv", self._steps, self._step_columns)
             self._steps = []
 
     def add_epoch(self, row: EpochRow, own: Mapping[str, float] = NO_COLUMNS) -> None:
@@ -207,7 +213,7 @@ class RunFolder:
 
         Rows of later steps, of `epoch` and of later epochs go, and so does a half-written row.
         """
-        for name, columns in {"steps.csv": STEP_COLUMNS, **_BY_STEP}.items():
+        for name, columns in {"steps.csv": self._step_columns, **_BY_STEP}.items():
             self._files.keep_rows(name, columns, lambda table: table["step"] <= step)
         last = step if evaluated is None else min(step, evaluated)
         self._files.keep_rows(

@@ -25,7 +25,8 @@ def shared_folder(experiment: Experiment) -> RunFolder:
     if folder is not None:
         return folder
     assert path is not None, "rank 0 has made a folder or refused to"
-    return RunFolder(path, writes=False, metric=experiment.metric.shown)
+    noise = experiment.config.noise_scale
+    return RunFolder(path, writes=False, metric=experiment.metric.shown, noise=noise)
 
 
 def _folder(experiment: Experiment) -> RunFolder:

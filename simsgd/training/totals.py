@@ -17,6 +17,7 @@ from ..results.metric import Metric
 from ..results.tables import (
     EpochRow,
     LayerRow,
+    NoiseStepRow,
     NonfiniteRow,
     SegmentRow,
     StepRow,
@@ -81,7 +82,7 @@ class Totals:
         self.payload_bytes += sum(payload)
         self.network_bytes += record.network_bytes
         self.dense_bytes += record.dense_bytes
-        return {
+        row: StepRow = {
             "step": record.step,
             "epoch": record.epoch,
             "loss": loss,
@@ -103,6 +104,7 @@ class Totals:
             "seconds": seconds,
             "samples": guessed if samples is None else samples,
         }
+        return _with_noise(row, record)
 
     def epoch_row(
         self, epoch: int, step: int, workers: int, measured: Measures, spread: float
@@ -178,6 +180,19 @@ def worker_row(epoch: int, worker: int, measured: Measures) -> WorkerRow:
         "val_error1": measured["error1"],
         "val_error5": measured["error5"],
     }
+
+
+def _with_noise(row: StepRow, record: StepRecord) -> StepRow:
+    """Return a row of steps.csv with the gradient noise of the step, if it was measured."""
+    if record.noise is None:
+        return row
+    square, variance = float(record.noise.square), float(record.noise.variance)
+    return NoiseStepRow(
+        **row,
+        gradient_square=square,
+        gradient_variance=variance,
+        noise_scale=record.noise_scale,
+    )
 
 
 def layer_rows(record: StepRecord) -> list[LayerRow]:

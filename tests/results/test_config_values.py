@@ -28,8 +28,8 @@ def pair(tmp_path, setting):
 def test_what_changes_no_number_is_of_the_machine():
     assert {
         "checkpoint_every", "data_dir", "deterministic", "device", "download", "engine",
-        "eval_every", "keep", "log_every", "log_layers", "metric", "metric_mode", "plan", "quiet",
-        "tensorboard", "threads", "wandb", "worker_chunk",
+        "eval_every", "keep", "log_every", "log_layers", "metric", "metric_mode", "noise_scale",
+        "plan", "quiet", "tensorboard", "threads", "wandb", "worker_chunk",
     } == OF_THE_MACHINE  # fmt: skip
 
 

@@ -12,6 +12,7 @@ ROWS = {
     tables.EpochRow: tables.EPOCH_COLUMNS,
     tables.EvaluationRow: tables.EVALUATION_COLUMNS,
     tables.StepRow: tables.STEP_COLUMNS,
+    tables.NoiseStepRow: tables.ALL_STEP_COLUMNS,
     tables.LayerRow: tables.LAYER_COLUMNS,
     tables.TransferRow: tables.TRANSFER_COLUMNS,
     tables.SegmentRow: tables.SEGMENT_COLUMNS,

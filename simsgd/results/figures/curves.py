@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..metric import higher_is_better
-from ..tables import STEP_COLUMNS
+from ..tables import ALL_STEP_COLUMNS
 from .legends import Curve, name_curves
 from .request import Request
 from .series import OF_STEPS, curves_of
@@ -56,6 +56,9 @@ LABELS = {
     "sent_elements": "numbers sent per worker",
     "relative_error": "relative compression error",
     "memory_norm": "norm of the memory",
+    "gradient_square": "squared norm of the gradient, estimate",
+    "gradient_variance": "variance of a sample's gradient",
+    "noise_scale": "gradient noise scale (samples)",
     "compute_seconds": "a worker's compute (s)",
     "compression_seconds": "a worker's compression (s)",
     "ratio": "dense bytes / bytes sent",
@@ -94,7 +97,7 @@ def draw(request: Request) -> "Figure":
 
 
 def _per(x: str, column: str) -> str:
-    of_steps = x in OF_STEPS and column in STEP_COLUMNS
+    of_steps = x in OF_STEPS and column in ALL_STEP_COLUMNS
     if column == "seconds":
         return " per step" if of_steps else " per epoch"
     return " and step" if of_steps and column.endswith("_bytes") else ""

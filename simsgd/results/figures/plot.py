@@ -17,7 +17,7 @@ from ..outcome import metrics_of
 from ..pricing import Pricing
 from ..run_folders import RunPaths, find_runs
 from ..run_tables import RunTables
-from ..tables import EPOCH_COLUMNS, STEP_COLUMNS
+from ..tables import ALL_STEP_COLUMNS, EPOCH_COLUMNS
 from . import curves, layers, pareto, partition, step_time, timeline, topology
 from .appearance import Appearance, Limits
 from .pareto_points import PARETO_AXES
@@ -228,7 +228,7 @@ def _note_kinds_of_data(runs: Sequence[RunTables]) -> None:
 def _known(x: str, y: Sequence[str], runs: Sequence[RunTables]) -> list[str]:
     """Return the columns to draw. Raises `SettingError` for one that no run has."""
     own = [name for metric in metrics_of(runs) for name in metric.own_columns]
-    of_steps = STEP_COLUMNS if x in OF_STEPS else ()
+    of_steps = ALL_STEP_COLUMNS if x in OF_STEPS else ()
     known = {*EPOCH_COLUMNS, *DERIVED, *own, *of_steps} - {"epoch", "step", "samples"}
     for column in y:
         if column not in known:

@@ -10,7 +10,7 @@ from ...settings import SettingError
 from ..run_tables import RunTables
 from ..samples import SAMPLES, samples_at
 from ..step_times import step_times
-from ..tables import STEP_COLUMNS
+from ..tables import ALL_STEP_COLUMNS
 from .legends import Curve, Floats
 from .request import Request
 from .run_groups import Group
@@ -44,16 +44,36 @@ def curves_of(request: Request, column: str, marked: bool) -> list[Curve]:
 
 def _curve(group: Group, request: Request, column: str, look: Look) -> Curve:
     name = textwrap.fill(group.name, request.theme.wrap)
-    points = [_points(run, request, column) for run in group.runs]
+    points = [_smoothed(run, request, column) for run in group.runs]
     if len(points) == 1:
-        x, y = points[0]
-        raw = y if request.smooth > 1 else None
-        return Curve(name, x, running_mean(y, request.smooth), look, raw=raw)
-    shortest = min(len(x) for x, _ in points)
-    across = np.stack([x[:shortest] for x, _ in points])  # [runs, points]
-    values = np.stack([running_mean(y, request.smooth)[:shortest] for _, y in points])
+        x, y, raw = points[0]
+        return Curve(name, x, y, look, raw=raw)
+    shortest = min(len(x) for x, _, _ in points)
+    across = np.stack([x[:shortest] for x, _, _ in points])  # [runs, points]
+    values = np.stack([y[:shortest] for _, y, _ in points])
     low, high = _band(values, request.appearance.band)
     return Curve(name, across.mean(0), values.mean(0), look, low=low, high=high)
+
+
+def _smoothed(
+    run: RunTables, request: Request, column: str
+) -> tuple[Floats, Floats, Floats | None]:
+    """Return x, the running mean of y, and y as it was if that is another.
+
+    A noise scale is the ratio of the running means of its two parts, which have no bias.
+    """
+    if request.smooth == 1:
+        return *_points(run, request, column), None
+    if column != "noise_scale":
+        x, y = _points(run, request, column)
+        return x, running_mean(y, request.smooth), y
+    x, square = _points(run, request, "gradient_square")
+    _, variance = _points(run, request, "gradient_variance")
+    square, variance = (running_mean(each, request.smooth) for each in (square, variance))
+    drawn = square > 0
+    if not drawn.any():
+        _refuse(run, f"has no mean of {request.smooth} steps with a gradient above the noise")
+    return x[drawn], variance[drawn] / square[drawn], None
 
 
 def _band(values: Floats, kind: str) -> tuple[Floats, Floats] | tuple[None, None]:
@@ -86,7 +106,7 @@ def running_mean(values: ArrayLike, points: int) -> Floats:
 
 def _points(run: RunTables, request: Request, column: str) -> tuple[Floats, Floats]:
     x = request.x
-    of_steps = x in OF_STEPS and column in STEP_COLUMNS
+    of_steps = x in OF_STEPS and column in ALL_STEP_COLUMNS
     table = run.step_columns(column) if of_steps else run.evaluations
     if table.empty:
         _refuse(run, "has nothing to draw, no epoch of it has ended yet")
