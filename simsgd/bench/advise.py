@@ -19,7 +19,7 @@ from ..registry import names
 from ..results.network import Network
 from ..results.network_prices import largest_part, milliseconds
 from ..results.pricing import Pricing
-from ..results.text_table import columns
+from ..results.text_table import TextPage, TextTable
 from ..settings import SettingError, require_kind
 from ..simulator.model_shapes import order_of, shapes_of
 from ..simulator.step_bytes import Sizes, sizes
@@ -83,10 +83,12 @@ class Advice:
         """Return all of it as JSON takes it."""
         return {name: [offer.plain() for offer in rows] for name, rows in self.offers.items()}
 
-    def summary(self) -> str:
-        """Return a table for each network, with the verdict last."""
-        tables = [
-            table(
+    def page(self) -> TextPage:
+        """Return a table for each network, with the verdict last, for a terminal."""
+        parts = [
+            part
+            for network in self.networks
+            for part in parts_of(
                 self.offers[network.name],
                 network,
                 self.pricing,
@@ -94,9 +96,12 @@ class Advice:
                 self.timed,
                 self.is_here,
             )
-            for network in self.networks
         ]
-        return "\n\n".join(tables)
+        return TextPage(parts, ("sends", "ratio", "stragglers"))
+
+    def summary(self) -> str:
+        """Return the tables and verdicts as text."""
+        return str(self.page())
 
 
 def advise(
@@ -193,15 +198,15 @@ def usual_specs() -> list[str]:
     return found
 
 
-def table(
+def parts_of(
     rows: Sequence[Offer],
     network: Network,
     pricing: Pricing,
     title: str,
     timed: str = "",
     is_here: bool = False,
-) -> str:
-    """Return the offers on one network as text, with the verdict last.
+) -> list[str | TextTable]:
+    """Return the offers on one network in words, with the verdict last.
 
     `timed` is where compression was timed, and `is_here` whether that is this machine.
     """
@@ -210,7 +215,7 @@ def table(
     head = f"{title} on {network.name}: {_link(network)}, {pricing.all_reduce} all-reduce, {extent}"
     differs = any(row.stragglers for row in rows)
     parts = [*(["stragglers"] if differs else []), "compression", "communication", "a step"]
-    cells = [["compressor", "sends", "ratio", *parts, "speed-up"]]
+    head_of_table, cells = ["compressor", "sends", "ratio", *parts, "speed-up"], []
     for row in rows:
         seconds = [row.compression, row.communication, row.total]
         times = [milliseconds(1000 * s) for s in ([row.stragglers] if differs else []) + seconds]
@@ -221,7 +226,7 @@ def table(
     last = verdict(rows) + _largest_part(rows, network)
     last += _share_of_here(rows, timed) if is_here else ""
     above = [head, *_assumed(pricing, "" if is_here else timed)]
-    return "\n".join([*above, "", columns(cells), *note, "", last])
+    return ["\n".join(above), TextTable(head_of_table, cells), *note, last]
 
 
 def _assumed(pricing: Pricing, timed: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..methods.compressors import composed
 from ..registry import names
+from ..results.text_table import TextTable
 from ..settings import SettingError
 from ..training.devices import device_of
 from ..training.environment import environment
@@ -57,8 +58,8 @@ def measure(
     return noted({"machine": place, "compressor": compressor, "rows": rows}, notes)
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, a table for each model, W and b."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words, a table for each model, W and b."""
     compressor = measured["compressor"]
     extra = "" if compressor == "none" else f", compressor {compressor}"
     return tables_by_case(measured["rows"], "algorithm", FLOOR, extra)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from ..gradients.thread_count import thread_count
-from ..results.text_table import columns
+from ..results.text_table import TextTable
 from ..settings import require, unknown
 from ..training.devices import device_of
 from ..training.environment import environment
@@ -84,16 +84,16 @@ def measure(
     return noted({"machine": environment(device), "rows": rows}, [*dict.fromkeys(notes)])
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text: a table for each number of threads, a line for each network."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words: a table for each number of threads, a line for each network."""
     kinds: dict[tuple[int, bool], list[Row]] = {}
     for row in measured["rows"]:
         kinds.setdefault((row["threads"], row["own_models"]), []).append(row)
     return [_table(threads, own_models, rows) for (threads, own_models), rows in kinds.items()]
 
 
-def _table(threads: int, own_models: bool, rows: Sequence[Row]) -> str:
-    cells = [["network", "W", "b", *_TIMED, "auto", "loses"]]
+def _table(threads: int, own_models: bool, rows: Sequence[Row]) -> TextTable:
+    head, cells = ["network", "kind", "W", "b", *_TIMED, "auto", "loses"], []
     cases: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         cases.setdefault((row["model"], row["workers"], row["batch"]), []).append(row)
@@ -102,7 +102,8 @@ def _table(threads: int, own_models: bool, rows: Sequence[Row]) -> str:
         (chosen,) = (row for row in own if row["chosen"])
         cells.append(
             [
-                f"{name} ({NETWORKS[str(name)].kind})",
+                str(name),
+                NETWORKS[str(name)].kind,
                 str(workers),
                 str(batch),
                 *(times.get(engine, "") for engine in _TIMED),
@@ -112,7 +113,7 @@ def _table(threads: int, own_models: bool, rows: Sequence[Row]) -> str:
         )
     whose = ", a model each" if own_models else ""
     title = f"ms of all workers' gradients, by engine, on {_in_words(threads)}{whose}"
-    return f"{title}\n{columns(cells)}"
+    return TextTable(head, cells, names=2, title=title)
 
 
 def _in_words(threads: int) -> str:

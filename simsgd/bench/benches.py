@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from ..results.text_table import TextPage, TextTable
 from ..settings import require_kind, unknown
 from .figures import DRAWINGS, check_suffix
-from .tables import Measured, Row, heading
+from .tables import DISPENSABLE, Measured, Row, heading
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,15 @@ class Measurement:
         """Return everything as JSON takes it."""
         return self.measured
 
+    def page(self) -> TextPage:
+        """Return the machine and the tables, for a terminal."""
+        tables: list[str | TextTable] = _module(self.bench).tables(self.measured)
+        where, notes = heading(self.measured["machine"]), self.measured.get("notes", [])
+        return TextPage([where, *tables, *notes], DISPENSABLE)
+
     def summary(self) -> str:
         """Return the machine and the tables as text."""
-        tables: list[str] = _module(self.bench).tables(self.measured)
-        parts = [heading(self.measured["machine"]), *tables, *self.measured.get("notes", [])]
-        return "\n\n".join(parts)
+        return str(self.page())
 
 
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:

@@ -20,7 +20,7 @@ from ..communication.wire import Wire
 from ..keyed_random import RandomKey
 from ..methods.algorithms import AllReduce, ExchangeContext
 from ..methods.compressors import StepInfo, composed
-from ..results.text_table import columns
+from ..results.text_table import TextTable
 from ..training.devices import device_of
 from ..training.environment import environment
 from .tables import Measured, Row, noted
@@ -82,13 +82,13 @@ def measure(quick: bool = False, device: str = "cpu", compressors: Sequence[str]
     return noted({"machine": environment(device), "rows": rows}, notes)
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, a table for each W and n."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words, a table for each W and n."""
     found = []
     for workers, n in dict.fromkeys((row["workers"], row["n"]) for row in measured["rows"]):
         rows = [row for row in measured["rows"] if (row["workers"], row["n"]) == (workers, n)]
         title = f"W = {workers}, n = {n:,}, median of {rows[0]['rounds']} rounds{_chunked(rows[0])}"
-        found.append(f"{title}\n{_table(rows)}")
+        found.append(_table(rows, title))
     return found
 
 
@@ -97,13 +97,13 @@ def _chunked(row: Row) -> str:
     return "" if at_once == row["workers"] else f", {at_once} workers at a time"
 
 
-def _table(rows: Sequence[Row]) -> str:
-    floor = rows[0]["ms"]
-    cells = [["compressor", "ms", "least", "most", "GB/s", "times the floor"]]
+def _table(rows: Sequence[Row], title: str) -> TextTable:
+    floor, cells = rows[0]["ms"], []
     for row in rows:
         times = [f"{row[key]:,.3f}" for key in ("ms", "ms_min", "ms_max", "gb_per_s")]
         cells.append([row["compressor"], *times, f"{row['ms'] / floor:.1f}"])
-    return columns(cells)
+    head = ["compressor", "ms", "least", "most", "GB/s", "times the floor"]
+    return TextTable(head, cells, title=title)
 
 
 def _measured(workers: int, n: int, device: str, specs: Sequence[str]) -> list[Row]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..catalog import attribute, build_model, load, parse_config
 from ..config import Config
-from ..results.text_table import columns
+from ..results.text_table import TextTable
 from ..simulator.regime import Regime
 from ..simulator.simulator import Simulator
 from ..training.data import Dataset, Split
@@ -67,16 +67,16 @@ def measure(quick: bool = False, device: str = "cpu") -> Measured:
     return {"machine": environment(device), "rows": rows}
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, in one table."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words, in one table."""
     times = [(part, key) for part in ("data", "step") for key in ("ms", "ms_min", "ms_max")]
     head = ["data (ms)", "least", "most", "step (ms)", "least", "most", "data"]
-    cells = [["model", "W", "b", "rounds", *head]]
+    cells = []
     for row in measured["rows"]:
         own = [str(row[key]) for key in ("model", "workers", "batch", "rounds")]
         shown = [f"{row[part][key]:,.2f}" for part, key in times]
         cells.append([*own, *shown, f"{100 * row['share']:.2f} %"])
-    return [columns(cells)]
+    return [TextTable(["model", "W", "b", "rounds", *head], cells)]
 
 
 def _measured(case: Case, device: str, rounds: int) -> Row:

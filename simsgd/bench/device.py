@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..results.text_table import columns
+from ..results.text_table import TextTable, columns
 from ..settings import SettingError, one_line
 from ..training.devices import device_of
 from ..training.environment import environment
@@ -99,9 +99,9 @@ def _bench(title: str, device: str, quick: bool, notes: list[str]) -> list[Row]:
     return [{"table": title, **row} for row in found["rows"]]
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, table by table."""
-    return [f"{title}\n\n{text}" for title, text in _texts(measured)]
+def tables(measured: Measured) -> list[str | TextTable]:
+    """Return the rows in words, table by table behind its title."""
+    return [part for title, parts in _texts(measured) for part in (title, *parts)]
 
 
 def page_of(measured: Measured, device: str) -> str:
@@ -113,23 +113,26 @@ def page_of(measured: Measured, device: str) -> str:
         "```console\nsimsgd bench device --page FILE.md\n```",
         f"Measured on {where}." + ("" if on_gpu else " That is no GPU: none was measured."),
     ]
-    for title, text in _texts(measured):
+    for title, found in _texts(measured):
+        text = "\n\n".join(map(str, found))
         parts += [f"## {title}", f"```text\n{text}\n```"]
     return "\n\n".join([*parts, *measured.get("notes", [])]) + "\n"
 
 
-def _texts(measured: Measured) -> list[tuple[str, str]]:
+def _texts(measured: Measured) -> list[tuple[str, Sequence[str | TextTable]]]:
     of = {title: _of(measured, title) for title in ("agreement", "waits", "tests", *_TABLES)}
-    texts = [("Agreement with the CPU, in float64", _agreement(of["agreement"]))]
+    texts: list[tuple[str, Sequence[str | TextTable]]] = [
+        ("Agreement with the CPU, in float64", [_agreement(of["agreement"])])
+    ]
     if of["waits"]:
-        cells = [["method", "waits"], *([r["method"], str(r["waits"])] for r in of["waits"])]
-        texts.append(("Steps that wait for the device", columns(cells)))
+        cells = [[r["method"], str(r["waits"])] for r in of["waits"]]
+        texts.append(("Steps that wait for the device", [TextTable(["method", "waits"], cells)]))
     if of["tests"]:
-        texts.append(("Tests that need a GPU", _outcomes(of["tests"])))
+        texts.append(("Tests that need a GPU", [_outcomes(of["tests"])]))
     for title, (bench, _) in _TABLES.items():
         if of[title]:
             own = {"compressor": "none", **measured, "rows": of[title]}
-            texts.append((title, "\n\n".join(bench.tables(own))))
+            texts.append((title, bench.tables(own)))
     return texts
 
 
@@ -137,12 +140,11 @@ def _of(measured: Measured, title: str) -> list[Row]:
     return [row for row in measured["rows"] if row["table"] == title]
 
 
-def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
-    cells = [["check", "relative distance", "agrees"]]
-    cells += [
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> TextTable:
+    cells = [
         [row["check"], f"{row['distance']:.1e}", "yes" if row["agrees"] else "NO"] for row in rows
     ]
-    return columns(cells)
+    return TextTable(["check", "relative distance", "agrees"], cells)
 
 
 def _outcomes(rows: Sequence[Row]) -> str:

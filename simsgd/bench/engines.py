@@ -17,6 +17,7 @@ from ..gradients import GradientEngine, Gradients
 from ..gradients.contract import EngineConfig, Tensors
 from ..keyed_random import RandomKey
 from ..registry import find
+from ..results.text_table import TextTable
 from ..settings import SettingError
 from ..training.devices import device_of
 from ..training.environment import environment
@@ -58,8 +59,8 @@ def measure(
     return noted({"machine": environment(device), "rows": rows}, notes)
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, a table for each model, W and b."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words, a table for each model, W and b."""
     return tables_by_case(measured["rows"], "engine", "plain")
 
 

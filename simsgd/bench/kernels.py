@@ -9,7 +9,7 @@ Letters: W workers, b samples each.
 from collections.abc import Sequence
 from typing import Any
 
-from ..results.text_table import columns
+from ..results.text_table import TextTable
 from ..settings import PLANS, unknown
 from ..training.environment import environment
 from .cases import QUICK, RESNET, Case, selected, task_of
@@ -53,13 +53,13 @@ def measure(
     return {"machine": environment("cpu"), "rows": rows} | ({"notes": notes} if notes else {})
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
-    """Return the rows as text, a table for each model and W."""
+def tables(measured: dict[str, Any]) -> list[TextTable]:
+    """Return the rows in words, a table for each model and W."""
     cases: dict[str, list[dict[str, Any]]] = {}
     for row in measured["rows"]:
         title = f"{row['model']}, W = {row['workers']}, b = {row['batch']}, plan {row['plan']}"
         cases.setdefault(title, []).append(row)
-    return [f"{title}\n{_table(rows)}" for title, rows in cases.items()]
+    return [_table(title, rows) for title, rows in cases.items()]
 
 
 def _rows(case: Case, plan: str, notes: list[str]) -> list[dict[str, Any]]:
@@ -96,9 +96,9 @@ def _row(name: str, counted: KernelCount, of_engine: int) -> dict[str, Any]:
     return {"method": name, **numbers, "calls": calls}
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    cells = [["method", "kernels", "of gradients", "all else", "waits"]]
+def _table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
+    head, cells = ["method", "kernels", "of gradients", "all else", "waits"], []
     for row in rows:
         numbers = row["kernels"], row["engine"], row["outside"], row["waits"]
         cells.append([row["method"], *(f"{number:,}" for number in numbers)])
-    return columns(cells)
+    return TextTable(head, cells, title=title)

@@ -51,11 +51,11 @@ def measure(
     return {"machine": environment("cpu"), "rows": rows}
 
 
-def tables(found: dict[str, Any]) -> list[str]:
-    """Return the rows as text."""
+def tables(found: dict[str, Any]) -> list[TextTable]:
+    """Return the rows in words."""
     head = ["link", "collective", "W", "bytes", "measured", "least", "most", "priced", "difference"]
     cells = [_cells(row) for row in found["rows"]]
-    return [str(TextTable(head, cells, names=2))]
+    return [TextTable(head, cells, names=2)]
 
 
 def _rows(

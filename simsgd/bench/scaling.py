@@ -6,7 +6,7 @@ Letters: W workers, b samples each, B = W * b, P all parameters.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..results.text_table import columns
+from ..results.text_table import TextTable
 from ..settings import require
 from ..training.devices import device_of
 from ..training.environment import environment
@@ -42,18 +42,20 @@ def measure(quick: bool = False, device: str = "cpu", workers: Sequence[int] = (
     return {"machine": environment(device), "rows": rows}
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, a table over workers and one over parameters."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words, a table over workers and one over parameters."""
     found = []
     for over in OVER:
         rows = [row for row in measured["rows"] if row["over"] == over]
-        cells = [["model", "W", "b", "P", "ms", "least", "most", "times plain", "times least"]]
+        head = ["model", "W", "b", "P", "ms", "least", "most", "times plain", "times least"]
+        cells = []
         least = min(row["ms"] for row in rows)
         for row in rows:
             numbers = [f"{row[key]:,}" for key in ("workers", "batch", "parameters")]
             times = [f"{row[key]:,.2f}" for key in ("ms", "ms_min", "ms_max", "ratio")]
             cells.append([row["model"], *numbers, *times, f"{row['ms'] / least:.2f}"])
-        found.append(f"over {over}, median of {rows[0]['rounds']} rounds\n{columns(cells)}")
+        title = f"over {over}, median of {rows[0]['rounds']} rounds"
+        found.append(TextTable(head, cells, title=title))
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..communication.transport import Distributed
+from ..results.text_table import TextTable
 from ..settings import kept
 from ..simulator.simulator import Simulator
 from ..training.devices import device_of
@@ -64,8 +65,8 @@ def measure(
     return noted({"machine": environment(device), "rows": rows}, notes)
 
 
-def tables(measured: Measured) -> list[str]:
-    """Return the rows as text, a table for each model, W and b."""
+def tables(measured: Measured) -> list[TextTable]:
+    """Return the rows in words, a table for each model, W and b."""
     return tables_by_case(measured["rows"], "step", "plain")
 
 

@@ -6,8 +6,9 @@ Letters: W workers, b samples each.
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from ..results.text_table import columns
+from ..results.text_table import TextTable
 
+DISPENSABLE = ("GB/s", "kind", "rounds", "times least", "least", "most")  # see `TextPage`
 Row = dict[str, Any]  # what was timed and how long it took, by column
 
 
@@ -35,7 +36,7 @@ def heading(machine: Mapping[str, object]) -> str:
     return f"{machine['machine']}, {threads}, torch {machine['torch']}"
 
 
-def tables_by_case(rows: Sequence[Row], key: str, floor: str, extra: str = "") -> list[str]:
+def tables_by_case(rows: Sequence[Row], key: str, floor: str, extra: str = "") -> list[TextTable]:
     """Return a table for each model, W and b: the times of each `key`, and how many `floor` it is.
 
     `extra` stands in each table's title.
@@ -47,13 +48,13 @@ def tables_by_case(rows: Sequence[Row], key: str, floor: str, extra: str = "") -
     for (model, workers, batch), own in cases.items():
         rounds = f"median of {own[0]['rounds']} rounds"
         title = f"{model}, W = {workers}, b = {batch}{extra}, {rounds}"
-        tables.append(f"{title}\n{_table(own, key, floor)}")
+        tables.append(_table(own, key, floor, title))
     return tables
 
 
-def _table(rows: Sequence[Row], key: str, floor: str) -> str:
-    cells = [[key, "ms", "least", "most", f"times {floor}"]]
+def _table(rows: Sequence[Row], key: str, floor: str, title: str) -> TextTable:
+    cells = []
     for row in rows:
         times = [f"{row[column]:,.2f}" for column in ("ms", "ms_min", "ms_max", "ratio")]
         cells.append([row[key], *times])
-    return columns(cells)
+    return TextTable([key, "ms", "least", "most", f"times {floor}"], cells, title=title)

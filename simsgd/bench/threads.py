@@ -17,6 +17,7 @@ import torch
 
 from ..config import Config
 from ..gradients.thread_count import thread_count
+from ..results.text_table import TextTable
 from ..training.environment import environment
 from ..training.thread_choice import ThreadChoice, thread_choice
 from .cases import LENET, MLP, QUICK, RESNET, Case, selected, task_of
@@ -56,8 +57,8 @@ def measure(
     return {"machine": environment("cpu"), "rows": rows} | ({"notes": notes} if notes else {})
 
 
-def tables(measured: dict[str, Any]) -> list[str]:
-    """Return the rows as text, a table for each model, W, b and company."""
+def tables(measured: dict[str, Any]) -> list[TextTable]:
+    """Return the rows in words, a table for each model, W, b and company."""
     return [
         table
         for beside in (IDLE, BUSY)

@@ -7,7 +7,7 @@ import click
 from .group import main
 from .options import chosen, given, shape_options
 from .pricing import priced
-from .terminal import show
+from .terminal import echo_page, show
 
 
 @main.command(short_help="Find the fastest compressor on a network.")
@@ -39,4 +39,7 @@ def advise(network: tuple[str, ...], as_json: bool, **options: object) -> None:
     from ..bench.advise import advise as price_all
 
     advice = price_all(network, **given(options))
-    show(json.dumps(advice.plain(), indent=2) if as_json else advice.summary())
+    if as_json:
+        show(json.dumps(advice.plain(), indent=2))
+    else:
+        echo_page(advice.page(), "--json has all")

@@ -10,7 +10,7 @@ import click
 from ..bench.benches import BENCHES
 from .group import main
 from .numbers import WHOLE
-from .terminal import show
+from .terminal import echo_page
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -86,7 +86,7 @@ def _command(name: str) -> Callable[..., None]:
         found = measure(name, plot, **settings)
         if file is not None:
             file.write(json.dumps(found.plain(), indent=2) + "\n")
-        show(found.summary())
+        echo_page(found.page(), "--json FILE has all")
 
     run.__doc__ = BENCHES[name].about
     return run

@@ -8,7 +8,7 @@ import click
 from ..settings import size_in_bytes
 from .group import main
 from .pricing import priced
-from .terminal import echo_table, show
+from .terminal import echo_page, echo_table, show
 
 
 @main.command("network", short_help="Print the time of a step of runs on networks.")
@@ -46,6 +46,7 @@ def network_command(
     from ..results.pricing import Pricing
     from ..results.run_folders import find_runs
     from ..results.targets import Target, never_reached, outside
+    from ..results.text_table import TextPage
 
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
     target = None if to is None else Target.of(to)
@@ -63,4 +64,4 @@ def network_command(
     notes = [] if target is None else never_reached(found, target)
     notes += [] if size is None else outside(found, size)
     if notes:
-        show("\n" + "\n".join(notes))
+        echo_page(TextPage(["\n" + "\n".join(notes)]), "")

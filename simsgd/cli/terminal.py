@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ..results.text_table import TextTable
+    from ..results.text_table import TextPage, TextTable
 
 
 def show(text: object, nl: bool = True) -> None:
@@ -29,13 +29,20 @@ def echo_table(table: "TextTable", dispensable: Sequence[str], others: str) -> N
     `dispensable` names them, those that go first before the others; a line says which are left out,
     and by `others` where to find them.
     """
+    from ..results.text_table import TextPage
+
+    echo_page(TextPage([table], dispensable), others)
+
+
+def echo_page(page: "TextPage", others: str) -> None:
+    """Print texts and tables, at a terminal in lines that fit it, as `echo_table` does."""
     from ..results.text_table import wrapped
 
     if sys.stdout is None or not sys.stdout.isatty():
-        show(table)
+        show(page)
         return
     width = shutil.get_terminal_size().columns
-    narrow, left_out = table.fitted(width, dispensable)
-    show(narrow)
+    text, left_out = page.fitted(width)
+    show(text)
     if left_out:
         show("\n" + wrapped(f"without {', '.join(left_out)}: {others}", width))

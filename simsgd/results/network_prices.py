@@ -139,8 +139,10 @@ def target_table(
 ) -> TextTable:
     """Return in words what rows say of a target and of a number of bytes; "" for either: none."""
     head = ["run", "network"]
-    head += [f"epochs until {target}", "steps", "sent", "time"] if target else []
-    head += [f"{_metric_titles(runs)} at {size}"] if size else []
+    head += ["epochs", "steps", "sent", "time"] if target else []
+    head += [f"at {size}"] if size else []
+    asked = [f"until {target}"] if target else []
+    asked += [f"{_metric_titles(runs)} at {size}"] if size else []
     number = {run.name: run.metric.number for run in runs}
     cells = []
     for row in rows:
@@ -148,7 +150,7 @@ def target_table(
         cells[-1] += _target_cells(row) if target else []
         value = row.get("at_bytes")
         cells[-1] += ["-" if value is None else number[row["run"]](value)] if size else []
-    return TextTable(head, cells, names=2)
+    return TextTable(head, cells, names=2, title=", and ".join(asked))
 
 
 def _metric_titles(runs: Sequence[RunTables]) -> str:

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 
@@ -15,9 +15,11 @@ class TextTable:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     names: int = 1  # columns at the left that hold words; those behind them hold numbers
+    title: str = ""  # in a line above it
 
     def __str__(self) -> str:
-        return columns([self.head, *self.rows], left=range(self.names))
+        table = columns([self.head, *self.rows], left=range(self.names))
+        return f"{self.title}\n{table}" if self.title else table
 
     @property
     def width(self) -> int:
@@ -33,7 +35,7 @@ class TextTable:
         """
         rows = [[row[place] for place in places] for row in self.rows]
         names = sum(place < self.names for place in places)
-        return TextTable([self.head[place] for place in places], rows, names)
+        return replace(self, head=[self.head[place] for place in places], rows=rows, names=names)
 
     def fitted(self, width: int, dispensable: Sequence[str]) -> "tuple[TextTable, list[str]]":
         """Return the table as wide as a terminal at most, and the columns that it lacks.
@@ -51,8 +53,51 @@ class TextTable:
         left_out = [name for place, name in enumerate(self.head) if place not in kept]
         return self.with_columns(kept), left_out
 
+    def text(self, width: int) -> str:
+        """Return the table in lines of `width` at most, with a row's words in a line above it.
+
+        A table that is narrow enough stays as it is; no number is ever broken.
+
+        >>> print(TextTable(["run", "error", "sent"], [["a-long-name", "1.5", "2 KiB"]]).text(14))
+        run
+          error   sent
+        a-long-name
+            1.5  2 KiB
+        """
+        title = wrapped(self.title, width) + "\n" if self.title else ""
+        if self.width <= width or not 0 < self.names < len(self.head):
+            return title + str(replace(self, title=""))
+        both = [self.head, *self.rows]
+        numbers = columns([row[self.names :] for row in both], left=()).split("\n")
+        words = columns([row[: self.names] for row in both], left=range(self.names)).split("\n")
+        lines = (f"{wrapped(w, width)}\n  {n}" for w, n in zip(words, numbers, strict=True))
+        return title + "\n".join(lines)
+
     def _columns(self) -> list[tuple[str, ...]]:
         return list(zip(self.head, *self.rows, strict=True))
+
+
+@dataclass(frozen=True)
+class TextPage:
+    """Texts and tables below each other, a blank line between them."""
+
+    parts: Sequence[str | TextTable]
+    dispensable: Sequence[str] = ()  # columns that a narrow terminal may lack, the first first
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.parts))
+
+    def fitted(self, width: int) -> tuple[str, list[str]]:
+        """Return the text in lines of `width` at most, and the columns that its tables lack."""
+        texts, left_out = [], dict[str, None]()
+        for part in self.parts:
+            if isinstance(part, str):
+                texts.append(wrapped(part, width))
+                continue
+            narrow, lacking = part.fitted(width, self.dispensable)
+            texts.append(narrow.text(width))
+            left_out |= dict.fromkeys(lacking)
+        return "\n\n".join(texts), list(left_out)
 
 
 def harmless(text: str) -> str:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from simsgd.bench.advise import Offer, advise, table, usual_specs, verdict
+from simsgd.bench.advise import Offer, advise, parts_of, usual_specs, verdict
 from simsgd.bench.measured_compression import MeasuredCompression
 from simsgd.cli import main
 from simsgd.methods.compressors import composed
@@ -118,7 +118,7 @@ def test_with_nothing_to_compare_no_one_wins():
 
 def test_what_is_assumed_is_printed():
     rows = advised(SLOW, "none", "threshold:3")
-    text = table(rows, SLOW, Pricing(), "mlp")
+    text = "\n\n".join(map(str, parts_of(rows, SLOW, Pricing(), "mlp")))
     assert "compute is not counted" in text
     assert "threshold:3 *" in text
     assert "* of one normal draw" in text
@@ -160,7 +160,7 @@ def test_workers_that_differ_wait_for_the_slowest():
     assert row.total == pytest.approx(drawn.max(1).mean(), rel=0.02)
     assert row.stragglers == pytest.approx((drawn.max(1) - drawn.mean(1)).mean(), rel=0.06)
     assert row.speed_up == pytest.approx(1, rel=1e-6)
-    text = table([row], FAST, Pricing("lognormal:100,0.3"), "mlp")
+    text = "\n\n".join(map(str, parts_of([row], FAST, Pricing("lognormal:100,0.3"), "mlp")))
     assert "compute log-normal, median 100 ms, sigma 0.3, for each worker and step" in text
     assert "stragglers" in text
 

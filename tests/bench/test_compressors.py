@@ -34,7 +34,7 @@ def test_workers_go_in_parts_where_memory_would_not_do(monkeypatch):
     monkeypatch.setattr(bench, "SPECS", ("topk:0.1", "powersgd:2", "variance"))
     measured = bench.measure(quick=True)
     assert {row["rows_at_once"] for row in measured["rows"]} == {2}
-    assert "2 workers at a time" in bench.tables(measured)[0]
+    assert "2 workers at a time" in bench.tables(measured)[0].title
 
 
 def test_a_file_that_cannot_be_written_is_refused_in_one_line(tmp_path):

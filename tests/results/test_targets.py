@@ -112,7 +112,8 @@ def test_the_tables_say_it_in_words(tmp_path):
     done = CliRunner().invoke(main, [*words, "--compute-ms", "1", "--compress-ms", "0"])
     assert done.exit_code == 0, done.output
     lines = [" ".join(line.split()) for line in done.output.splitlines()]
-    assert "run network epochs until error=25 steps sent time error@1 at 2500B" in lines
+    assert "until error=25, and error@1 at 2500B" in lines
+    assert "run network epochs steps sent time at 2500B" in lines
     assert "good 10gbe 2 4 1.953 KiB 0.0 s 20.00" in lines
     assert "bad 10gbe never - - - 35.00" in lines
     assert lines[-2:] == [
