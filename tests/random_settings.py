@@ -38,7 +38,7 @@ COMPRESSORS = (
     "turns:0.5,fresh=true", "dion:2", "dion2:0.5",
 )  # fmt: skip
 PRUNED = (0.5, 0.9)
-GOSSIP = ("dpsgd", "qg_dsgdm", "choco", "deepsqueeze", "dcd", "ecd")
+GOSSIP = ("dpsgd", "qg_dsgdm", "sgp", "choco", "deepsqueeze", "dcd", "ecd")
 FEDERATED = ("fedavg", "fedprox", "scaffold")
 LOCAL = ("local", *FEDERATED, "diloco")
 SELDOM = (

@@ -41,7 +41,7 @@ _OTHERS = {
     ),
     "topology": (
         "complete", "erdos-renyi:", "expander", "exponential", "hypercube", "margulis", "one-peer",
-        "path", "ring", "social", "star", "torus",
+        "path", "random-peer", "ring", "social", "star", "torus",
     ),
 }  # fmt: skip
 _ALSO = {"engine": ("auto", "tune"), "regime": ("model",)}

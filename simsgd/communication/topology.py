@@ -1,4 +1,4 @@
-"""Graphs of workers who exchange models, and the mixing weights on their edges.
+"""Graphs of workers who exchange models.
 
 networkx builds the graphs; the weights are Metropolis-Hastings, w_ij = 1 / (1 + max(d_i, d_j)) for
 neighbors of degrees d_i and d_j, and w_ii what is left to 1 (Xiao, Boyd, "Fast linear iterations
@@ -9,8 +9,8 @@ Letters: W workers.
 
 import functools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
@@ -21,79 +21,12 @@ from torch import Tensor
 from ..keyed_random import derived
 from ..registry import literal
 from ..settings import SettingError, names_file, one_line, require, unknown
+from .mixing import Mixing
 from .square_sides import square_sides
 
 _LARGEST_FILE = 1 << 26  # bytes
-_SPARSE = 64  # workers from which on few neighbors are worth a sparse matrix
-_TOLERANCE = 1e-12
-_Form = tuple[torch.dtype, torch.device, int | None]  # of rows, and the first hosted worker
-
-
-@dataclass(frozen=True, eq=False)
-class Mixing:
-    """The weights of one round of gossip.
-
-    Raises `SettingError` unless they are doubly stochastic, and symmetric if they must be.
-    """
-
-    name: str  # of the topology
-    weights: Tensor  # [W, W] float64: row i is what worker i takes of each model
-    symmetric: bool = True  # must be
-    _cast: dict[tuple[torch.dtype, torch.device, int | None], Tensor] = field(
-        default_factory=dict, repr=False
-    )
-
-    def __post_init__(self) -> None:
-        w, name = self.weights, self.name
-        if not bool((w >= 0).all()) or not bool(w.isfinite().all()):
-            raise SettingError("topology", name, "has weights below 0 or not finite")
-        for sums, what in ((w.sum(1), "row"), (w.sum(0), "column")):
-            worst = float((sums - 1).abs().max())
-            found = float(sums[(sums - 1).abs().argmax()])
-            rule = f"has a {what} of weights that adds up to {found}"
-            require(worst <= _TOLERANCE, "topology", name, rule, "each must add up to 1")
-        if self.symmetric:
-            apart = float((w - w.T).abs().max())
-            rule = "has weights that are not symmetric"
-            require(apart <= _TOLERANCE, "topology", name, rule)
-
-    @functools.cached_property
-    def links(self) -> Tensor:
-        """Whether row receives from column, another worker, [W, W] bool."""
-        return (self.weights != 0).fill_diagonal_(False)
-
-    @property
-    def degree(self) -> Tensor:
-        """To how many others each worker sends, [W] int64."""
-        return (self.weights != 0).sum(0) - (self.weights.diagonal() != 0).long()
-
-    @property
-    def degree_text(self) -> str:
-        """The degree of all workers, "2", or the least and the most, "1 to 4"."""
-        least, most = int(self.degree.min()), int(self.degree.max())
-        return f"{least}" if least == most else f"{least} to {most}"
-
-    @property
-    def own(self) -> Tensor:
-        """What each worker keeps of its own model, [W] float64."""
-        return self.weights.diagonal()
-
-    @property
-    def spectral_gap(self) -> float:
-        """1 less the second largest eigenvalue by magnitude, in [0, 1]."""
-        if len(self.weights) == 1:
-            return 1.0
-        return 1.0 - float(torch.linalg.eigvals(self.weights).abs().sort().values[-2])
-
-    def times(self, rows: Tensor, hosted: slice | None = None) -> Tensor:
-        """Return sum_j w_ij rows_j, [W, n], for `rows` [W, n]; or those of the hosted, [L, n]."""
-        key = (rows.dtype, rows.device, None if hosted is None else hosted.start)
-        if key not in self._cast:
-            own = self.weights if hosted is None else self.weights[hosted]
-            few = len(own) >= _SPARSE and float((own != 0).double().mean()) < 0.25
-            kept = own.to(rows.dtype)
-            self._cast[key] = (kept.to_sparse() if few else kept).to(rows.device)
-        return self._cast[key] @ rows
+ONE_WAY = "has links that go one way, which only sgp allows"
+_ROUNDS = 16  # of random peers
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +39,11 @@ class Topology:
     def at(self, step: int) -> Mixing:
         """Return the weights of a step."""
         return self.rounds[step % len(self.rounds)]
+
+    @property
+    def one_way(self) -> bool:
+        """Whether some receive from workers to whom they do not send, or by other weights."""
+        return any(mixing.pushes for mixing in self.rounds)
 
     @property
     def varies(self) -> bool:
@@ -124,26 +62,30 @@ def about() -> dict[str, str]:
     return {
         **first,
         "one-peer": "One neighbor a step, 2^k ahead in step k: averages exactly if W = 2^m.",
-        "FILE": "A .txt or .csv: edges (two numbers a line) or weights (W numbers a line).",
+        "random-peer": "One other worker a step, drawn at random, one way: for sgp; 16 rounds.",
+        "FILE": "A .txt or .csv: edges (two numbers a line; 0 > 1 is one way) or W x W weights.",
     }
 
 
 @functools.cache
-def topology(spec: str, workers: int) -> Topology:
+def topology(spec: str, workers: int, one_way: bool = False) -> Topology:
     """Return the topology of a spec, `ring` or `erdos-renyi:0.3` or a file, for W workers.
 
-    Raises `SettingError` for an unknown name, a W that it has no graph for, or a graph that is not
-    connected.
+    Raises `SettingError` for an unknown name, a W that it has no graph for, a graph that is not
+    connected, or links that go one way, unless they may.
     """
     require(workers >= 2, "workers", workers, "must be at least 2 for gossip")
     if spec == "one-peer":
         return Topology(spec, tuple(_one_peer(workers)))
+    if spec == "random-peer":
+        require(one_way, "topology", spec, ONE_WAY)
+        return _fixed(spec, *_random_peer(workers))
     name, colon, arguments = spec.partition(":")
     if name in _GRAPHS:
         given = [literal(a) for a in arguments.split(",")] if colon else []
-        return _fixed(spec, metropolis(spec, _graph(spec, name, workers, given)))
+        return _fixed(spec, Mixing(spec, metropolis(spec, _graph(spec, name, workers, given))))
     if names_file(spec):
-        return _fixed(spec, _from_file(spec, workers))
+        return _fixed(spec, _from_file(spec, workers, one_way))
     raise unknown("topology", spec, about())
 
 
@@ -158,12 +100,15 @@ def metropolis(name: str, graph: "nx.Graph") -> Tensor:
     return weights + torch.diag(1 - weights.sum(1))
 
 
-def _fixed(name: str, weights: Tensor) -> Topology:
-    mixing = Mixing(name, weights)
-    whole = Topology(name, (mixing,))
+def _fixed(name: str, *rounds: Mixing) -> Topology:
+    whole = Topology(name, rounds)
     pieces = nx.number_connected_components(whole.graph())
     rule = f"falls into {pieces} parts without an edge between them"
     require(pieces == 1, "topology", name, rule)
+    if whole.one_way:
+        receives = sum(mixing.weights for mixing in rounds).T.numpy()  # type: ignore[union-attr]
+        reached = nx.is_strongly_connected(nx.from_numpy_array(receives, create_using=nx.DiGraph))
+        require(reached, "topology", name, "does not lead from every worker to every other")
     return whole
 
 
@@ -176,6 +121,19 @@ def _one_peer(workers: int) -> Iterable[Mixing]:
     one = torch.eye(workers, dtype=torch.float64)
     for hop in range(math.ceil(math.log2(workers))):
         yield Mixing("one-peer", (one + one.roll(2**hop, dims=1)) / 2, symmetric=False)
+
+
+def _random_peer(workers: int) -> Iterable[Mixing]:
+    """Yield rounds in which each worker sends half of what it has to another one.
+
+    Kempe, Dobra, Gehrke, "Gossip-Based Computation of Aggregate Information", FOCS 2003.
+    """
+    one = torch.eye(workers, dtype=torch.float64)
+    for number in range(_ROUNDS):
+        generator = torch.Generator().manual_seed(derived("random-peer", number) % 2**32)
+        ahead = torch.randint(1, workers, (workers,), generator=generator)
+        peers = (torch.arange(workers) + ahead) % workers  # [W]
+        yield Mixing("random-peer", (one + one[peers].T) / 2, symmetric=False, pushes=True)
 
 
 def _graph(spec: str, name: str, workers: int, given: list[object]) -> "nx.Graph":
@@ -277,29 +235,47 @@ _GRAPHS: dict[str, Callable[..., "nx.Graph"]] = {
 }
 
 
-def _from_file(path: str, workers: int) -> Tensor:
+def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
     """Return the weights that a file holds, or those of the edges that it lists."""
-    file = Path(path).expanduser()
-    require(file.is_file(), "topology", path, "names a file that does not exist")
-    require(file.stat().st_size < _LARGEST_FILE, "topology", path, "is too large a file")
-    rows = _numbers(file, path)
-    if len(rows) == workers and all(len(row) == workers for row in rows):
-        return torch.tensor(rows, dtype=torch.float64)
-    graph = nx.empty_graph(workers)
+    lines = _lines(path)
+    arrows = {">" in line for line in lines}
+    rule = "has edges with > and without"
+    require(len(arrows) < 2, "topology", path, rule, "0 > 1 is one way; give the other way too")
+    rows = _numbers([line.replace(">", " ") for line in lines], path)
+    if arrows != {True} and len(rows) == workers and all(len(row) == workers for row in rows):
+        weights = torch.tensor(rows, dtype=torch.float64)
+        return Mixing(path, weights, symmetric=not one_way, pushes=one_way)
+    graph = nx.empty_graph(workers, create_using=nx.DiGraph if arrows == {True} else nx.Graph)
     for number, row in enumerate(rows, 1):
         ids = all(end.is_integer() and 0 <= end < workers for end in row)
         rule = f"has no edge between two of the workers 0 to {workers - 1} in entry {number}"
         fix = f"give two numbers a line, or {workers} lines of {workers} weights"
         require(len(row) == 2 and ids and row[0] != row[1], "topology", path, rule, fix)
         graph.add_edge(int(row[0]), int(row[1]))
-    return metropolis(path, graph)
+    if arrows != {True}:
+        return Mixing(path, metropolis(path, graph))
+    require(one_way, "topology", path, ONE_WAY)
+    links = torch.from_numpy(nx.to_numpy_array(graph)).T + torch.eye(workers, dtype=torch.float64)
+    return Mixing(path, links / links.sum(0), symmetric=False, pushes=True)
 
 
-def _numbers(file: Path, path: str) -> list[list[float]]:
-    """Return the numbers of each line that is neither empty nor a comment."""
+def _lines(path: str) -> list[str]:
+    """Return the lines of a file that are neither empty nor a comment."""
+    file = Path(path).expanduser()
+    require(file.is_file(), "topology", path, "names a file that does not exist")
+    require(file.stat().st_size < _LARGEST_FILE, "topology", path, "is too large a file")
     try:
-        lines = [line.partition("#")[0].replace(",", " ") for line in file.read_text().splitlines()]
-        return [[float(word) for word in line.split()] for line in lines if line.strip()]
+        lines = [line.partition("#")[0] for line in file.read_text().splitlines()]
     except (OSError, ValueError) as wrong:
+        rule = f"cannot be read as numbers ({one_line(wrong)})"
+        raise SettingError("topology", path, rule) from wrong
+    return [line for line in lines if line.strip()]
+
+
+def _numbers(lines: Sequence[str], path: str) -> list[list[float]]:
+    """Return the numbers of each line."""
+    try:
+        return [[float(word) for word in line.replace(",", " ").split()] for line in lines]
+    except ValueError as wrong:
         rule = f"cannot be read as numbers ({one_line(wrong)})"
         raise SettingError("topology", path, rule) from wrong

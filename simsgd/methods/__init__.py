@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..communication.messages import State as State
     from ..communication.messages import Ternary as Ternary
     from ..communication.messages import TiledSparse as TiledSparse
+    from ..communication.mixing import Mixing as Mixing
     from ..communication.segments import Segment as Segment
-    from ..communication.topology import Mixing as Mixing
     from ..communication.topology import topology as topology
     from ..communication.transport import Channel as Channel
     from ..keyed_random import RandomKey as RandomKey

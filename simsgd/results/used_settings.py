@@ -13,16 +13,18 @@ Plain = str | int | float | None  # a value as JSON has it; bool is an int
 Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "epoch 30", ...}
 Used = Plain | list[Phase]
 _MOST_PHASES = 5  # that are written out
-_RING = "ring"  # the topology of these algorithms, unless a setting names another
-_GOSSIP = ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze", "qg_dsgdm")
+_GRAPHS = {  # of algorithms whose workers have neighbors, unless a setting names another
+    **dict.fromkeys(("dpsgd", "choco", "dcd", "ecd", "deepsqueeze", "qg_dsgdm"), "ring"),
+    "sgp": "one-peer",
+}
 
 
 def used_settings(config: Mapping[str, object]) -> dict[str, Used]:
     """Return every setting as the run used it; as it was given where config.json lacks that."""
     given = {name: cast(Used, value) for name, value in config.items() if name not in RECORDS}
     name = str(given.get("algorithm")).partition(":")[0]
-    if given.get("topology") is None and name in _GOSSIP:
-        given["topology"] = _RING
+    if given.get("topology") is None and name in _GRAPHS:
+        given["topology"] = _GRAPHS[name]
     used = config.get("used")
     return {**given, **(used if isinstance(used, dict) else {})}
 

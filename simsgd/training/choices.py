@@ -70,7 +70,7 @@ def _measured(name: str, workers: int) -> str:
     if name == "FILE":
         return "as the file says"
     try:
-        graph = topology(example, workers)
+        graph = topology(example, workers, one_way=True)
     except SettingError as wrong:
         return f"not for {workers} workers: {wrong.rule}"
     mixing = graph.at(0)

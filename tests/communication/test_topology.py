@@ -26,7 +26,7 @@ ALL = [(name, size) for name, sizes in SIZES.items() for size in sizes]
 
 
 def test_every_topology_is_tried():
-    known = {name.partition(":")[0] for name in SIZES} | {"one-peer", "FILE"}
+    known = {name.partition(":")[0] for name in SIZES} | {"one-peer", "random-peer", "FILE"}
     assert known == set(about())
 
 

@@ -24,6 +24,7 @@ W, B = 8, 32
 OWN = {  # every algorithm whose workers have models of their own, with settings to try it with
     "dpsgd": {},
     "qg_dsgdm": {"momentum": 0.0},
+    "sgp": {"topology": "random-peer", "compressor": "qsgd:63"},
     "choco": {"compressor": "topk:0.2", "consensus_stepsize": 0.3},
     "dcd": {"compressor": "qsgd:63"},
     "ecd": {"compressor": "qsgd:127"},
@@ -587,7 +588,10 @@ def test_uncompressed_gossip_contracts_as_fast_as_the_graph_allows():
         ({"algorithm": "diloco", "outer_momentum": 1.0}, r"outer_momentum must lie in \[0, 1\)"),
         ({"algorithm": "diloco", "outer_lr": 0.0}, "outer_lr must be greater than 0"),
         ({"algorithm": "butterfly", "workers": 12}, "must be a power of 2"),
-        ({"algorithm": "choco", "topology": "one-peer"}, "which only dpsgd and qg_dsgdm allow"),
+        (
+            {"algorithm": "choco", "topology": "one-peer"},
+            "which only dpsgd, qg_dsgdm and sgp allow",
+        ),
         ({"algorithm": "choco", "memory": "residual"}, "must be none with algorithm choco"),
         ({"algorithm": "local", "memory": "dgc"}, "owns the gradient's momentum"),
         ({"algorithm": "local", "lr_in_memory": True, "memory": "residual"}, "lr_in_memory has no"),

@@ -126,6 +126,8 @@ MATRIX = [
 ALGORITHMS = [
     {"algorithm": "dpsgd"},
     {"algorithm": "dpsgd", "topology": "one-peer", "compressor": "qsgd:63"},
+    {"algorithm": "sgp", "topology": "random-peer"},
+    {"algorithm": "sgp", "compressor": "qsgd:63"},
     {"algorithm": "qg_dsgdm:nesterov=true", "compressor": "qsgd:63", "momentum": 0.0},
     {"algorithm": "choco", "compressor": "topk:0.1", "consensus_stepsize": 0.2},
     {"algorithm": "choco", "compressor": "threshold:0.01", "consensus_stepsize": 0.2},

@@ -13,8 +13,8 @@ from torch import Tensor
 from ...settings import SettingError
 from ..ledger import NEIGHBORS, Ledger, Transfer
 from ..messages import Dense, Message
+from ..mixing import Mixing
 from ..segments import Segment
-from ..topology import Mixing
 from ..wire import Wire
 from .contract import Transport
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from ..messages import Dense, Message
-from ..topology import Mixing
+from ..mixing import Mixing
 
 
 class Transport(ABC):

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...settings import SettingError, require
 from ..ledger import NEIGHBORS
 from ..messages import Foreign, Message, SharedSparse
-from ..topology import Mixing
+from ..mixing import Mixing
 from ..wire import pack_bits, unpack_bits, value_bytes
 from . import hops
 from .contract import Transport, outcome, rides_all_reduce

@@ -6,7 +6,7 @@ Letters: L workers hosted here, L = W, n elements of one segment.
 from torch import Tensor
 
 from ..messages import Message
-from ..topology import Mixing
+from ..mixing import Mixing
 from .contract import Transport, outcome
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ...communication.topology import Mixing, Topology, topology
+from ...communication.mixing import Mixing
+from ...communication.topology import Topology, topology
 from ...recipe import Recipe
 from ...settings import SettingError, require
 from .contract import ExchangeContext, ParameterAlgorithm
@@ -17,11 +18,12 @@ from .contract import ExchangeContext, ParameterAlgorithm
 
 @dataclass(frozen=True)
 class Gossip(ParameterAlgorithm):
-    """What all gossip has: neighbors, and weights that do not change."""
+    """What all gossip has: neighbors, and the weights on the links to them."""
 
     topology: str = "ring"  # who sends to whom
     has_own_memory = True
     neighbors_may_vary: ClassVar[bool] = False
+    one_way: ClassVar[bool] = False  # links may be
 
     def check(self, recipe: Recipe) -> None:
         """Raise `SettingError` for a graph that does not fit the workers or the algorithm."""
@@ -30,11 +32,9 @@ class Gossip(ParameterAlgorithm):
 
     def graph(self, workers: int) -> Topology:
         """Return who sends to whom. Raises `SettingError` for neighbors that may not change."""
-        graph = topology(self.topology, workers)
+        graph = topology(self.topology, workers, self.one_way)
         if graph.varies and not self.neighbors_may_vary:
-            rule = (
-                "has neighbors that change from step to step, which only dpsgd and qg_dsgdm allow"
-            )
+            rule = "has neighbors that change, which only dpsgd, qg_dsgdm and sgp allow"
             raise SettingError("topology", self.topology, rule)
         return graph
 

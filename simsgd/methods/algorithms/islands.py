@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import State
-from ...communication.topology import Mixing
+from ...communication.mixing import Mixing
 from ...keyed_random import RandomKey
 from ...recipe import Recipe
 from ...registry import register

@@ -84,7 +84,7 @@ def _graph(group: Group) -> _Graph:
     workers = run.num_workers
     rule = f"has {workers} workers, too many to draw as a graph: at most {_MOST}"
     require(workers <= _MOST, "run", str(run.folder), rule)
-    whole = topology(name, workers)
+    whole = topology(name, workers, one_way=True)
     rounds = [mixing.weights + mixing.weights.T for mixing in whole.rounds]
     weights = (sum(rounds[1:], rounds[0]) / (2 * len(rounds))).tolist()
     lines = [(a, b) for a in range(workers) for b in range(a) if weights[a][b]]
