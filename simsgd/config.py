@@ -66,7 +66,8 @@ class Config(Recipe):
     metric: str | None = setting(
         None,
         "model and data",
-        "What tables and figures show, and what is best: error, accuracy, perplexity, pixel-error, "
+        "What tables and figures show and the best epoch is chosen by: error, accuracy, "
+        "perplexity, pixel-error, "
         "none (the loss alone), or FILE.py[:FUNCTION] of (output, target) that returns a mean; "
         "default: error, or perplexity on text.",
         unit="NAME",
@@ -75,7 +76,7 @@ class Config(Recipe):
     metric_mode: str | None = setting(
         None,
         "model and data",
-        "Whether less (min) or more (max) is better of a metric of your own; default: as its "
+        "For a metric of your own, whether less (min) or more (max) is better; default: what its "
         "attribute higher_is_better says.",
         choices=("min", "max"),
         scope="machine",
@@ -123,8 +124,8 @@ class Config(Recipe):
     until_bytes: str | int | None = setting(
         None,
         "run",
-        "End after the first step at which workers have sent so many bytes each, such as 10MB, or "
-        "at the end of the epochs or steps if that comes first.",
+        "End once each worker has sent this many bytes, such as 10MB, or at the end of the epochs"
+        " or steps if that comes first.",
         unit="SIZE",
         on_resume=True,
     )
@@ -139,8 +140,8 @@ class Config(Recipe):
     regime: str | None = setting(
         None,
         "optimizer",
-        "Schedule in place of the model's: a name or a .py file, or several joined by + where "
-        "later ones win; the word model means the model's.",
+        "Schedule in place of the model's: a name or a .py file, or several joined by +, of which"
+        " later ones win; the word model stands for the model's own.",
         unit="NAME|PATH",
     )
     partition: str = setting(
@@ -184,7 +185,7 @@ class Config(Recipe):
     threads: str | int = setting(
         "auto",
         "run",
-        "Threads of the CPU: N for all operations, or auto, by how long they compute.",
+        "CPU threads: N for every operation, or auto: one for short operations, all for long ones.",
         unit="N|auto",
         scope="machine",
         on_resume=True,

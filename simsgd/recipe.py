@@ -52,8 +52,8 @@ class Recipe(metaclass=SettingsClass):
     plan: str = setting(
         "auto",
         "workers",
-        "Calls that a step is divided into: few and large (gpu), within a cache (cpu), or as the "
-        "device needs it (auto). The numbers are the same.",
+        "How a step is split into calls: few large ones (gpu), small ones that stay in the cache "
+        "(cpu), or what suits the device (auto). The numbers are the same.",
         choices=PLANS,
         scope="machine",
     )
@@ -77,9 +77,9 @@ class Recipe(metaclass=SettingsClass):
     compress_layers: str | None = setting(
         None,
         "compression",
-        "Compressors of some layers, by patterns of parameters' names with * and ?, as "
-        "features.*=topk:0.01,classifier.*=none: the first that matches wins, and what none "
-        "matches follows --compressor or --prune. With granularity layer.",
+        "Compressors for some layers, by patterns of parameter names (* and ?), such as "
+        "features.*=topk:0.01,classifier.*=none. The first match wins; what matches none follows "
+        "--compressor or --prune. Needs granularity layer.",
         unit="PATTERN=SPEC,...",
     )
     warmup: bool = setting(True, "compression", "With --prune, begin at 75 % and rise to R.")
@@ -152,8 +152,8 @@ class Recipe(metaclass=SettingsClass):
     method: str | None = setting(
         None,
         "algorithm",
-        "A published method: its algorithm, compressor, memory and more, each of which its own "
-        "option replaces; `simsgd list methods` has all.",
+        "A published method, which sets the algorithm, compressor, memory and more; an option "
+        "given beside it wins; `simsgd list methods` has all.",
         unit="NAME",
     )
     algorithm: str = setting(
@@ -207,8 +207,8 @@ class Recipe(metaclass=SettingsClass):
     final_exchange: bool = setting(
         False,
         "algorithm",
-        "With local, fedavg, diloco and the like, exchange after the last step too, if "
-        "--local-steps does not divide their number.",
+        "With local, fedavg, diloco and the like, exchange after the last step too, even if no "
+        "round of --local-steps ends there.",
     )
     local_epochs: int | None = setting(
         None,
@@ -233,17 +233,16 @@ class Recipe(metaclass=SettingsClass):
     outer_optimizer: str | None = setting(
         None,
         "algorithm",
-        "With diloco and fedavg, how the common model moves along the mean change of the workers' "
-        "models; "
-        "`simsgd list outer-optimizers` has all.",
+        "With diloco and fedavg, the optimizer that moves the common model along the mean change "
+        "of the workers' models; `simsgd list outer-optimizers` has all.",
         unit="SPEC",
     )
     inner_state: str | None = setting(
         None,
         "algorithm",
-        "With local, fedavg, diloco and the like, what happens to the state of the workers' own "
-        "optimizers at an exchange, such as momenta: each keeps its own, they are averaged and "
-        "sent as the models are, or start over.",
+        "With local, fedavg, diloco and the like, what happens at an exchange to the state of "
+        "the workers' own optimizers, such as momenta: each keeps its own, they are averaged and "
+        "sent as the models are, or they start over.",
         choices=("keep", "average", "reset"),
     )
     client_buffers: str | None = setting(
@@ -274,15 +273,16 @@ class Recipe(metaclass=SettingsClass):
     param_groups: str | None = setting(
         None,
         "optimizer",
-        "Parameters with options of their own, for all epochs: no_decay_1d, no weight decay of "
-        "those with fewer than two dimensions, or none; more in a regime.",
+        "Parameter groups, for all epochs: no_decay_1d, which spares parameters with fewer than "
+        "two dimensions the weight decay, or none; a regime may have others.",
         unit="NAME",
     )
     scheduler: str | None = setting(
         None,
         "optimizer",
-        "A class of torch.optim.lr_scheduler and its arguments, as CosineAnnealingLR:T_max=30; it "
-        "begins with the regime's first lr, and takes the place of those that follow.",
+        "A class of torch.optim.lr_scheduler with its arguments, such as "
+        "CosineAnnealingLR:T_max=30; it starts from the regime's first lr and replaces the later "
+        "ones.",
         unit="SPEC",
     )
     scheduler_every: str = setting(

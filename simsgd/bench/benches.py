@@ -29,7 +29,7 @@ BENCHES = {
         ("quick", "device", "model", "workers", "batch"),
     ),
     "auto": Bench(
-        "Time auto's engine beside all others on ten networks as people write them.",
+        "Time the engine that auto chooses beside all others, on ten common networks.",
         ("quick", "device", "model", "workers", "batch", "threads", "own_models"),
     ),
     "step": Bench(

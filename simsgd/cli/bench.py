@@ -36,21 +36,24 @@ _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
     "workers": _only("--workers", metavar="W", type=WHOLE),
     "batch": _only("--batch", metavar="b", type=WHOLE),
     "threads": _only(
-        "--threads", metavar="N", what="so many threads, else those that torch has", type=WHOLE
+        "--threads",
+        metavar="N",
+        what="this number of threads (default: all that torch has)",
+        type=WHOLE,
     ),
     "link": _only("--link", metavar="RATE", what="links of this rate, such as 100Mbit"),
     "compressors": _only(
         "--compressor", "compressors", metavar="SPEC", what="this, such as topk:0.01"
     ),
     "own_models": click.option(
-        "--own-models", is_flag=True, help="Workers have a model each, as in gossip."
+        "--own-models", is_flag=True, help="Give each worker a model of its own, as gossip does."
     ),
     "plan": click.option(
         "--plan",
         default="auto",
         show_default=True,
         metavar="PLAN",
-        help="auto, cpu or gpu: in which calls a step is divided.",
+        help="How a step is split into calls: auto, cpu or gpu.",
     ),
     "compressor": click.option(
         "--compressor",
@@ -96,4 +99,4 @@ for _name, _bench in BENCHES.items():
     _added: Callable[..., None] = _JSON(_command(_name))
     for _setting in reversed(_bench.settings):
         _added = _OPTIONS[_setting](_added)
-    bench.command(_name)(_added)
+    bench.command(_name, short_help=_bench.about)(_added)

@@ -45,9 +45,9 @@ from .terminal import show
 def bytes_command(per_layer: bool, explain: bool, as_json: bool, **options: object) -> None:
     """Count the bytes of a step without training, from the shapes of a model alone.
 
-    Where workers exchange once in a round of several steps, they are those of the round, of the
-    step that sends most, and on average. The bytes of a downlink, of butterfly and of a server that
-    waits for nobody do not follow from the shapes, and are refused.
+    Where workers exchange once in several steps, this is for the whole round, for the step that
+    sends most, and for a step on average. The bytes of --downlink, butterfly and async do not
+    follow from the shapes, and are refused.
     """
     from ..simulator.step_bytes import bytes_of
 

@@ -5,7 +5,7 @@ import click
 from .completion import completes
 from .group import main
 from .numbers import WHOLE
-from .terminal import show
+from .terminal import show, terminal_width
 
 
 @main.command("list")
@@ -14,14 +14,17 @@ from .terminal import show
 def list_command(kind: str, workers: int | None) -> None:
     """List what can be chosen by name.
 
-    KIND is models, regimes, datasets, compressors, memories, algorithms, methods,
-    aggregations, outer-optimizers, topologies or engines.
+    KIND is models, regimes, datasets, compressors, memories, algorithms, methods, aggregations,
+    attacks, outer-optimizers, topologies or engines.
     """
+    from ..results.text_table import wrapped
     from ..training.choices import list_names
 
     entries = list_names(kind, workers)
-    width = max(map(len, entries))
+    width = max(map(len, entries)) + 2
+    room = terminal_width()
     for name, meaning in entries.items():
-        for line in meaning.splitlines():
-            show(f"{name:<{width}}  {line}")
+        text = meaning if room is None else wrapped(meaning, max(20, room - width))
+        for line in text.splitlines():
+            show(f"{name:<{width}}{line}")
             name = ""

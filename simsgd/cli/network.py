@@ -22,7 +22,7 @@ from .terminal import echo_page, echo_table, show
 @click.option(
     "--at-bytes",
     metavar="SIZE",
-    help="Also print the metric when workers had sent so many bytes each, such as 10MB.",
+    help="Also print the metric once each worker had sent this many bytes, such as 10MB.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def network_command(

@@ -51,19 +51,20 @@ def _limits(
 )
 @click.option(
     "-x",
-    help="epoch (default), step, samples or (of text) tokens, bytes, or simulated seconds; of "
-    "pareto bytes (default), seconds, or budget: the value of -y after --at-bytes.",
+    help="epoch (default), step, samples, tokens (of text), bytes, or simulated seconds; with "
+    "pareto: bytes (default), seconds, or budget, the value of -y after --at-bytes.",
 )
 @click.option(
     "--at-bytes",
     metavar="SIZE",
-    help="Of pareto: take runs as far as workers had sent so many bytes each, such as 10MB.",
+    help="With pareto: compare runs when each worker had sent this many bytes, such as 10MB.",
 )
 @click.option(
     "-y",
     multiple=True,
-    help="Column of epochs.csv, or such as val_accuracy or val_perplexity, or of steps.csv where x "
-    "is step, samples or tokens; one panel for each. Default: the runs' validation metric.",
+    help="Column of epochs.csv, or val_accuracy, val_perplexity and the like; where x is step, "
+    "samples or tokens also one of steps.csv. Repeatable, a panel each. Default: the runs' "
+    "validation metric.",
 )
 @click.option(
     "-o",

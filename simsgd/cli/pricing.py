@@ -15,8 +15,8 @@ _OPTIONS = [
     click.option(
         "--compute-ms",
         metavar="MS|lognormal:MS,SIGMA",
-        help="Forward and backward of a worker; lognormal:100,0.3 draws them for each worker and "
-        "step, median 100 ms (,seed=N: others).",
+        help="Time of a worker's forward and backward pass; lognormal:100,0.3 draws one for each "
+        "worker and step, with a median of 100 ms (,seed=N for other draws).",
     ),
     click.option(
         "--all-reduce",
@@ -40,18 +40,19 @@ _OPTIONS = [
         metavar="none|buckets|buckets:SIZE|perfect",
         shell_complete=completes("overlap"),
         help="Communicate during backward: in buckets as they fill (of 25 MiB, the first of 1 MiB, "
-        "or all of SIZE), or as much as could be hidden at best.",
+        "or all of SIZE), or as much as any schedule could hide (perfect).",
     ),
 ]
 
 
 _COMPRESSION = click.option(
-    "--compress-ms", type=REAL, metavar="MS", help="A worker's compression."
+    "--compress-ms", type=REAL, metavar="MS", help="Time of a worker's compression."
 )
 _COMPRESSION_OR_FILE = click.option(
     "--compress-ms",
     metavar="MS|FILE",
-    help="A worker's compression, or a file of bench compressors --json, of any machine.",
+    help="Time of a worker's compression, or a file that bench compressors --json wrote on any "
+    "machine.",
 )
 
 

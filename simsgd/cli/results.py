@@ -16,7 +16,7 @@ from .terminal import echo_table, show
 @click.option(
     "--at-bytes",
     metavar="SIZE",
-    help="Also print the metric when workers had sent so many bytes each, such as 10MB.",
+    help="Also print the metric once each worker had sent this many bytes, such as 10MB.",
 )
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, with numbers in full.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, with numbers in full.")
@@ -36,7 +36,7 @@ def results(
     """Print a table of runs: the settings that differ, error, bytes, ratio, time.
 
     RUNS are run folders, or folders that hold some, such as a sweep's; default: runs. A terminal
-    shows as many columns as it has room for.
+    shows the columns that fit.
     """
     from ..results.results_table import (
         as_csv,

@@ -23,6 +23,12 @@ def show(text: object, nl: bool = True) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end
 
 
+def terminal_width() -> int | None:
+    """Return the characters of a line of the terminal; None: there is none."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_terminal else None
+
+
 def echo_table(table: "TextTable", dispensable: Sequence[str], others: str) -> None:
     """Print a table, at a terminal without columns that it has no room for.
 
@@ -38,10 +44,10 @@ def echo_page(page: "TextPage", others: str) -> None:
     """Print texts and tables, at a terminal in lines that fit it, as `echo_table` does."""
     from ..results.text_table import wrapped
 
-    if sys.stdout is None or not sys.stdout.isatty():
+    width = terminal_width()
+    if width is None:
         show(page)
         return
-    width = shutil.get_terminal_size().columns
     text, left_out = page.fitted(width)
     show(text)
     if left_out:

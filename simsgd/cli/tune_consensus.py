@@ -9,15 +9,27 @@ from .terminal import show
 
 
 @main.command("tune-consensus", short_help="Find the consensus step size, without training.")
-@click.option("--workers", default=16, show_default=True, metavar="W")
-@click.option("--topology", default="ring", show_default=True, metavar="NAME|FILE")
-@click.option("--compressor", default="topk:0.01", show_default=True, metavar="SPEC")
+@click.option("--workers", default=16, show_default=True, help="Workers that gossip.", metavar="W")
+@click.option(
+    "--topology",
+    default="ring",
+    show_default=True,
+    help="Graph of the workers.",
+    metavar="NAME|FILE",
+)
+@click.option(
+    "--compressor",
+    default="topk:0.01",
+    show_default=True,
+    help="What is sent of a difference.",
+    metavar="SPEC",
+)
 @click.option(
     "--algorithm", default="choco", show_default=True, help="choco or deepsqueeze.", metavar="NAME"
 )
 @click.option("--elements", default=1000, show_default=True, help="Numbers of each worker.")
 @click.option("--rounds", default=300, show_default=True, help="Rounds of gossip.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @click.option(
     "-o",
     "--output",

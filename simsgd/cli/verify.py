@@ -23,8 +23,8 @@ from .terminal import show
 def verify(quiet: bool, **options: object) -> int:
     """Compare a simulation with real processes: parameters, losses, and the bytes that were sent.
 
-    Exits with 0 if parameters agree and bytes are equal, and with --link the seconds of messages
-    of 100 kB and more are within 10 % of their price, else with 1.
+    Exits with 0 if parameters agree and bytes are equal, else with 1. With --link, messages of 100
+    kB and more must also take what they are priced at, within 10 %.
     """
     from ..verify.verify import verify as run_both
 
