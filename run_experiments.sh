@@ -133,7 +133,7 @@ evidence-rank-topk      | --model resnet18_cifar --model-config width=16 --datas
 evidence-batch-small    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 1 --batch-size 128 --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 4
 evidence-batch-large    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 1 --batch-size 512 --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 128 --epochs 4
 evidence-batch-ghost    | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 4 --batch-size 128 --scale-lr sqrt --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 4
-evidence-batch-longer   | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 4 --batch-size 128 --scale-lr sqrt --scale-epochs --regime cifar_cosine --epochs 5 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 4
+evidence-batch-longer   | --model resnet --model-config depth=8 --dataset imagefolder:cifar16 --workers 4 --batch-size 128 --scale-lr sqrt --regime cifar_cosine --epochs 20 | --dataset digits --model-config depth=8 --batch-size 32 --epochs 16
 TABLE
 }
 
