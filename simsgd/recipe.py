@@ -6,21 +6,20 @@ Letters: W workers, b samples each.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from .recipe_rules import check_contradictions, check_values, with_preset
+from .recipe_rules import check_contradictions, check_values, spell_out, with_preset
 from .settings import (
     AMPS,
     CLIPS,
     INDEX_CODINGS,
     ON_NONFINITE,
     PLANS,
+    SPARSE_COLLECTIVES,
     STATE_DTYPES,
     VALUE_DTYPES,
     SettingsClass,
     check_kinds,
-    names_file,
     require_kind,
     setting,
 )
@@ -183,6 +182,12 @@ class Recipe(metaclass=SettingsClass):
         "With allreduce, also compress what a server sends back, with its own memory.",
         unit="SPEC",
     )
+    collective: str = setting(
+        "allgather", "algorithm",
+        "With allreduce, how sparse messages become their mean: as they are (allgather, dense), as "
+        "the largest of their sum (gtopk, oktopk), at one worker's places (cltk), or in the way "
+        "that brings a worker the fewest bytes (auto).", choices=SPARSE_COLLECTIVES,
+    )  # fmt: skip
     topology: str | None = setting(
         None,
         "algorithm",
@@ -316,14 +321,9 @@ class Recipe(metaclass=SettingsClass):
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        chunk = self.worker_chunk
-        if isinstance(chunk, str) and chunk.isdecimal():
-            object.__setattr__(self, "worker_chunk", int(chunk))
+        spell_out(self)
         check_values(self)
         check_contradictions(self)
-        if self.topology is not None and names_file(self.topology):
-            whole = str(Path(self.topology).expanduser().absolute())
-            object.__setattr__(self, "topology", whole)  # to resume from another folder
 
     @property
     def rule(self) -> str:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import build, settings_of
-from .settings import SettingError, check_prune, require
+from .settings import SettingError, check_prune, names_file, require
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -43,6 +44,15 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
         )
         usual = {name: value for name, value in usual.items() if name not in own - known}
     return {**usual, **given}
+
+
+def spell_out(recipe: "Recipe") -> None:
+    """Put a number for its digits, and a file's whole path, to resume from another folder."""
+    chunk, topology = recipe.worker_chunk, recipe.topology
+    if isinstance(chunk, str) and chunk.isdecimal():
+        object.__setattr__(recipe, "worker_chunk", int(chunk))
+    if topology is not None and names_file(topology):
+        object.__setattr__(recipe, "topology", str(Path(topology).expanduser().absolute()))
 
 
 def check_values(recipe: "Recipe") -> None:

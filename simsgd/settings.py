@@ -20,6 +20,7 @@ STATE_DTYPES = ("float32", "bfloat16", "float16")
 CLIPS = ("global-norm", "per-tensor", "value")
 ON_NONFINITE = ("stop", "skip", "zero")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
+SPARSE_COLLECTIVES = ("allgather", "gtopk", "oktopk", "cltk", "dense", "auto")
 
 _LARGEST = 3.4028234663852886e38  # float32
 _LONGEST_SHOWN = 100  # characters of a wrong value in a message

@@ -20,6 +20,7 @@ from ..results.timeline import Bucket, Piece, in_buckets
 from ..simulator.ready_segments import ready_segment, waits_for_all
 from ..simulator.step_bytes import Sizes
 
+_PAIRS = 1  # neighbors at a time, where an all-reduce goes from worker to worker
 _DRAWS = 1000  # steps whose mean is taken where compute differs
 
 
@@ -102,7 +103,7 @@ def communication(
     for collective in dict.fromkeys(s.collective for _, s in sent):
         own = [(name, s.payload_bytes) for name, s in sent if s.collective == collective]
         rounds = max(Counter(name for name, _ in own).values())
-        way = way_of(collective, counted.workers, all_reduce=pricing.all_reduce)
+        way = way_of(collective, counted.workers, _PAIRS, pricing.all_reduce)
         messages = rounds if pricing.fusion else len(own)
         bytes_of[collective] = sum(size for _, size in own)
         seconds = way.seconds(network, messages, bytes_of[collective])

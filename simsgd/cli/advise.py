@@ -20,7 +20,7 @@ from .terminal import echo_page, show
 )
 @priced("10gbe", file=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-@chosen("granularity", "compress_if", "value_dtype", "index_dtype", "seed")
+@chosen("granularity", "compress_if", "value_dtype", "index_dtype", "collective", "seed")
 @shape_options
 @click.option(
     "--device",

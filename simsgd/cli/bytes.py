@@ -31,6 +31,7 @@ from .terminal import show
     "algorithm",
     "aggregate",
     "downlink",
+    "collective",
     "topology",
     "local_steps",
     "participation",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _IN_SUMMARY = (  # settings of the summary, as they were used
     "model", "workers", "batch_size", "method", "compressor", "compress_layers", "prune", "memory",
-    "algorithm", "aggregate", "attack", "topology", "local_steps", "optimizer", "lr", "momentum",
-    "weight_decay",
+    "algorithm", "aggregate", "collective", "attack", "topology", "local_steps", "optimizer", "lr",
+    "momentum", "weight_decay",
 )  # fmt: skip
 _IN_NOTEBOOK = ("epoch", "step", "lr", "payload_bytes", "ratio", "train_loss", "val_loss")
 _WIDEST = 50  # characters of a line of settings
@@ -124,8 +124,8 @@ class Run(RunTables):
 
     def _settings(self) -> list[tuple[str, str]]:
         used = {name: self.used.get(name) for name in _IN_SUMMARY}
-        if used["aggregate"] == "mean":
-            del used["aggregate"]
+        usual = {"aggregate": "mean", "collective": "allgather"}
+        used = {name: value for name, value in used.items() if usual.get(name) != value}
         listed = [f"{n} {value_in_words(v)}" for n, v in used.items() if v not in (None, "", 0)]
         return [("settings", _lines_of(listed))] if listed else []
 

@@ -165,7 +165,7 @@ def check_use(recipe: Recipe, compresses: bool) -> None:
     """Raise `SettingError` for a setting of compression where nothing is compressed."""
     if compresses or recipe.downlink is not None or recipe.aggregate != "mean":
         return
-    for key in ("prune_1d", "compress_if", "index_dtype", "flush_every"):
+    for key in ("prune_1d", "compress_if", "index_dtype", "flush_every", "collective"):
         value = getattr(recipe, key)
         if value != Recipe.__dataclass_fields__[key].default:
             rule, fix = "has no effect where nothing is compressed", "set compressor or prune too"

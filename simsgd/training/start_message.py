@@ -3,10 +3,13 @@
 Letters: W workers, b samples each, n elements of one segment.
 """
 
+from collections import Counter
 from pathlib import Path
 
+from ..communication.messages import Sparse
 from ..config import Config
 from ..gradients.auto import engine_note
+from ..methods.collectives import received_bytes
 from ..settings import count, kept
 from ..simulator.layer_compressors import LayerRules, by_segment
 from ..simulator.step_settings import notes
@@ -26,6 +29,7 @@ def start_message(experiment: Experiment) -> str:
     if config.prune or config.compressor:
         lines.append(_compression(experiment))
     lines += _of_layers(experiment)
+    lines += _of_collective(experiment)
     if config.algorithm != "allreduce":
         lines.append(_algorithm(experiment))
     lines.append(optimizer_line(used_settings(experiment)))
@@ -117,6 +121,24 @@ def _of_layers(experiment: Experiment) -> list[str]:
     sizes = [sum(segment.n for segment, own in pairs if own is rule) for rule in rules]
     each = [f"{rule} on {n:,} entries" for rule, n in zip(rules, sizes, strict=True)]
     return [f"compress layers {', '.join(each)}; memory {experiment.config.memory}"]
+
+
+def _of_collective(experiment: Experiment) -> list[str]:
+    """Return a line with what `collective auto` takes in the first step, and what it saves."""
+    config, parts = experiment.config, experiment.simulator.components
+    if config.collective != "auto":
+        return []
+    taken, received, gathered = Counter[str](), 0, 0
+    for state in parts.segment_states:
+        message = state.compressor.probe(state.segment.shape)
+        if isinstance(message, Sparse) and not state.segment.dense:
+            own = received_bytes(message, config.workers, parts.channel.wire)
+            name = min(own, key=lambda each: own[each])
+            taken[name] += 1
+            received, gathered = received + own[name], gathered + own["allgather"]
+    each = ", ".join(f"{name} for {counted(number, 'segment')}" for name, number in taken.items())
+    sizes = f"{received:,} bytes reach a worker in a step, {gathered:,} by allgather"
+    return [f"collective auto takes {each}: {sizes}"] if taken else []
 
 
 def _layers(experiment: Experiment) -> LayerRules:

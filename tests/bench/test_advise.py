@@ -264,3 +264,22 @@ def test_a_bench_of_chosen_compressors_is_such_a_file(tmp_path):
     found = MeasuredCompression.read(tmp_path / "f.json")
     assert found.specs == ["topk:0.1"]
     assert 0 < found.seconds("topk:0.1", [1000]) < 1
+
+
+@pytest.mark.parametrize(
+    ("collective", "messages", "received"),
+    [("gtopk", 2, 2 * 8), ("cltk", 2, 4 + 4), ("oktopk", 3 + 3, None), ("dense", 6, None)],
+)
+def test_a_collective_of_sparse_messages_has_the_price_of_its_rounds(
+    collective, messages, received
+):
+    """Four workers; an all-reduce for cltk's values and for what is sent whole besides."""
+    link = Network("far", bandwidth=8e6, latency=1.0)
+    (row,) = advised(link, "topk:0.1", collective=collective, compress_if="all")
+    others = {"gtopk": 0, "cltk": 6, "oktopk": 0, "dense": 0}[collective]
+    assert row.messages == messages + others
+    if received is not None:
+        kept = sum(math.ceil(0.1 * n) for n in (64 * 8, 8, 8 * 10, 10))
+        whole = 2 * 3 / 4 * 4 * kept if collective == "cltk" else 0
+        tree = 2 * 4 * kept if collective == "cltk" else received * kept
+        assert row.communication == pytest.approx(row.messages + (whole + tree) / 1e6)

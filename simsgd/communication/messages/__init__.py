@@ -8,6 +8,7 @@ from .foreign import Foreign
 from .joined import Joined
 from .levels import Levels
 from .lowrank import LowRank
+from .places import Places
 from .powers_of_two import Powers
 from .shared_sparse import SharedSparse
 from .signs import Signs
@@ -25,6 +26,7 @@ __all__ = [
     "Levels",
     "LowRank",
     "Message",
+    "Places",
     "Powers",
     "SharedSparse",
     "Signs",

@@ -93,6 +93,21 @@ class Sparse(Message):
         """What is sent for the selected entries, [L, k]."""
         return self.inner.to_dense()
 
+    def of_rows(self, rows: Sequence[int]) -> "Sparse":
+        """Return the message of other rows, or of these in another order; of plain values only."""
+        assert isinstance(self.inner, Dense)
+        chosen = list(rows)
+        counts = None if self.counts is None else self.counts[chosen]
+        inner = replace(self.inner, values=self.inner.values[chosen], counts=counts)
+        return replace(self, inner=inner, index=self.index[chosen], counts=counts)
+
+    def to(self, device: torch.device) -> "Sparse":
+        """Return the message on a device; of plain values only."""
+        assert isinstance(self.inner, Dense)
+        counts = None if self.counts is None else self.counts.to(device)
+        inner = replace(self.inner, values=self.inner.values.to(device), counts=counts)
+        return replace(self, inner=inner, index=self.index.to(device), counts=counts)
+
     def on_wire(self, wire: Wire) -> "Sparse":
         """Return the message with its values rounded and its indices coded."""
         check_index_width(self.n, wire.index_dtype)

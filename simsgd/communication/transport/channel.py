@@ -16,7 +16,7 @@ from ..messages import Dense, Message
 from ..mixing import Mixing
 from ..segments import Segment
 from ..wire import Wire
-from .contract import Transport
+from .contract import Passed, Transport
 
 
 class Observer(Protocol):
@@ -127,6 +127,21 @@ class Channel:
         degree = mixing.degree.to(sent.parts[0].payload_bytes().device)
         self._count_all(sent, segment, NEIGHBORS, degree, mixing.links)
         return sent, self.transport.neighbor_mean(sent, mixing)
+
+    def pass_on(self, message: Passed, segment: Segment, sources: Sequence[int]) -> Passed:
+        """Send each worker's message to those that have it as source; return what arrives at each.
+
+        `sources` are of all W workers. Row i of what is returned is the message of worker
+        `sources[i]`; a worker that is its own source receives nothing and keeps its own.
+        """
+        sent = message.on_wire(self.wire)
+        workers = torch.arange(self.ledger.workers)
+        links = torch.zeros(len(workers), len(workers), dtype=torch.bool)
+        links[workers, torch.tensor(sources)] = True
+        links.fill_diagonal_(False)
+        degree = links.sum(0).to(sent.index.device)
+        self._count_all(sent, segment, NEIGHBORS, degree, links)
+        return self.transport.passed_on(sent, sources)
 
     def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
         """Send each worker's message to one other; return it as it arrives.

@@ -4,11 +4,15 @@ Letters: W workers, L hosted here, n elements of one segment.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
 
 from torch import Tensor
 
-from ..messages import Dense, Message
+from ..messages import Dense, Message, Places, Sparse
 from ..mixing import Mixing
+
+Passed = TypeVar("Passed", Sparse, Places)  # what goes from one worker to another
 
 
 class Transport(ABC):
@@ -40,6 +44,13 @@ class Transport(ABC):
     @abstractmethod
     def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
         """Return sum_j w_ij m_j of what the messages stand for, [L, n]; all go to neighbors."""
+
+    @abstractmethod
+    def passed_on(self, message: Passed, sources: Sequence[int]) -> Passed:
+        """Return the message whose row i is that of worker `sources[i]`, of all W workers.
+
+        A worker that is its own source receives nothing and keeps its own.
+        """
 
     @abstractmethod
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ..messages import Foreign, Message, SharedSparse
 from ..mixing import Mixing
 from ..wire import pack_bits, unpack_bits, value_bytes
 from . import hops
-from .contract import Transport, outcome, rides_all_reduce
+from .contract import Passed, Transport, outcome, rides_all_reduce
 from .process_group import broadcast_object, collective_device, collective_errors
 from .timing import Stopwatch
 
@@ -111,9 +111,23 @@ class Distributed(Transport):
         self.sent += mixing.degree[own] * message.payload_bytes().cpu()
         gathered = values.new_zeros(self.workers, values.shape[1])
         gathered[own] = values
-        for other, rows in self._from_neighbors(message, receives).items():
-            gathered[other] = rows.to(values)
+        header = _on_cpu(message.header())
+        for other, buffer in self._from_others(message, receives).items():
+            gathered[other] = message.unpack([buffer], header).to_dense()[0].to(values)
         return mixing.times(gathered, own)
+
+    def passed_on(self, message: Passed, sources: Sequence[int]) -> Passed:
+        """Return the message whose rows are what arrived from the sources, or was here."""
+        own = self.hosted(self.workers)
+        receives = torch.zeros(self.workers, self.workers, dtype=torch.bool)
+        receives[torch.arange(self.workers), torch.tensor(sources)] = True
+        copies = receives.fill_diagonal_(False).sum(0)[own]
+        self.sent += copies * message.payload_bytes().cpu()
+        arrived = self._from_others(message, receives)
+        arrived |= {w: message.pack(row) for row, w in enumerate(range(own.start, own.stop))}
+        buffers = [arrived[worker] for worker in sources[own]]
+        received = message.unpack(buffers, _on_cpu(message.header()))
+        return received.to(message.index.device)
 
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
@@ -199,8 +213,8 @@ class Distributed(Transport):
             return None
         return message.unpack(arrived, _on_cpu(message.header()))
 
-    def _from_neighbors(self, message: Message, receives: Tensor) -> dict[int, Tensor]:
-        """Return {worker: [n]} of those in other processes from whom hosted ones receive.
+    def _from_others(self, message: Message, receives: Tensor) -> dict[int, Tensor]:
+        """Return {worker: buffer} of those in other processes from whom hosted ones receive.
 
         `receives` [W, W]: row i receives from column j.
 
@@ -223,12 +237,9 @@ class Distributed(Transport):
         total, degree = sum(map(len, going.values())), sum(len(g) > 0 for g in going.values())
         with self._carried(NEIGHBORS, total // max(1, degree), degree):
             hops.exchange(going, coming)
-        header, arrived = _on_cpu(message.header()), _joined(list(coming.values())).cpu()
+        arrived = _joined(list(coming.values())).cpu()
         buffers = arrived.split([sizes[worker] for worker in arriving])
-        return {
-            worker: message.unpack([buffer], header).to_dense()[0]
-            for worker, buffer in zip(arriving, buffers, strict=True)
-        }
+        return dict(zip(arriving, buffers, strict=True))
 
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""

@@ -3,11 +3,13 @@
 Letters: L workers hosted here, L = W, n elements of one segment.
 """
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from ..messages import Message
 from ..mixing import Mixing
-from .contract import Transport, outcome
+from .contract import Passed, Transport, outcome
 
 
 class InProcess(Transport):
@@ -36,6 +38,10 @@ class InProcess(Transport):
     def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
         """Return the weighted sums over neighbors, [W, n]."""
         return mixing.times(message.to_dense())
+
+    def passed_on(self, message: Passed, sources: Sequence[int]) -> Passed:
+        """Return the message with the rows of the sources."""
+        return message.of_rows(sources)
 
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over rows, [n]."""

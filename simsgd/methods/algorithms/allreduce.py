@@ -11,13 +11,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ...communication.messages import Dense, Message, State
+from ...communication.messages import Dense, Message, Sparse, State
 from ...communication.segments import Layout, Segment
 from ...recipe import Recipe
 from ...registry import register
-from ...settings import SettingError
+from ...settings import SPARSE_COLLECTIVES, SettingError
 from ..aggregations import Aggregation, aggregation_of
 from ..aggregations.mean import rule_for
+from ..collectives import exchange_sparse, why_not_of, why_not_with
 from ..compressors import Compressor, MultiRound, composed
 from ..compressors.contract import Aggregated, run_rounds
 from .contract import ExchangeContext, GradientAlgorithm
@@ -33,14 +34,20 @@ class AllReduce(GradientAlgorithm):
 
     With `downlink` a server gathers the messages, and what it sends back, v = mean + e, is
     compressed too, with a memory e = v - C(v) of its own: DoubleSqueeze.
+
+    `collective` is how the mean of messages of a few entries each is made: as they are, by an
+    all-gather or a dense all-reduce; as the k largest entries of their sum, gtopk and oktopk; or
+    at the places of one worker, cltk. What is rejected stays in the memory. auto takes for each
+    segment what brings a worker the fewest bytes. simsgd/methods/collectives has the papers.
+
     Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze: Parallel Stochastic Gradient Descent with
     Double-pass Error-Compensated Compression", ICML 2019, https://arxiv.org/abs/1905.05957.
     """
 
     aggregate: str = "mean"  # the rule's spec, of `simsgd list aggregations`
     downlink: str = ""  # the server's compressor; nothing: no server
+    collective: str = "allgather"  # gtopk, oktopk, cltk, dense or auto, of a few entries each
     parameters_per_worker = False
-    workers_send_alike = True
 
     def __post_init__(self) -> None:
         is_mean = self._rule.is_mean  # refuses an unknown rule too
@@ -50,11 +57,27 @@ class AllReduce(GradientAlgorithm):
         if self.downlink and isinstance(self._downlink_compressor, MultiRound):
             rule = "needs several rounds with all workers; a downlink sends one message"
             raise SettingError("downlink", self.downlink, rule)
+        if self.collective not in SPARSE_COLLECTIVES:
+            rule = f"must be one of {', '.join(SPARSE_COLLECTIVES)}"
+            raise SettingError("collective", self.collective, rule)
+        if self._collects and (self.downlink or not is_mean):
+            beside = "downlink" if self.downlink else f"aggregate {self.aggregate}"
+            raise SettingError("collective", self.collective, f"has no effect with {beside}")
+
+    @property
+    def workers_send_alike(self) -> bool:  # type: ignore[override]
+        """Whether nobody's bytes depend on what others send."""
+        return self.collective in ("allgather", "dense")
+
+    @property
+    def _collects(self) -> bool:
+        """Whether sparse messages go another way than an all-gather."""
+        return self.collective != "allgather"
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether there is no server with a memory, and the rule looks at each element alone."""
-        return not self.downlink and self._rule.elementwise
+        """Whether there is no server with a memory, and no element looks at another."""
+        return not self.downlink and self._rule.elementwise and not self._collects
 
     @functools.cached_property
     def _rule(self) -> Aggregation:
@@ -72,6 +95,8 @@ class AllReduce(GradientAlgorithm):
         """Raise `SettingError` for a number of workers that the rule cannot take."""
         super().check(recipe)
         self._rule.check_workers(recipe.workers)
+        settings = recipe.workers, recipe.value_dtype, recipe.index_dtype
+        self._check_collective(why_not_with(self.collective, *settings))
 
     def for_layout(self, layout: Layout, workers: int) -> Self:
         """Return the algorithm. Raises `SettingError` for segments that the rule cannot take."""
@@ -81,6 +106,15 @@ class AllReduce(GradientAlgorithm):
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor whose messages the rule cannot take."""
         self._rule.check_compressor(compressor)
+        if self._collects and isinstance(compressor, MultiRound):
+            self._check_collective("has no effect on a compressor of several rounds")
+        elif self._collects:
+            self._check_collective(why_not_of(self.collective, compressor.probe()))
+
+    def _check_collective(self, why_not: str) -> None:
+        if why_not:
+            fix = "leave it out for an all-gather"
+            raise SettingError("collective", self.collective, why_not, fix)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the server's residual and its compressor's state, [1, n]; none without one."""
@@ -106,6 +140,11 @@ class AllReduce(GradientAlgorithm):
                 largest = channel.all_reduce_max(compressor.local_max(compensated), segment)
                 step = dataclasses.replace(step, global_max=largest)
             message = compressor.compress(compensated, context.compressor_state, step)
+            if self._collects and isinstance(message, Sparse) and not segment.dense:
+                number = step.number
+                return exchange_sparse(
+                    self.collective, message, compensated, number, segment, channel
+                )
             rule = rule_for(self._rule, segment)
             sent, aggregated = rule.aggregate(message, segment, channel, bool(self.downlink))
         if self.downlink:
