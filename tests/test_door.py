@@ -151,6 +151,7 @@ for modules in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
 def test_functions_win_over_packages_of_their_name_in_whatever_order():
     words = [sys.executable, "-c", IMPORTS, json.dumps(ORDERS)]
@@ -188,6 +189,7 @@ def test_train_returns_a_run(runs):
     assert len(run.epochs) == 1
 
 
+@pytest.mark.slow
 def test_sweep_returns_a_sweep(tmp_path):
     found = simsgd.sweep(**{**TINY, "workers": [1, 2]}, runs_dir=tmp_path / "sweep")
     assert isinstance(found, simsgd.Sweep)
@@ -244,6 +246,7 @@ def test_bytes_of_counts_without_training():
     assert simsgd.bytes_of(**SMALL, samples=400).steps == 25
 
 
+@pytest.mark.slow
 def test_tune_consensus_finds_the_step_size(tmp_path):
     figure = tmp_path / "tuning.png"
     tuning = simsgd.tune_consensus(4, compressor="none", elements=10, rounds=20, output=figure)

@@ -13,6 +13,7 @@ def run(*words):
     return CliRunner().invoke(main, ["bench", "algorithms", *words])
 
 
+@pytest.mark.slow
 def test_the_quick_bench_prints_and_writes_every_algorithm(tmp_path):
     path = tmp_path / "rows.json"
     done = run("--quick", "--json", str(path))
@@ -32,11 +33,13 @@ def test_the_quick_bench_prints_and_writes_every_algorithm(tmp_path):
     assert all(name in done.output for name in names("algorithm"))
 
 
+@pytest.mark.slow
 def test_the_ratio_is_to_allreduce():
     rows = algorithms.measure(quick=True, model=["mlp"], workers=[2])["rows"]
     assert [row["ratio"] for row in rows if row["algorithm"] == "allreduce"] == [1.0]
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_so_many_cannot_follow_is_left_out_with_one_note():
     measured = bench("algorithms", quick=True, workers=3, compressor="topk:0.1")
     notes = measured.plain()["notes"]

@@ -16,6 +16,7 @@ def _one_table(monkeypatch):
     monkeypatch.setattr(device, "SPECS", ("topk:0.1", "terngrad"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_one_table")
 def test_all_of_a_device_goes_to_the_screen_a_file_and_a_page(tmp_path):
     page, rows = tmp_path / "page.md", tmp_path / "rows.json"

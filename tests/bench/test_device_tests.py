@@ -42,6 +42,7 @@ def checkout(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 def test_those_that_need_a_gpu_are_run_and_listed_one_by_one(checkout):
     rows, notes = cuda_tests("cuda:2", 60, checkout())
     assert notes == []
@@ -59,6 +60,7 @@ def test_what_had_ended_when_time_was_up_is_listed(checkout):
     assert notes == ["the tests that need a GPU were stopped after 5 s"]
 
 
+@pytest.mark.slow
 def test_tests_that_cannot_be_run_are_a_note(checkout, tmp_path, monkeypatch):
     assert cuda_tests("cuda", 9, tmp_path) == (
         [], ["the tests that need a GPU are not in this installation"]

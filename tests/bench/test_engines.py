@@ -1,6 +1,7 @@
 import json
 import time
 
+import pytest
 import torch
 from click.testing import CliRunner
 
@@ -11,6 +12,7 @@ from simsgd.bench.timing import milliseconds, taking_turns
 from simsgd.cli import main
 
 
+@pytest.mark.slow
 def test_the_quick_bench_prints_a_table_and_writes_json(tmp_path):
     path = tmp_path / "rows.json"
     done = CliRunner().invoke(main, ["bench", "engines", "--quick", "--json", str(path)])

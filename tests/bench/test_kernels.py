@@ -148,6 +148,7 @@ def test_a_number_of_python_is_a_wait():
     assert count_kernels(lambda: x.tolist()).waits == 1
 
 
+@pytest.mark.slow
 def test_the_bench_prints_and_writes_every_method_beside_a_plain_step(tmp_path):
     path = tmp_path / "rows.json"
     asked = ["bench", "kernels", "--quick", "--plan", "gpu", "--json", str(path)]

@@ -36,6 +36,7 @@ def test_processes_are_left_out_on_request():
     assert step.PROCESSES not in {row["step"] for row in rows}
 
 
+@pytest.mark.slow
 def test_the_quick_scaling_bench_prints_writes_and_draws_both_rows(tmp_path):
     file, figure = tmp_path / "rows.json", tmp_path / "scaling.svg"
     done = run("scaling", "--quick", "--json", str(file), "--plot", str(figure))

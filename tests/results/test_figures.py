@@ -518,6 +518,7 @@ def test_the_command_draws_every_kind(tmp_path):
         assert output.exists()
 
 
+@pytest.mark.slow
 def test_drawing_loads_no_torch(tmp_path):
     folder = str(make(tmp_path, layers=2).folder)
     code = (

@@ -18,6 +18,7 @@ def point(run, **settings):
     return float(drawn.get_xdata()[0]), float(drawn.get_ydata()[0]), axes
 
 
+@pytest.mark.slow
 def test_at_the_end_a_run_has_all_its_bytes_and_seconds(tmp_path):
     run = made(tmp_path)
     assert point(run)[:2] == (4000, 10)

@@ -356,6 +356,7 @@ def test_importing_it_loads_neither_torch_nor_matplotlib_nor_pandas():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_drawing_touches_no_pyplot(tmp_path):
     folder = str(make(tmp_path).folder)
     code = (

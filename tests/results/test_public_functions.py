@@ -92,6 +92,7 @@ def test_a_run_draws_any_kind(folder, tmp_path):
     assert (tmp_path / "figure.svg").exists()
 
 
+@pytest.mark.slow
 def test_none_of_them_needs_torch(folder, tmp_path):
     code = (
         "import sys\n"

@@ -37,6 +37,7 @@ class Tags(html.parser.HTMLParser):
         self.words.append(words)
 
 
+@pytest.mark.slow
 def test_a_report_needs_nothing_but_itself(runs):
     page = Tags(report_page([runs]))
     assert "script" not in {tag for tag, _ in page.tags}
@@ -45,6 +46,7 @@ def test_a_report_needs_nothing_but_itself(runs):
     assert all(source.startswith("data:") for source in sources)
 
 
+@pytest.mark.slow
 def test_a_report_has_every_run_with_its_figures_and_settings(runs):
     page = Tags(report_page([runs]))
     assert {"seed2", "seed10", "dense", "batch_size"} <= set(page.words)
@@ -71,6 +73,7 @@ def test_a_report_of_a_run_that_has_just_begun_has_no_figures(runs, tmp_path):
     assert "0/2" in page.words
 
 
+@pytest.mark.slow
 def test_a_report_of_a_sweep_has_its_means(tmp_path):
     from simsgd.results.sweep import write_definition
 
@@ -110,6 +113,7 @@ def test_runs_are_sorted_with_the_best_first(runs):
     assert f'<tr class="best"><td>{best}</td>' in page
 
 
+@pytest.mark.slow
 def test_a_report_shows_what_the_runs_have(tmp_path):
     gossip = {"algorithm": "choco", "compressor": "topk:0.1", "partition": "sorted"}
     simsgd.train(**SMALL, **gossip, log_layers=True, runs_dir=tmp_path, name="choco")
@@ -160,6 +164,7 @@ def test_a_run_of_objects_has_no_command(tmp_path):
     assert "Made by" not in Tags(report_page([run])).words
 
 
+@pytest.mark.slow
 def test_a_page_has_colors_for_dark_screens_and_for_paper(runs):
     page = report_page([runs])
     assert "@media (prefers-color-scheme: dark)" in page

@@ -283,6 +283,7 @@ def test_a_run_that_stopped_goes_on_with_another_rule(settings, tmp_path):
     assert run.steps["loss"].equals(whole.steps["loss"])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_no_row_of_nonfinite_twice(settings, tmp_path, monkeypatch):
     whole = simsgd.train(**settings | {"name": "whole"}, on_nonfinite="skip")
     step, last = Simulator.step, int(whole.nonfinite["step"].iloc[-1])

@@ -325,6 +325,7 @@ def same(run, other):
             assert torch.equal(value, two["simulator"][part][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [3, 12, 15])
 def test_a_run_stopped_and_resumed_is_the_run_that_never_stopped(tiny, stop, monkeypatch):
     recipe = {**tiny, "compressor": "topk:0.1", "vary_bptt": True, "checkpoint_every": 1}

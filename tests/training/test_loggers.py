@@ -38,6 +38,7 @@ def asked_twice():
     return simsgd.train(resume="runs/a", epochs=2, quiet=True)
 
 
+@pytest.mark.slow
 def test_event_files_hold_the_tables_and_a_resumed_run_goes_on(asked_twice):
     shown, steps, epochs = events("runs/a/tensorboard"), asked_twice.steps, asked_twice.epochs
     assert [step for step, _ in shown["step/loss"]] == steps["step"].tolist()

@@ -331,6 +331,7 @@ class TestFromTheCommandLine:
         assert "Validation apart after each epoch" in page
         assert "The best apart stands first" in page
 
+    @pytest.mark.slow
     def test_it_is_swept(self):
         printed = call("sweep", *OWN, "--epochs", 1, "--compressor", "none,sign", "--jobs", 1)
         sweep = simsgd.Sweep("runs/sweep-compressor")
@@ -386,6 +387,7 @@ def test_a_model_may_return_its_loss(tmp_path):
     assert run.last.train_loss == pytest.approx(plain.last.train_loss, rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_files_that_import_the_files_beside_them_go_through_other_processes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

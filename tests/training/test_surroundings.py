@@ -52,8 +52,18 @@ def test_a_run_goes_on_whatever_happens_to_its_output(tmp_path, redirected, surr
     assert (tmp_path / "runs" / "a" / "log.txt").read_text().count("  epoch ") == 2
 
 
-@pytest.mark.parametrize("redirected", ["| true", ">&-", ">&- 2>&-", "<&-"])
-@pytest.mark.parametrize("command", ["list models", "results RUNS", "results RUNS --json"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "redirected"),
+    [
+        ("list models", "| true"),
+        ("list models", ">&-"),
+        ("results RUNS", "| true"),
+        ("results RUNS", ">&- 2>&-"),
+        ("results RUNS --json", ">&-"),
+        ("results RUNS --json", "<&-"),
+    ],
+)
 def test_a_command_ends_well_where_nobody_reads_on(run, command, redirected):
     line = command.replace("RUNS", str(run.parent))
     done = subprocess.run(

@@ -116,6 +116,7 @@ def test_the_log_has_the_measured_peak(tmp_path):
     assert re.search(rf"peak memory .*{line}", run.log)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
 def test_the_peak_is_that_since_it_was_asked_for():
     code = (
@@ -177,6 +178,7 @@ def test_steps_that_wait_to_be_written_do_not_tear_the_heap(tmp_path):
     assert measured < 2 * estimated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "models"), [("last", 0), ("best", 1), ("all", 3)])
 def test_the_disk_is_that_of_the_run_at_its_end(tmp_path, keep, models):
     settings = {**MLP, "epochs": 3, "workers": 4, "prune": 0.9, "model_config": "hidden=200",
