@@ -12,6 +12,7 @@ from typing import Any
 
 from .recipe import Recipe
 from .settings import (
+    MOST_THREADS,
     SettingError,
     require,
     setting,
@@ -320,9 +321,8 @@ class Config(Recipe):
         if size is None:
             return
         if self.batch_size is not None:
-            raise SettingError(
-                "global_batch_size", None, "and batch_size were both given", "give one"
-            )
+            rule = "and batch_size were both given"
+            raise SettingError("global_batch_size", None, rule, "give one")
         if size % (self.workers * self.accumulate):
             passes = f" x {self.accumulate} passes" if self.accumulate > 1 else ""
             rule = f"must be a multiple of the {self.workers} workers{passes}"
@@ -330,10 +330,10 @@ class Config(Recipe):
 
     def _check_threads(self) -> None:
         threads = self.threads
-        if isinstance(threads, str) and threads.isdecimal():
+        if isinstance(threads, str) and threads.isascii() and threads.isdecimal():
             object.__setattr__(self, "threads", threads := int(threads))
-        if threads != "auto" and not (isinstance(threads, int) and threads >= 1):
-            raise SettingError("threads", threads, "must be a number of at least 1, or auto")
+        holds = threads == "auto" or (isinstance(threads, int) and 1 <= threads <= MOST_THREADS)
+        require(holds, "threads", threads, f"must be a number from 1 to {MOST_THREADS}, or auto")
 
     def _check_text(self) -> None:
         if self.tokens == "characters":

@@ -49,7 +49,7 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def spell_out(recipe: "Recipe") -> None:
     """Put a number for its digits, and a file's whole path, to resume from another folder."""
     chunk, topology = recipe.worker_chunk, recipe.topology
-    if isinstance(chunk, str) and chunk.isdecimal():
+    if isinstance(chunk, str) and chunk.isascii() and chunk.isdecimal():
         object.__setattr__(recipe, "worker_chunk", int(chunk))
     if topology is not None and names_file(topology):
         object.__setattr__(recipe, "topology", str(Path(topology).expanduser().absolute()))

@@ -41,6 +41,7 @@ NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills
 _methods: dict[str, dict[str, type]] = {}
 _contracts: dict[str, type] = {}
 _own_files: set[str] = set()  # that were loaded, by their whole paths
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Method = TypeVar("_Method", bound=type)
 
 
@@ -204,6 +205,7 @@ def _given(kind: str, spec: GivenObject) -> object:
     if not dataclasses.is_dataclass(spec.value):
         fix = f"write @dataclass(frozen=True) above class {name}"
         raise SettingError(kind, name, "is of a class that is no dataclass", fix)
+    _check_calls(kind, name, type(spec.value))
     return spec.value
 
 
@@ -244,7 +246,25 @@ def _own_class(kind: str, part: str, file: str, name: str) -> type:
     if inspect.isabstract(method):
         lacking = ", ".join(sorted(getattr(method, "__abstractmethods__", ())))
         raise SettingError(kind, part, f"names a class that lacks {lacking}", "define it there")
+    _check_calls(kind, part, method)
     return method
+
+
+def _check_calls(kind: str, value: str, method: type) -> None:
+    """Raise `SettingError` for a method of a user's own class that takes fewer than it is given."""
+    for name, own in vars(method).items():
+        bases = (vars(base) for base in method.__mro__[1:])
+        known = next((base[name] for base in bases if name in base), None)
+        if name.startswith("__") or not (inspect.isfunction(own) and inspect.isfunction(known)):
+            continue
+        given = [p for p in inspect.signature(known).parameters.values() if p.kind in _BY_PLACE]
+        try:
+            inspect.signature(own).bind(*given)
+        except TypeError as wrong:
+            call = ", ".join(p.name for p in given)
+            raise SettingError(
+                kind, value, f"has {name}{inspect.signature(own)}", f"write {name}({call})"
+            ) from wrong
 
 
 def _instance(kind: str, method: type, arguments: str, spec: str) -> object:

@@ -22,6 +22,7 @@ ON_NONFINITE = ("stop", "skip", "zero")
 INDEX_CODINGS = ("int32", "int64", "packed", "gap16")
 SPARSE_COLLECTIVES = ("allgather", "gtopk", "oktopk", "cltk", "dense", "auto")
 
+MOST_THREADS = 1024
 _LARGEST = 3.4028234663852886e38  # float32
 _LONGEST_SHOWN = 100  # characters of a wrong value in a message
 _MOST_LISTED = 12  # names in a message; of more, the nearest

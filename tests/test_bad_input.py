@@ -1,6 +1,7 @@
 """Wrong command lines: one line that says which option, which value, which rule; nothing stays."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -76,9 +77,40 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_name_too_long_for_a_folder_leaves_none_for_runs(tmp_path):
+    refused(
+        call(f"train --runs-dir a/b --name {'n' * 300}"),
+        "--name cannot be the name of a folder (File name too long), got nnn...",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        (
+            "runs/a",
+            "--runs-dir is the folder of a run, got runs/a; name another, or the one tha...",
+        ),
+        ("file", "--runs-dir cannot be made (HERE/file is no folder), got file"),
+        ("file/sweep", "--runs-dir cannot be made (HERE/file is no folder), got file/sweep"),
+    ],
+)
+def test_a_sweep_in_no_folder_of_its_own_is_refused_before_its_settings_are_checked(
+    tmp_path, folder, message
+):
+    (tmp_path / "runs/a").mkdir(parents=True)
+    (tmp_path / "runs/a/config.json").write_text("{}")
+    (tmp_path / "file").write_text("")
+    there = {*tmp_path.rglob("*")}
+    refused(call(f"sweep --runs-dir {folder} --lr 0.1,0.2 --model nosuch"), message)
+    assert {*tmp_path.rglob("*")} == there
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--steps 3", "--steps must be at least the 44 steps that the run has done, got 3"),
         (
             "--model-config hidden=5",
             "--model-config cannot change on resume, the run has hidden=4, g...",
@@ -92,6 +124,43 @@ def test_a_resumed_run_keeps_its_settings(tmp_path, words, message):
     assert call("train --name a").exit_code == 0
     before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
     refused(CliRunner().invoke(main, f"train --resume runs/a {words}".split()), message)
+    assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _cut_head(path):
+    path.write_bytes(path.read_bytes()[5:])
+
+
+def _folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def _pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("last.pt", _cut, "--resume cannot be read as a checkpoint, got runs/a/last.pt"),
+        ("last.pt", _folder, "--resume is no file, got runs/a/last.pt; remove it"),
+        ("last.pt", _pipe, "--resume is no file, got runs/a/last.pt; remove it"),
+        ("log.txt", _pipe, "--resume is no file, got runs/a/log.txt; remove it"),
+        ("steps.csv", _cut_head, "run is damaged: its rows cannot be read, got runs/a/steps.csv"),
+    ],
+)
+def test_a_run_that_cannot_go_on_stays_as_it_is(tmp_path, name, damage, message):
+    assert call("train --name a").exit_code == 0
+    damage(tmp_path / "runs/a" / name)
+    before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+    again = ["train", "--resume", "runs/a", "--epochs", "2", "--quiet"]
+    refused(CliRunner().invoke(main, again), message)
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 

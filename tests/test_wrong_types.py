@@ -39,6 +39,7 @@ CALLS = {
     "Config(until_bytes=1.5)": "until_bytes must be text or a whole number, got 1.5",
     "advise(5)": "network must be text, not int, got 5",
     "advise([5])": "network must be text, not int, got 5",
+    "tune_consensus(seed='4')": "seed must be a whole number, not str, got '4'",
     "tune_consensus(workers='4')": "workers must be a whole number, not str, got '4'",
     "tune_consensus(topology=5)": "topology must be text, not int, got 5",
     "tune_consensus(compressor=5)": "compressor must be text, not int, got 5",
@@ -65,6 +66,8 @@ STEPS = {  # of a simulator of two workers
     "step(x, y, -1)": "epoch must be a whole number of at least 0, got -1",
     "step(x[0, 0], y)": "batch has a tensor without dimensions, got 1.0; give [B, ...]",
     "load_state_dict(5)": "checkpoint must be a dict, not int, got 5",
+    "load_state_dict(simulator.state_dict() | {'parameters': 5})": "checkpoint holds missing or "
+    "broken parts",
     "load_state_dict({})": "checkpoint lacks parameters, buffers, compressor, voices, optimizer",
     "evaluation_model('median')": "buffers must be mean or rank0, got median",
     "evaluation_model(worker=2)": "worker must lie in [0, 2), got 2",

@@ -12,7 +12,7 @@ import torch
 
 from ..gradients.thread_count import thread_count
 from ..results.text_table import TextTable
-from ..settings import require, unknown
+from ..settings import MOST_THREADS, require, unknown
 from ..training.devices import device_of
 from ..training.environment import environment
 from .cases import Task
@@ -63,6 +63,8 @@ def measure(
             raise unknown("model", name, NETWORKS)
     for setting, numbers in (("workers", workers), ("batch", batch), ("threads", threads)):
         require(all(n >= 1 for n in numbers), setting, list(numbers), "must be at least 1")
+    rule = f"must be at most {MOST_THREADS}"
+    require(all(n <= MOST_THREADS for n in threads), "threads", list(threads), rule)
     rule = "has no effect on a GPU"
     require(not threads or device == "cpu", "threads", list(threads), rule, "leave it out")
     notes: list[str] = []

@@ -5,6 +5,7 @@ A model that is not in this installation is left out, and named.
 Letters: W workers, b samples each, B = W * b, T tokens of a sample, V words of a vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,7 @@ CASES = (
     Case("resnet9", "", (3, 32, 32), 4),
     Case("lstm_lm", "", (32,), 8, vocabulary=1000),
 )
+_MOST = 1 << 28  # numbers of a batch
 QUICK = (replace(MLP, batch=4), Case("resnet", "depth=8", (3, 8, 8), 2))
 
 
@@ -85,6 +87,15 @@ def selected(
             raise unknown("model", model, timed)
     require(all(w >= 1 for w in workers), "workers", list(workers), "must be at least 1")
     require(all(b >= 1 for b in batches), "batch", list(batches), "must be at least 1")
+    known = dict.fromkeys(case.batch for case in cases if not models or case.model in models)
+    for batch in batches:
+        rule = f"must be one of {', '.join(map(str, sorted(known)))}"
+        require(batch in known, "batch", batch, rule)
+    for case in cases:
+        most = _MOST // (case.batch * math.prod(case.input_shape))
+        rule = f"must be at most {most:,} for {case.name} with b = {case.batch}"
+        for w in workers:
+            require(w <= most, "workers", w, rule)
     chosen = [
         replace(case, workers=w)
         for case in cases

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 STEPSIZES = tuple(round(10 ** (-2 + place / 8), 4) for place in range(17))  # 0.01 to 1
 _TUNED = ("choco", "deepsqueeze")
 _MOST = 1 << 26  # numbers of all workers
+_MOST_ROUNDS = 100_000
 
 
 def gossip(exchange: Gossip, compressor: str, x: Tensor, rounds: int, seed: int = 0) -> list[float]:
@@ -158,6 +159,9 @@ def tune_consensus(
     for name, value in (("workers", workers), ("elements", elements), ("rounds", rounds)):
         require_kind(name, value, int)
         require(value >= 2, name, value, "must be at least 2")
+    require(rounds <= _MOST_ROUNDS, "rounds", rounds, f"must be at most {_MOST_ROUNDS:,}")
+    require_kind("seed", seed, int)
+    require(0 <= seed < 2**63, "seed", seed, "must lie in [0, 2**63)")
     rule = f"times {workers} workers must be at most {_MOST:,}"
     require(workers * elements <= _MOST, "elements", elements, rule)
     method = find("algorithm", algorithm)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..methods.compressors import composed
-from ..settings import SettingError, unknown
+from ..settings import SettingError, require, unknown
 from .compressors import FLOOR
 from .tables import heading
 
@@ -27,6 +27,8 @@ class MeasuredCompression:
     @classmethod
     def read(cls, path: Path) -> "MeasuredCompression":
         """Return what a file holds. Raises `SettingError` for any other file."""
+        odd = path.exists() and not (path.is_file() or path.is_dir())
+        require(not odd, "compress_ms", str(path), "is no file", "give a number, or a file")
         try:
             found = json.loads(path.read_text("utf-8"))
         except OSError as wrong:

@@ -21,9 +21,9 @@ def with_options(error: SettingError, commands: Iterable[click.Command]) -> str:
 
 
 def _spelled(text: str, options: Mapping[str, str]) -> str:
-    """Return a text with the names of settings as options."""
+    """Return a text with the names of settings as options, but in quotes, as of JSON."""
     compound = "|".join(name for name in options if "_" in name)
-    text = re.sub(rf"\b({compound})\b", lambda word: options[word[0]], text)
+    text = re.sub(rf"(?<!\")\b({compound})\b", lambda word: options[word[0]], text)
     names = "|".join(options)
     text = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", text)
     also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .completion import completes
 from .group import main
 from .pricing import priced
@@ -22,6 +22,7 @@ def _labels(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> di
     for run, equals, _text in pairs:
         if not equals:
             raise SettingError("labels", run, "must be RUN=TEXT")
+        require([name for name, *_ in pairs].count(run) == 1, "labels", run, "names a run twice")
     return {run: text for run, _equals, text in pairs}
 
 

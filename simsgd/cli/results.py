@@ -18,8 +18,8 @@ from .terminal import echo_table, show
     metavar="SIZE",
     help="Also print the metric once each worker had sent this many bytes, such as 10MB.",
 )
-@click.option("--csv", "form", flag_value="csv", help="Print CSV, with numbers in full.")
-@click.option("--json", "form", flag_value="json", help="Print JSON, with numbers in full.")
+@click.option("--csv", "in_csv", is_flag=True, help="Print CSV, with numbers in full.")
+@click.option("--json", "in_json", is_flag=True, help="Print JSON, with numbers in full.")
 @click.option(
     "--columns", metavar="NAME,NAME", help="Print these columns of the table, in this order."
 )
@@ -29,7 +29,8 @@ def results(
     sort: str | None,
     reverse: bool,
     at_bytes: str | None,
-    form: str | None,
+    in_csv: bool,
+    in_json: bool,
     columns: str | None,
     wide: bool,
 ) -> None:
@@ -47,7 +48,10 @@ def results(
         result_table,
     )
 
-    require(form is None or not (columns or wide), "columns", columns, f"has no effect on --{form}")
+    require(not (in_csv and in_json), "--csv", None, "and --json were both given", "give one")
+    form = "csv" if in_csv else "json" if in_json else None
+    for name, value in (("columns", columns), ("wide", wide or None)):
+        require(form is None or value is None, name, value, f"has no effect on --{form}")
     rows = result_rows(runs or "runs", sort=sort, reverse=reverse, at_bytes=at_bytes)
     if form is not None:
         show({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")

@@ -25,6 +25,7 @@ from .mixing import Mixing
 from .square_sides import square_sides
 
 _LARGEST_FILE = 1 << 26  # bytes
+_MOST = 4096  # workers: their weights are a matrix
 ONE_WAY = "has links that go one way, which only sgp allows"
 _ROUNDS = 16  # of random peers
 
@@ -75,6 +76,7 @@ def topology(spec: str, workers: int, one_way: bool = False) -> Topology:
     connected, or links that go one way, unless they may.
     """
     require(workers >= 2, "workers", workers, "must be at least 2 for gossip")
+    require(workers <= _MOST, "workers", workers, f"must be at most {_MOST:,} for gossip")
     if spec == "one-peer":
         return Topology(spec, tuple(_one_peer(workers)))
     if spec == "random-peer":

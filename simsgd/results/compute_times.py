@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..settings import SettingError, is_plain_number
+from ..settings import SettingError, is_plain_number, require
 
 Floats = NDArray[np.float64]
 _LAW = re.compile(r"lognormal:([^,]+),([^,]+)(?:,seed=(\d+))?")
+_LARGEST_SIGMA = 10.0  # exp(10) = 22,026 times as long, at one standard deviation
+_LONGEST = 1e9  # milliseconds, twelve days
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,14 @@ class ComputeTimes:
                 rule = "must be a number, or lognormal:MEDIAN,SIGMA"
                 raise SettingError("compute_ms", value, rule, "such as lognormal:100,0.3")
             median, sigma = (float(number or 0) for number in numbers)
+            rule = f"must have a SIGMA of at most {_LARGEST_SIGMA:g}"
+            require(sigma <= _LARGEST_SIGMA, "compute_ms", value, rule)
+            check_milliseconds("compute_ms", median)
             return cls(median / 1000, sigma, int(read[3] or 0))
         number = _number(str(value))
         if number is None:
             raise SettingError("compute_ms", value, "must be a finite number of at least 0")
+        check_milliseconds("compute_ms", number)
         return cls(number / 1000)
 
     def drawn(self, steps: int, workers: int) -> Floats:
@@ -56,6 +62,12 @@ class ComputeTimes:
             return np.full((steps, 1), self.median)
         z = np.random.default_rng(self.seed).standard_normal((steps, workers))
         return self.median * np.exp(self.sigma * z)
+
+
+def check_milliseconds(name: str, value: float) -> None:
+    """Raise `SettingError` for a time of a step that is negative, not finite or twelve days."""
+    require(0 <= value < math.inf, name, value, "must be a finite number of at least 0")
+    require(value <= _LONGEST, name, value, f"must be at most {_LONGEST:,.0f}, twelve days")
 
 
 def _number(text: str) -> float | None:

@@ -19,6 +19,9 @@ from ..settings import SettingError, require, require_kind, unknown
 
 ALL_REDUCES = ("ring", "tree", "gloo")
 COLLECTIVES = ("all-reduce", "all-gather", "gather", "broadcast", "neighbours")
+_BANDWIDTHS = (1e3, 1e18)  # bits a second
+_LONGEST = 1e6  # seconds of a latency
+_LARGEST_FRAMING = 1000.0
 TCP_FRAMING = 1514 / 1448  # of 1514 bytes of an Ethernet frame 1448 are TCP's, with time stamps
 
 
@@ -41,6 +44,17 @@ class Network:
         if not 1 <= self.framing < math.inf:
             rule = "must have a framing of at least 1"
             raise SettingError("network", self.name, rule, "such as 1.0456")
+        for value, least, most, rule in (
+            (self.bandwidth, *_BANDWIDTHS, "must have a bandwidth from 1 kbit/s to 1e9 Gbit/s"),
+            (self.latency, 0.0, _LONGEST, f"must have a latency of at most {_LONGEST:,.0f} s"),
+            (
+                self.framing,
+                1.0,
+                _LARGEST_FRAMING,
+                f"must have a framing of at most {_LARGEST_FRAMING:g}",
+            ),
+        ):
+            require(least <= value <= most, "network", self.name, rule)
 
     @classmethod
     def of(cls, spec: str) -> "Network":

@@ -5,7 +5,6 @@ Numbers are seconds of one step, or arrays of seconds, one of each step.
 Letters: W workers.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..settings import SettingError, require_kind
-from .compute_times import ComputeTimes
+from .compute_times import ComputeTimes, check_milliseconds
 from .network import ALL_REDUCES, Network, way_of
 from .timeline import BACKWARD, Bucket, Overlap, Piece, duration, in_buckets, spans
 
@@ -51,9 +50,8 @@ class Pricing:
     def __post_init__(self) -> None:
         self.compute  # noqa: B018 - reads the setting, and refuses a wrong one
         require_kind("compress_ms", self.compress_ms, float, type(None))
-        if self.compress_ms is not None and not 0 <= self.compress_ms < math.inf:
-            rule = "must be a finite number of at least 0"
-            raise SettingError("compress_ms", self.compress_ms, rule)
+        if self.compress_ms is not None:
+            check_milliseconds("compress_ms", self.compress_ms)
         if self.all_reduce not in ALL_REDUCES:
             rule = f"must be one of {', '.join(ALL_REDUCES)}"
             raise SettingError("all_reduce", self.all_reduce, rule)

@@ -102,7 +102,7 @@ class RunTables:
     def log(self) -> str:
         """The text of log.txt."""
         path = self.folder / "log.txt"
-        return path.read_text("utf-8") if path.exists() else ""
+        return path.read_text("utf-8", errors="replace") if path.is_file() else ""
 
     @property
     def epochs(self) -> "pd.DataFrame":

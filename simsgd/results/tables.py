@@ -248,6 +248,7 @@ def _rows(path: Path) -> IO[bytes] | None:
     """Open the whole rows of a file, None if there are none."""
     if not path.exists():
         return None
+    require(path.is_file(), "run", str(path), _BROKEN)
     too_large = "is too large to be a table of a run"
     require(path.stat().st_size <= _LARGEST, "run", str(path), too_large)
     try:

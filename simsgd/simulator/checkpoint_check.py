@@ -16,6 +16,13 @@ _STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and wha
 def require_fitting(state: StateDict, own: StateDict) -> None:
     """Raise `SettingError` unless `state` has the form of a simulation's `own` state."""
     require_kind("checkpoint", state, dict)
+    try:
+        _require_fitting(state, own)
+    except (AttributeError, TypeError, KeyError) as wrong:
+        raise SettingError("checkpoint", None, "holds missing or broken parts") from wrong
+
+
+def _require_fitting(state: StateDict, own: StateDict) -> None:
     lacking = [name for name in own if name not in state and name not in _OPTIONAL]
     require(not lacking, "checkpoint", None, f"lacks {', '.join(lacking)}")
     if shapes(state["parameters"]) != shapes(own["parameters"]):

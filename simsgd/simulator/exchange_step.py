@@ -95,7 +95,8 @@ def exchange_gradient(
     compensated = memory.compensate(gradient, state.memory_state)
     compensated = state.algorithm.to_send(compensated, state.algorithm_state)
     if not state.checked:
-        check_compensated(memory, compensated, (len(gradient), state.segment.n))
+        wanted = (len(gradient), state.segment.n)
+        check_compensated(memory, compensated, wanted, gradient.dtype)
         check_message(context.compressor, compensated, context.step, state.compressor_state)
     norms = row_norms(compensated)
     exchanged = state.algorithm.gradients(compensated, context, state.algorithm_state)

@@ -3,6 +3,7 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
+import torch
 from torch import Tensor
 
 from ..communication.messages import Message, State
@@ -30,10 +31,14 @@ def check_init(kind: str, method: object, state: State, workers: int) -> None:
             raise SettingError(kind, name, rule, f"make it [{workers}, ...]")
 
 
-def check_compensated(memory: Memory, compensated: Tensor, shape: tuple[int, int]) -> None:
+def check_compensated(
+    memory: Memory, compensated: Tensor, shape: tuple[int, int], dtype: torch.dtype
+) -> None:
     """Raise `SettingError` unless a user's own memory returns one row a worker, [L, n]."""
     if is_own(memory) and not _has_shape(compensated, shape):
         _refuse("memory", memory, "compensate", compensated, shape)
+    if is_own(memory):
+        _require_dtype("memory", memory, "compensate", compensated, dtype)
 
 
 def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: State) -> None:
@@ -60,6 +65,7 @@ def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: Stat
         raise SettingError("compressor", type(compressor).__name__, rule) from wrong
     if not _has_shape(dense, (x.shape[0], x.shape[1])):
         _refuse("compressor", compressor, "compress", dense, (x.shape[0], x.shape[1]))
+    _require_dtype("compressor", compressor, "compress", dense, x.dtype)
     if fault := message.fault():
         rule, fix = f"gives a message that {fault}", "take each index once, and sort them"
         raise SettingError("compressor", type(compressor).__name__, rule, fix)
@@ -91,6 +97,14 @@ def check_exchanged(algorithm: Algorithm, sent: object, x: Tensor) -> None:
 
 def _has_shape(value: object, shape: tuple[int, ...]) -> bool:
     return isinstance(value, Tensor) and tuple(value.shape) == shape
+
+
+def _require_dtype(
+    kind: str, method: object, call: str, value: Tensor, wanted: torch.dtype
+) -> None:
+    if value.dtype != wanted:
+        rule = f"has a {call} that gives {value.dtype} in place of {wanted}"
+        raise SettingError(kind, type(method).__name__, rule)
 
 
 def _refuse(kind: str, method: object, call: str, value: object, wanted: tuple[int, ...]) -> None:

@@ -65,7 +65,7 @@ class Exchange:
         return self.recipe.aggregate == "vote"
 
     @property
-    def _rows(self) -> int:
+    def rows(self) -> int:
         """How many workers are simulated: one where all send alike, to all."""
         return 1 if self.algorithm.workers_send_alike else self.recipe.workers
 
@@ -73,7 +73,7 @@ class Exchange:
         """Return gradients drawn from the normal distribution, [L, n]."""
         seed = derived(self.recipe.seed, "sizing", *place)
         generator = torch.Generator().manual_seed(seed)
-        return torch.randn(self._rows, n, generator=generator, dtype=dtype)
+        return torch.randn(self.rows, n, generator=generator, dtype=dtype)
 
     def step_payloads(self, segments: "Sequence[SegmentSize]") -> tuple[int, ...]:
         """Return the bytes that a worker sends in each step of a round, of all segments."""
@@ -108,7 +108,7 @@ class Exchange:
         self.algorithm.skip_to(begins, kept)
         found: list[tuple[int, Transfer]] = []
         for step in range(self.period):
-            key = RandomKey(self.recipe.seed, torch.arange(self._rows))
+            key = RandomKey(self.recipe.seed, torch.arange(self.rows))
             key = key.fold_in(begins + step, segment.name)
             squares = torch.ones_like(gradient) if own.needs_squares else None
             info = StepInfo(

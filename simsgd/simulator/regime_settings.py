@@ -1,5 +1,6 @@
 """The settings that a phase of a regime gives: read, checked, multiplied."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -105,6 +106,7 @@ def _check_value(key: str, value: object) -> None:
         require(holds, key, value, "must be a number of at least 0")
         below = isinstance(value, int | float | torch.Tensor) and bool(value < 1)
         require(key != "momentum" or below, key, value, "must lie in [0, 1)")
+        require(math.isfinite(float(value)), key, value, "must be finite")  # type: ignore[arg-type]
         check_size(key, value)
     elif key == "optimizer":
         optimizer_class(value)

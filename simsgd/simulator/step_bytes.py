@@ -18,14 +18,18 @@ from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor, composed
 from ..recipe import Recipe
 from ..results.tables import ratio
-from ..settings import SettingError, kept, require
+from ..settings import SettingError, check_size, kept, require
+from ..units import in_units
 from .epoch_length import worker_batches
 from .layer_compressors import in_words, layer_rules, specs_of
 from .method_choice import algorithm_of, compressors_for
 from .model_shapes import shapes_of
 from .probe_exchange import Exchange, Sent
+from .room import memory_of
 from .step_settings import check_use
 
+_COPIES = 3  # of a segment's gradients, at least: they, a model or a memory, and what is sent
+_MOST_WORKERS = 1_000_000
 _PROBE = torch.Size([256, 512])  # of a segment on which it is tried whether sizes vary
 
 
@@ -169,6 +173,8 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
     and for a downlink and a server that waits for nobody: what these send is not in the shapes.
     """
     recipe, own = Recipe.of(with_objects(settings)), getattr(torch, dtype)
+    rule = f"must be at most {_MOST_WORKERS:,} to be counted"
+    require(recipe.workers <= _MOST_WORKERS, "workers", recipe.workers, rule)
     algorithm = _algorithm(recipe)
     spec = f"topk:{kept(recipe.prune)}" if recipe.prune else recipe.compressor or "none"
     layers = layer_rules(recipe.compress_layers)
@@ -181,6 +187,7 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
         used = [compressor for segment, compressor in pairs if not segment.dense]
     check_use(recipe, any(compressor.compresses for compressor in used))
     exchange = Exchange(algorithm.for_layout(layout, recipe.workers), recipe)
+    _require_room(exchange, layout, own)
     specs = specs_of(layout, layers, spec) if layers else [""] * len(compressors)
     segments = tuple(
         replace(_size(segment, compressor, exchange, own), compressor=each)
@@ -196,6 +203,17 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
         algorithm=recipe.algorithm,
         layers=in_words(layers),
     )
+
+
+def _require_room(exchange: Exchange, layout: Layout, dtype: torch.dtype) -> None:
+    """Raise `SettingError` for a segment whose gradients memory cannot hold."""
+    there = memory_of(torch.device("cpu"))
+    largest = max(layout.segments, key=lambda segment: segment.n)
+    needed = _COPIES * exchange.rows * largest.n * dtype.itemsize
+    if there is not None and needed > there:
+        rule = f"has {largest.n:,} elements in {largest.name}, whose bytes are counted in "
+        rule += f"{in_units(needed)} of memory, and there are {in_units(there)}"
+        raise SettingError("model", None, rule, "use a smaller one, or fewer workers")
 
 
 def _algorithm(recipe: Recipe) -> Algorithm:
@@ -237,6 +255,7 @@ def bytes_of(
     steps = None
     if samples is not None:
         require(samples >= 1, "samples", samples, "must be at least 1")
+        check_size("samples", samples)
         steps = worker_batches(samples, config.workers, config.worker_batch)
     return replace(sizes(shapes, config.dtype, **own), steps=steps, model=model)
 

@@ -20,6 +20,7 @@ from ..registry import find, names
 from ..settings import SettingError, require, require_kind, unknown
 from .data import about
 
+_MOST = 1024  # workers whose graphs are measured: a table within seconds
 _ROOMS = (
     Compressor,
     Algorithm,
@@ -61,6 +62,7 @@ def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     if kind != "topologies":
         raise SettingError("workers", workers, "only applies to topologies")
     require(workers >= 1, "workers", workers, "must be at least 1")
+    require(workers <= _MOST, "workers", workers, f"must be at most {_MOST:,} to be measured")
     return {name: f"{meaning}\n{_measured(name, workers)}" for name, meaning in _KINDS[kind]()}
 
 

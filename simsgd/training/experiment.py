@@ -212,13 +212,13 @@ class Experiment:
             x, y = next(self.epoch_batches(0))
             with shapes_that_fit():
                 output = self.simulator.forward_once(x, y)
-            self._transform_once()
+            self._evaluate_once()
             few = self.simulator.recipe.workers * self.simulator.recipe.accumulate
             return output, mapped(lambda part: part[: len(part) // few], y)
         except SettingError as wrong:
             if wrong.value is not None:
                 raise
-            own = config.criterion if wrong.name == "criterion" else None
+            own = {"criterion": config.criterion, "dataset": config.dataset}.get(wrong.name)
             raise SettingError(wrong.name, own or config.model, wrong.rule, wrong.fix) from wrong
         except Exception as wrong:  # whatever the user's own model raises
             place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
@@ -227,12 +227,16 @@ class Experiment:
                 rule = f"gives scores for too few classes: {wrong}"
             raise SettingError("model", str(config.model), rule) from wrong
 
-    def _transform_once(self) -> None:
-        """Raise what the transform for evaluation raises, which else would come after an epoch."""
-        if "eval" in self.transforms and not isinstance(self.dataset, Text):
-            few = torch.arange(min(2, len(self.dataset.val)))
-            x, _ = next(iter(self.dataset.val.batches([few])))
-            self.prepared(x, "eval")
+    def _evaluate_once(self) -> None:
+        """Raise what samples of another shape raise in evaluation, which comes after an epoch."""
+        if isinstance(self.dataset, Text):
+            return
+        few = torch.arange(min(2, len(self.dataset.val)))
+        x, _ = next(iter(self.dataset.val.batches([few])))
+        x = self.prepared(x, "eval")
+        if not isinstance(x, Tensor) or tuple(x.shape[1:]) != self.dataset.input_shape:
+            with torch.no_grad():
+                self.simulator.evaluation_model()(x)
 
     def _check_classes(self, output: Tree, y: Tensor) -> None:
         """Raise `SettingError` for an output that has not a score for each class."""
@@ -329,6 +333,9 @@ def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Mo
     complex_one = next((n for n, p in model.named_parameters() if p.is_complex()), None)
     rule = f"has complex parameters, {complex_one}"
     require(complex_one is None, "model", config.model, rule, "use real ones, two for each")
+    nowhere = next((n for n, p in model.named_parameters() if p.is_meta), None)
+    rule = f"has parameters without numbers, {nowhere} on the device meta"
+    require(nowhere is None, "model", config.model, rule, "make it without torch.device('meta')")
     model = model.to(config.device, DTYPES[config.dtype])
     if carried(model):
         begin_texts(model, config.worker_batch // config.accumulate)

@@ -16,6 +16,8 @@ from .data import Streams, Text
 from .data.vocabulary import UNKNOWN
 from .evaluate import restored
 
+_LONGEST = 1_000_000  # tokens of a text
+
 
 def generate(
     checkpoint: Path | str,
@@ -41,6 +43,7 @@ def generate(
     require_kind("temperature", temperature, float)
     require_kind("top_k", top_k, int, type(None))
     require(length >= 1, "length", length, "must be at least 1")
+    require(length <= _LONGEST, "length", length, f"must be at most {_LONGEST:,}")
     require(0 <= temperature < float("inf"), "temperature", temperature, "must be at least 0")
     require(top_k is None or top_k >= 1, "top_k", top_k, "must be at least 1")
     require(0 <= seed < 2**63, "seed", seed, "must lie in [0, 2**63)")

@@ -15,6 +15,7 @@ Values = dict[str, Plain]
 Results = Sequence[dict[str, float]]  # of the epochs that ended
 _MOST_PHASES = 24  # of one setting
 _MOST_LOOKS = 400  # epochs that are looked at, of many
+_MOST_RESULTS = 2000  # epochs whose results a schedule is shown, of many
 
 
 @dataclass
@@ -85,9 +86,10 @@ class Timeline:
 
 
 def _invented(epochs: int, better: bool) -> Results:
-    """Return results of so many epochs, to see whether a schedule looks at them."""
+    """Return results of so many epochs, the last of many, to see whether a schedule looks."""
     measures = [name for name in EPOCH_COLUMNS if name.startswith(("train_", "val_"))]
-    levels = (1 / (epoch + 1) if better else 1.0 + epoch for epoch in range(epochs))
+    last = range(max(0, epochs - _MOST_RESULTS), epochs)
+    levels = (1 / (epoch + 1) if better else 1.0 + epoch for epoch in last)
     return [dict.fromkeys(measures, level) for level in levels]
 
 

@@ -44,6 +44,10 @@ def run_config(given: Mapping[str, object]) -> Config:
     if asked.epochs is not None and asked.epochs < ended:
         rule = f"must be at least the {counted(ended, 'epoch')} that the run has done"
         raise SettingError("epochs", asked.epochs, rule)
+    if asked.steps is not None and ended:
+        done = int(Run(folder).last.step)
+        rule = f"must be at least the {counted(done, 'step')} that the run has done"
+        require(asked.steps >= done, "steps", asked.steps, rule)
     if asked.until_bytes is not None and ended:
         sent = int(Run(folder).last.payload_bytes)
         rule = f"must be at least the {sent:,} bytes that each worker has sent"

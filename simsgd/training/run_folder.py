@@ -17,6 +17,7 @@ RUNS_DIR/NAME/
   models/       the model of each evaluation, if `keep` is all
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -47,10 +48,11 @@ from ..results.tables import (
     StepRow,
     TransferRow,
 )
+from ..settings import require
 from .checkpoint import FORMAT
 from .folder_files import FolderFiles
 from .folder_lock import FolderLock
-from .run_names import make_folder
+from .run_names import make_folder, missing_above
 
 _BY_STEP = {  # tables beside steps.csv
     "layers.csv": LAYER_COLUMNS,
@@ -90,6 +92,7 @@ class RunFolder:
         self._evaluation_columns = EVALUATION_COLUMNS | dict.fromkeys(own, "float64")
         self._worker_columns = WORKER_COLUMNS | dict.fromkeys(own[1:], "float64")
         self.fresh = fresh  # made here, and nothing learned yet
+        self._made: list[Path] = []  # folders above it that were made for it
         self._files = FolderFiles(folder, writes)
         self._steps: list[StepRow] = []
 
@@ -102,9 +105,11 @@ class RunFolder:
         Raises `SettingError` for a name that exists (unless `overwrite`), is not a plain name, or
         is that of a run which another process is writing.
         """
+        made = missing_above(Path(runs_dir) / name)
         lock = make_folder(runs_dir, name, overwrite)
         noise = bool(config.get("noise_scale"))
         run = cls(lock.folder, fresh=True, lock=lock, metric=metric_of(config), noise=noise)
+        run._made = made
         try:
             run.write_config(config)
             run._files.append_rows("epochs.csv", [], run._epoch_columns)
@@ -124,6 +129,10 @@ class RunFolder:
         Raises `SettingError` if it is none, or if another process is writing it.
         """
         require_run(Path(folder), "resume")
+        for path in sorted(Path(folder).iterdir()):
+            ours = path.suffix in (".csv", ".json", ".pt", ".txt") or not path.is_dir()
+            odd = ours and path.exists() and not path.is_file()
+            require(not odd, "resume", str(path), "is no file", "remove it")
         lock = FolderLock.of(Path(folder), "resume", str(folder))
         tables = RunTables(folder)
         noise = bool(tables.config.get("noise_scale"))
@@ -138,6 +147,9 @@ class RunFolder:
         """Remove the folder if it was made here and no step, epoch or checkpoint came into it."""
         if self.fresh:
             self._files.remove()
+            with contextlib.suppress(OSError):  # another run may be there by now
+                for place in self._made:
+                    place.rmdir()
 
     def close(self) -> None:
         """Let other processes write the folder; a fresh one is discarded."""

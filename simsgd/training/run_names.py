@@ -53,6 +53,11 @@ def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> FolderLoc
     return lock
 
 
+def missing_above(folder: Path) -> list[Path]:
+    """Return the folders above one that are still to be made, the nearest first."""
+    return [place for place in folder.parents if not os.path.lexists(place)]
+
+
 def _untaken(runs_dir: Path, name: str) -> str:
     free, number = name, 1
     while os.path.lexists(runs_dir / free):
@@ -69,6 +74,7 @@ def _require_plain(name: str) -> None:
 
 
 def _make(folder: Path, name: str) -> None:
+    new = missing_above(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
@@ -80,6 +86,8 @@ def _make(folder: Path, name: str) -> None:
         fix = f"--overwrite replaces it, --resume {folder} continues it"
         raise SettingError("name", name, f"exists already in {folder.parent}", fix) from wrong
     except OSError as wrong:
+        for place in new:
+            place.rmdir()
         rule = f"cannot be the name of a folder ({wrong.strerror})"
         raise SettingError("name", name, rule) from wrong
 

@@ -29,17 +29,29 @@ def shared_folder(experiment: Experiment) -> RunFolder:
     return RunFolder(path, writes=False, metric=experiment.metric.shown, noise=noise)
 
 
+def go_on(experiment: Experiment, folder: RunFolder, epoch: int, evaluated: int) -> None:
+    """Forget rows that came after the checkpoint, and write the settings from now on.
+
+    Called once nothing can refuse to go on: until then the folder is as it was.
+    """
+    folder.truncate(experiment.simulator.steps, epoch, evaluated)
+    folder.write_config({**_plain(experiment), "name": folder.name})
+
+
 def _folder(experiment: Experiment) -> RunFolder:
     config = experiment.config
-    plain = {
+    if config.resume is not None:
+        return RunFolder.resume(config.resume)
+    plain = _plain(experiment)
+    name = config.name or default_name(plain, config.runs_dir)
+    return RunFolder.create(config.runs_dir, name, {**plain, "name": name}, config.overwrite)
+
+
+def _plain(experiment: Experiment) -> dict[str, object]:
+    config = experiment.config
+    return {
         **config.plain(),
         "resume": None,
         "environment": environment(config.device),
         "used": used_settings(experiment),
     }
-    if config.resume is not None:
-        folder = RunFolder.resume(config.resume)
-        folder.write_config({**plain, "name": folder.name})
-        return folder
-    name = config.name or default_name(plain, config.runs_dir)
-    return RunFolder.create(config.runs_dir, name, {**plain, "name": name}, config.overwrite)

@@ -125,7 +125,8 @@ class StepLog:
             if not m.compensated.isfinite().all():
                 self._stop(record, f"gradient of {m.segment.name}", m.compensated)
             if not m.error.isfinite().all():
-                self._stop(record, f"float16 message of {m.segment.name}", m.error)
+                half = "float16 " if self.config.value_dtype == "float16" else ""
+                self._stop(record, f"{half}message of {m.segment.name}", m.error)
 
     def _stop(self, record: StepRecord, what: str, numbers: Tensor) -> None:
         """Write what came before, and raise for numbers [L] of which one is not finite."""

@@ -41,7 +41,7 @@ from .ranks import joined_transport
 from .recalibration import recalibrate_
 from .run_config import run_config
 from .run_folder import RunFolder
-from .shared_folder import shared_folder
+from .shared_folder import go_on, shared_folder
 from .signals import Interrupted, StopRequest, stop_requests
 from .signature import takes_settings
 from .start_message import start_message
@@ -220,8 +220,8 @@ class Trainer:
         elif asked or _due(record.step, config.checkpoint_every):
             self._save()
         if asked:
-            go_on = f"simsgd train --resume {self.folder.folder}"
-            raise Interrupted(f"stopped after step {record.step}; continue with: {go_on}")
+            again = f"simsgd train --resume {self.folder.folder}"
+            raise Interrupted(f"stopped after step {record.step}; continue with: {again}")
 
     def _asked_to_stop(self) -> bool:
         """Return whether somebody asked any of the processes to stop."""
@@ -338,7 +338,7 @@ class Trainer:
             self.folder.log(warning)
             if not self.experiment.config.quiet:
                 print(warning, file=sys.stderr)
-        self.folder.truncate(self.experiment.simulator.steps, self.epoch, self.evaluated)
+        go_on(self.experiment, self.folder, self.epoch, self.evaluated)
 
 
 def _results(numbers: Mapping[str, float]) -> dict[str, float]:

@@ -23,13 +23,16 @@ from torch.multiprocessing.spawn import (
 )
 
 from ..communication.transport import RankLost, all_gather_object, group
-from ..settings import SettingError
+from ..settings import SettingError, require
+from ..simulator.room import memory_of
+from ..units import in_units
 from .main_module import without_main
 from .shaped_links import INTERFACE, enter, shaped_links
 
 Put = Callable[[object], None]
 _NEEDED = ("pandas", "torch._dynamo")  # which any training imports in the end
 _IF_IMPORTED = ("sklearn.datasets", "torchvision.datasets")
+_LEAST = 64 << 20  # bytes that a rank takes beside what it shares with the process it forked from
 _PATIENCE = 600.0  # seconds that one rank waits for another, which may be simulating meanwhile
 
 
@@ -42,8 +45,9 @@ def launch(
     use nccl, else gloo. With a `link`, a rate such as 100Mbit, each is behind a link of its own,
     and they use gloo. Where the system can, they are forked from one that has imported what `work`
     needs, once for all launches. Raises `RankLost` if one dies, and a `SettingError` that one
-    raises.
+    raises, or for more ranks than memory can hold.
     """
+    require_room(ranks)
     start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(start)
     heavy = [name for name in _IF_IMPORTED if name in sys.modules]
@@ -71,6 +75,15 @@ def launch(
                     process.terminate()
     if refused is not None:
         raise refused
+
+
+def require_room(ranks: int) -> None:
+    """Raise `SettingError` for more processes than memory can hold."""
+    there = memory_of(torch.device("cpu"))
+    if there is not None:
+        needed = f"needs at least {in_units(ranks * _LEAST)} of memory for a process each"
+        rule = f"{needed}, and there are {in_units(there)}"
+        require(ranks * _LEAST <= there, "workers", ranks, rule, f"at most {there // _LEAST} fit")
 
 
 class _Refused:

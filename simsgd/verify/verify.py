@@ -30,7 +30,7 @@ from ..training.signals import Interrupted, raised_signals
 from ..training.totals import Totals, transfer_rows
 from .defaults import DEFAULTS, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
-from .launch import Put, launch
+from .launch import Put, launch, require_room
 from .link_times import LinkStep, LinkTimes, fitted_latency
 from .message_flips import DecisionRecorder, Flip, first_flip
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
@@ -74,6 +74,7 @@ def _verify(
 ) -> Verdict:
     rate = None if link is None else checked_rate(link)
     config, real = checked(Config.of({**DEFAULTS, **settings}), steps, timed=link is not None)
+    require_room(config.workers)
     known = {**config.plain(), "environment": environment(config.device), "verified_steps": steps}
     known |= {} if link is None else {"link": link}
     name = config.name or "verify-" + default_name(known, config.runs_dir)

@@ -59,7 +59,7 @@ def test_a_number_of_threads_is_kept_to(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("threads", ["few", "0", 0, -1])
 def test_threads_are_a_number_or_auto(threads):
-    with pytest.raises(SettingError, match="threads must be a number of at least 1, or auto"):
+    with pytest.raises(SettingError, match="threads must be a number from 1 to 1024, or auto"):
         Config.of({"threads": threads})
 
 

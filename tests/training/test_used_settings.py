@@ -133,3 +133,14 @@ def test_the_lr_of_a_group_is_recorded_as_a_scheduler_sets_it(used):
     phases = {phase["from"]: phase["value"] for phase in settings["param_groups"]}
     lr = {place: float(re.search(r"lr=([^,]+)", text)[1]) for place, text in phases.items()}
     assert lr == pytest.approx({"start": 0.01, "epoch 1": 0.005, "epoch 2": 0.0025})
+
+
+def test_a_run_of_a_billion_epochs_shows_its_schedule_few_results():
+    seen = []
+
+    def values_at(epoch, step, results):
+        seen.append(len(results))
+        return {"lr": 0.1}
+
+    assert Timeline(values_at, steps=10**9, batches=1).phases() == {"lr": 0.1}
+    assert (max(seen), len(seen) < 1000) == (2000, True)

@@ -21,6 +21,8 @@ from .client_rounds import ClientRounds, draw_order, steps_of_epochs
 from .contract import ExchangeContext, Exchanged, Round
 from .local import LocalSGD
 
+_MOST_EPOCHS = 10_000  # through the samples of a client in a round
+
 
 @register("algorithm", "fedavg")
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class FedAvg(LocalSGD):
         for name in ("clients", "local_epochs"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
+        rule = f"must be at most {_MOST_EPOCHS:,} in a round"
+        require((self.local_epochs or 1) <= _MOST_EPOCHS, "local_epochs", self.local_epochs, rule)
         self._outer  # noqa: B018 - reads the spec, and refuses a wrong one
 
     @functools.cached_property

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from ...gradients.generators import put_back
 from ...gradients.trees import Tree, leaves, mapped, row, stacked
-from ...settings import SettingError, one_line
+from ...settings import SettingError, one_line, require
 from ..own_functions import own_function
 from .contract import Dataset, Numbers, Samples
 from .rows import paired
@@ -27,6 +27,8 @@ from .transfer import on_device
 _LABELS = ("targets", "labels")  # attributes in which data sets keep the classes of all samples
 _SECOND = ("val", "validation", "valid", "test")  # names of the part for validation
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
+_MOST = 1 << 30  # samples of a part
+_LONGEST = 200  # characters of another library's error in ours
 _PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, y)"
 
 
@@ -91,13 +93,26 @@ class Read:
         seeds = index.double() if numbers is None else numbers(index)[:, 0].double() * _SEEDS
         each = zip(index.tolist(), seeds.tolist(), strict=True)
         xs, ys = zip(*(self._one(i, int(seed)) for i, seed in each), strict=True)
-        return stacked([*xs]), stacked([*ys]) if self.labels is None else self.labels[index]
+        x = _stacked(xs, index)
+        return x, _stacked(ys, index) if self.labels is None else self.labels[index]
 
     def _one(self, index: int, seed: int) -> tuple[Tree, Tree]:
         with put_back(torch.device("cpu")) as generators:
             generators.seed(seed)
             x, y = self.source[index][:2]
         return _tensors(x), _targets(_tensors(y)) if self.labels is None else y
+
+
+def _stacked(trees: Sequence[Tree], index: Tensor) -> Tree:
+    """Return the samples at `index` as one. Raises `SettingError` for those of other shapes."""
+    try:
+        return stacked([*trees])
+    except (RuntimeError, ValueError) as wrong:
+        kinds = [[(tuple(leaf.shape), leaf.dtype) for leaf in leaves(tree)] for tree in trees]
+        other = next((place for place, kind in enumerate(kinds) if kind != kinds[0]), -1)
+        pair = [", ".join(str([*shape]) for shape, _ in kinds[place]) for place in (0, other)]
+        rule = f"has samples of other shapes, {pair[0]} and {pair[1]} of sample {int(index[other])}"
+        raise SettingError("dataset", None, rule, "make them all alike") from wrong
 
 
 def own_file(spec: str, data_dir: Path) -> Dataset:
@@ -131,9 +146,23 @@ def own_dataset(name: str, pair: object) -> Dataset:
     train, val = (_samples(name, part) for part in pair)
     if (train.labels is None) is not (val.labels is None):
         raise SettingError("dataset", name, "has class numbers as targets in one of its parts only")
-    (x, y) = next(train.batches([torch.arange(1)]))
+    x, y = _first(name, train)
+    _first(name, val)
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else None
     return Dataset(name, train, val, _outputs(train, val, y), shape)
+
+
+def _first(name: str, part: Samples) -> tuple[Tree, Tree]:
+    """Return the first sample and target, [1, ...] each."""
+    try:
+        return next(iter(part.batches([torch.arange(1)])))
+    except Exception as wrong:  # of tensors that cannot be taken apart, or of the user's own code
+        raise _no_pair(name, wrong) from wrong
+
+
+def _no_pair(name: str, wrong: Exception) -> SettingError:
+    told = f"gives no pair (x, y): {type(wrong).__name__}: {one_line(wrong)[:_LONGEST]}"
+    return SettingError("dataset", name, told, f"give {_PAIR}")
 
 
 def _outputs(train: Samples, val: Samples, target: Tree) -> int | None:
@@ -158,8 +187,7 @@ def _samples(name: str, part: Any) -> Samples:
     except SettingError:
         raise
     except Exception as wrong:  # whatever the user's own code raises
-        told = f"gives no pair (x, y): {type(wrong).__name__}: {one_line(wrong)}"
-        raise SettingError("dataset", name, told, f"give {_PAIR}") from wrong
+        raise _no_pair(name, wrong) from wrong
 
 
 def _is_tree(parts: Sequence[Any]) -> bool:
@@ -172,11 +200,15 @@ def _held(name: str, x: Tree, y: Tree) -> Held:
     if len(sizes) != 1 or not sizes - {0, -1}:
         rule = "must have as many targets as samples, and at least one"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
+    sparse = any(leaf.layout != torch.strided for leaf in (*leaves(x), *leaves(y)))
+    require(not sparse, "dataset", name, "has sparse tensors", "make them dense, with to_dense()")
     y = _targets(y)
     return Held(x, y, _classes(name, y))
 
 
 def _read(name: str, part: Any) -> Read:
+    rule = f"has a part of {len(part):,} samples, and may have {_MOST:,}"
+    require(len(part) <= _MOST, "dataset", name, rule)
     x, y = part[0][:2]
     _tensors(x)
     first = _tensors(y)

@@ -1,6 +1,7 @@
 """Every combination of some values of settings, each with every seed."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from ...results.config_values import (
 from ...settings import SettingError, require, unknown
 
 Settings = dict[str, object]
+_MOST = 100_000  # runs of a sweep
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Grid:
             _check(name, values)
         fix = "give the number of them with seeds, or the seeds themselves with seed"
         require("seed" not in self.values, "seed", None, "is counted apart", fix)
+        runs = math.prod(map(len, [*self.values.values(), self.seeds]))
+        require(runs <= _MOST, "sweep", None, f"makes {runs:,} runs, and may make {_MOST:,}")
         _check("seed", self.seeds)
 
     @property
@@ -66,7 +70,8 @@ class Grid:
 
 def _check(name: str, values: Sequence[object]) -> None:
     require(len(values) > 0, name, None, "needs at least one value in a sweep")
-    seen = [repr(plain(value)) for value in values]
-    twice = [value for value in values if seen.count(repr(plain(value))) > 1]
-    if twice:
-        raise SettingError(name, twice[0], "is given twice", "give each value once")
+    seen: set[str] = set()
+    for value in values:
+        text = repr(plain(value))
+        require(text not in seen, name, value, "is given twice", "give each value once")
+        seen.add(text)

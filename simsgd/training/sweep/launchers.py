@@ -12,6 +12,7 @@ from ..command_line import train_command
 from .process_pool import Ending, Processes, child_environment, last_line
 
 _EXTRA = "it comes with: pip install 'simsgd[cluster]'"
+_MOST_JOBS = 256
 _MINUTES = 240  # that a job of submitit may take, unless told otherwise
 
 
@@ -49,6 +50,8 @@ def launcher_of(name: str | None, jobs: int | None, folder: Path) -> Launcher:
     require_kind("jobs", jobs, int, type(None))
     require(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
     if name is None:
+        rule = f"must be at most {_MOST_JOBS} on this machine"
+        require(jobs is None or jobs <= _MOST_JOBS, "jobs", jobs, rule)
         return Processes(jobs or 1)
     kind, _, words = name.partition(":")
     if kind not in ("local", "slurm"):

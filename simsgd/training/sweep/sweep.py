@@ -1,6 +1,7 @@
 """Runs a sweep: skips what is done, and continues what stopped."""
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ def sweep(
     grid = _grid(without_objects(settings), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)
+    _require_place(folder)
     known = read_definition(folder)["runs"] if (folder / "sweep.json").exists() else {}
     with (
         contextlib.closing(launcher_of(launcher, jobs, folder)) as starts,
@@ -138,6 +140,16 @@ def _grid(settings: Mapping[str, object], seeds: int | None) -> Grid:
     require(own is None or seeds is None, "seed", None, "and seeds were both given", fix)
     require(seeds is None or seeds >= 1, "seeds", seeds, "must be at least 1")
     return Grid(values, range(seeds or 1) if own is None else own)
+
+
+def _require_place(folder: Path) -> None:
+    """Raise `SettingError` for a folder that cannot be made, or that is a run's."""
+    is_run, fix = (folder / "config.json").exists(), "name another, or the one that holds it"
+    require(not is_run, "runs_dir", str(folder), "is the folder of a run", fix)
+    there = next(
+        place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place)
+    )
+    require(there.is_dir(), "runs_dir", str(folder), f"cannot be made ({there} is no folder)")
 
 
 def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
