@@ -53,6 +53,28 @@ class Mixing:
         """Whether row receives from column, another worker, [W, W] bool."""
         return (self.weights != 0).fill_diagonal_(False)
 
+    @functools.cached_property
+    def neighbors(self) -> Tensor:
+        """From whom each worker receives, in order, [W, D] int64 for at most D; -1 behind them."""
+        rows, columns = self.links.nonzero(as_tuple=True)
+        found = torch.full((len(self.links), int(self.links.sum(1).max())), -1)
+        found[rows, self._place[rows, columns]] = columns
+        return found
+
+    @functools.cached_property
+    def places_back(self) -> Tensor:
+        """At which place among those of its neighbor each worker is, [W, D] int64, for both ways.
+
+        -1 behind the neighbors.
+        """
+        workers = torch.arange(len(self.links)).unsqueeze(1)
+        return self._place[self.neighbors, workers].where(self.neighbors >= 0, -1)
+
+    @property
+    def _place(self) -> Tensor:
+        """Which of its neighbors, from 0, the column is to the row, [W, W] int64."""
+        return self.links.cumsum(1) - 1
+
     @property
     def degree(self) -> Tensor:
         """To how many others each worker sends, [W] int64."""

@@ -14,7 +14,9 @@ Phase = TypedDict("Phase", {"from": str, "value": Plain})  # such as {"from": "e
 Used = Plain | list[Phase]
 _MOST_PHASES = 5  # that are written out
 _GRAPHS = {  # of algorithms whose workers have neighbors, unless a setting names another
-    **dict.fromkeys(("dpsgd", "choco", "dcd", "ecd", "deepsqueeze", "qg_dsgdm"), "ring"),
+    **dict.fromkeys(
+        ("dpsgd", "choco", "dcd", "ecd", "deepsqueeze", "qg_dsgdm", "powergossip"), "ring"
+    ),
     "sgp": "one-peer",
 }
 

@@ -57,7 +57,7 @@ class Exchange:
     @property
     def period(self) -> int:
         """Steps of a round."""
-        return self.algorithm.period(_BEGUN)
+        return self.algorithm.repeats_after(_BEGUN)
 
     @property
     def votes(self) -> bool:

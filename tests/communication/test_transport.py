@@ -96,6 +96,7 @@ SETTINGS = [
     {"compressor": "powersgd:1", "memory": "residual", "lr": 0.1},
     {"compressor": "topk:0.3", "memory": "ef21", "lr": 0.1},
     {"algorithm": "dpsgd", "topology": "exponential", "lr": 0.1, "momentum": 0.9},
+    {"algorithm": "powergossip", "topology": "star", "lr": 0.1},
     {"algorithm": "choco", "compressor": "topk:0.2", "lr": 0.1, "consensus_stepsize": 0.2},
     {"algorithm": "dcd", "compressor": "threshold:0.001", "topology": "star", "lr": 0.1},
     {"algorithm": "local", "compressor": "topk:0.2", "local_steps": 4, "lr": 0.1},

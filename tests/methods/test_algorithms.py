@@ -42,6 +42,7 @@ OWN = {  # every algorithm whose workers have models of their own, with settings
     },
     "islands": {"algorithm": "islands:island_size=3,local_steps=2"},
     "noloco": {"algorithm": "noloco:local_steps=2"},
+    "powergossip": {"topology": "star"},
     "butterfly": {"compressor": "topk:0.3"},
 }
 SHARED = {

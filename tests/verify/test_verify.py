@@ -126,6 +126,8 @@ MATRIX = [
 ALGORITHMS = [
     {"algorithm": "dpsgd"},
     {"algorithm": "dpsgd", "topology": "one-peer", "compressor": "qsgd:63"},
+    {"algorithm": "powergossip:rank=2", "topology": "star"},
+    {"algorithm": "powergossip:iterations=3", "value_dtype": "float16"},
     {"algorithm": "sgp", "topology": "random-peer"},
     {"algorithm": "sgp", "compressor": "qsgd:63"},
     {"algorithm": "qg_dsgdm:nesterov=true", "compressor": "qsgd:63", "momentum": 0.0},

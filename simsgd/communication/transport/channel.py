@@ -143,6 +143,21 @@ class Channel:
         self._count_all(sent, segment, NEIGHBORS, degree, links)
         return self.transport.passed_on(sent, sources)
 
+    def swap(
+        self, values: Tensor, segment: Segment, mixing: Mixing
+    ) -> tuple[Dense, Tensor, Tensor]:
+        """Send each neighbor values of its own; return the first's message [L, k], and all, twice.
+
+        `values` [L, D, k] lie in the order of `mixing.neighbors`; what lies behind the last is not
+        sent. They come back as they arrive, and then what the neighbors sent, [L, D, k].
+        """
+        sent = Dense.of(values.flatten(1)).on_wire(self.wire)  # [L, D k]
+        rounded = sent.values.view_as(values)
+        message = Dense(rounded[:, 0], sent.wire_dtype)
+        degree = mixing.degree.to(values.device)
+        self._count_all(message, segment, NEIGHBORS, degree, mixing.links)
+        return message, rounded, self.transport.swap(sent, mixing)
+
     def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
         """Send each worker's message to one other; return it as it arrives.
 

@@ -53,6 +53,14 @@ class Transport(ABC):
         """
 
     @abstractmethod
+    def swap(self, message: Dense, mixing: Mixing) -> Tensor:
+        """Return what each neighbor sent to a worker, [L, D, k], zeros behind the last.
+
+        Row i of the message has k values for each of D places of `mixing.neighbors`, which receive
+        them alone; those who receive send too.
+        """
+
+    @abstractmethod
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the sum over workers of `weights` [W] times what each message stands for, [n].
 

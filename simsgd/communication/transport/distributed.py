@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...settings import SettingError, require
 from ..ledger import NEIGHBORS
-from ..messages import Foreign, Message, SharedSparse
+from ..messages import Dense, Foreign, Message, SharedSparse
 from ..mixing import Mixing
 from ..wire import pack_bits, unpack_bits, value_bytes
 from . import hops
@@ -129,6 +129,40 @@ class Distributed(Transport):
         received = message.unpack(buffers, _on_cpu(message.header()))
         return received.to(message.index.device)
 
+    def swap(self, message: Dense, mixing: Mixing) -> Tensor:
+        """Return what each neighbor sent to the hosted workers, [L, D, k].
+
+        Each buffer goes to the process of the one neighbor that it is for; within one it is a row.
+        """
+        places = mixing.neighbors.shape[1]
+        values = message.to_dense().unflatten(1, (places, -1))  # [L, D, k]
+        parts = Dense(values.flatten(0, 1), message.wire_dtype)  # [L D, k]
+        size, per = int(parts.payload_bytes()[0]), len(self.sent)
+        ranges = [range(rank * per, (rank + 1) * per) for rank in range(self.ranks)]
+        own, first = ranges[self.rank], self.rank * per
+        self.sent += mixing.degree[first : first + per] * size
+        arrived, arriving = torch.zeros_like(values), list[tuple[int, int]]()
+        going, coming = dict[int, Tensor](), dict[int, Tensor]()
+        for other, theirs in enumerate(ranges):
+            asked = list(_links_between(mixing, theirs, own))
+            if other == self.rank:
+                for i, at, j, back in asked:
+                    arrived[j - first, back] = values[i - first, at]
+                continue
+            leaving = _links_between(mixing, own, theirs)
+            packed = [parts.pack((i - first) * places + at) for i, at, _, _ in leaving]
+            going[other] = _joined(packed).to(collective_device())
+            coming[other] = going[other].new_empty(size * len(asked))
+            arriving += [(j - first, back) for _, _, j, back in asked]
+        self._exchange(going, coming)
+        if arriving:
+            buffers = _joined(list(coming.values())).cpu().split(size)
+            rows = parts.unpack(buffers, _on_cpu(parts.header())).to_dense()
+            arrived.index_put_(
+                torch.tensor(arriving, device=values.device).unbind(1), rows.to(values)
+            )
+        return arrived
+
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
         values, own = message.to_dense(), weights[self.hosted(self.workers)]
@@ -234,12 +268,16 @@ class Distributed(Transport):
             going[other] = _joined(leaving).to(collective_device())
             coming[other] = going[other].new_empty(sum(sizes[worker] for worker in asked))
             arriving += asked
-        total, degree = sum(map(len, going.values())), sum(len(g) > 0 for g in going.values())
-        with self._carried(NEIGHBORS, total // max(1, degree), degree):
-            hops.exchange(going, coming)
+        self._exchange(going, coming)
         arrived = _joined(list(coming.values())).cpu()
         buffers = arrived.split([sizes[worker] for worker in arriving])
         return dict(zip(arriving, buffers, strict=True))
+
+    def _exchange(self, going: dict[int, Tensor], coming: dict[int, Tensor]) -> None:
+        """Send a buffer to each rank of `going`, and fill those of `coming`, {rank: uint8}."""
+        total, degree = sum(map(len, going.values())), sum(len(g) > 0 for g in going.values())
+        with self._carried(NEIGHBORS, total // max(1, degree), degree):
+            hops.exchange(going, coming)
 
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""
@@ -257,6 +295,17 @@ class Distributed(Transport):
         lengths = torch.tensor([len(buffer) for buffer in buffers])
         sizes: list[int] = self.all_gather_rows(lengths).tolist()
         return sizes
+
+
+def _links_between(
+    mixing: Mixing, senders: range, receivers: range
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the links: from whom, at which of its places, to whom, and at which of its."""
+    for i in senders:
+        pairs = zip(mixing.neighbors[i].tolist(), mixing.places_back[i].tolist(), strict=True)
+        for at, (j, back) in enumerate(pairs):
+            if j in receivers:
+                yield i, at, j, back
 
 
 def _joined(buffers: Sequence[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..messages import Message
+from ..messages import Dense, Message
 from ..mixing import Mixing
 from .contract import Passed, Transport, outcome
 
@@ -42,6 +42,14 @@ class InProcess(Transport):
     def passed_on(self, message: Passed, sources: Sequence[int]) -> Passed:
         """Return the message with the rows of the sources."""
         return message.of_rows(sources)
+
+    def swap(self, message: Dense, mixing: Mixing) -> Tensor:
+        """Return the values that each neighbor has at the worker's place, [W, D, k]."""
+        values = message.to_dense().unflatten(1, (mixing.neighbors.shape[1], -1))  # [W, D, k]
+        known = (mixing.neighbors >= 0).to(values.device)
+        here = mixing.neighbors.clamp(min=0).to(values.device)
+        arrived: Tensor = values[here, mixing.places_back.clamp(min=0).to(values.device)]
+        return arrived.where(known.unsqueeze(2), 0)
 
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over rows, [n]."""

@@ -203,6 +203,10 @@ class Algorithm(ABC):
         """Return the steps from one exchange to the next in an epoch: the most, if they differ."""
         return 1
 
+    def repeats_after(self, epoch: int) -> int:
+        """Return the steps after which a worker sends the same sizes again."""
+        return self.period(epoch)
+
     def round_of(self, seed: int, workers: int, step: int, epoch: int) -> Round:
         """Return the round of a step, which is how many were done before it."""
         steps = self.period(epoch)
