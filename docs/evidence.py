@@ -36,6 +36,7 @@ EPOCH_COLUMNS = [
 NAMES = {"gpt": "loss", "lstm_lm": "perplexity"}  # of measures by model; all others: error
 HEADS = {"error": "error@1 (%)", "perplexity": "perplexity", "loss": "loss"}
 DIGITS = {"error": 1, "perplexity": 1, "loss": 3}
+SPREAD = {"error": 0.5, "perplexity": 1.0, "loss": 0.01}  # that seeds alone may make
 
 
 def experiments():
@@ -255,7 +256,8 @@ def lowcomm_table(epochs, listed, found):
 def claims(group, found):
     """Return a table of a group's claims, from claims.csv, and whether they show.
 
-    One shows if the first experiment's measure less the second's is from `least` to `most`.
+    One shows if the first experiment's measure less the second's is from `least` to `most`, unless
+    a limit is so near that another seed may be on its other side.
     """
     own = {short(name): r for name, r in found.items() if group_of(name) == group}
     table = pd.read_csv(STORE / "claims.csv").fillna({"least": -math.inf}).query("group == @group")
@@ -264,9 +266,13 @@ def claims(group, found):
         row = [claim.published, claim.source, f"`{claim.first}`, `{claim.second}`", None, None]
         if claim.first in own and claim.second in own:
             first, second = (own[name]["mean"] for name in (claim.first, claim.second))
-            digits = DIGITS[own[claim.first]["measure"]]
-            shows = claim.least <= first - second <= claim.most
-            row[3:] = [f"{first:.{digits}f}, {second:.{digits}f}", "yes" if shows else "**no**"]
+            measure = own[claim.first]["measure"]
+            inside = min(first - second - claim.least, claim.most - (first - second))
+            shows = (
+                "too close" if abs(inside) < SPREAD[measure] else "yes" if inside > 0 else "**no**"
+            )
+            digits = DIGITS[measure]
+            row[3:] = [f"{first:.{digits}f}, {second:.{digits}f}", shows]
         rows.append(row)
     return markdown(["published", "in", "compared", "measured", "shows here"], rows)
 

@@ -142,14 +142,16 @@ def test_a_run_that_has_not_ended_is_left_out(runs, tmp_path):
 @pytest.mark.usefixtures("store")
 def test_a_claim_shows_where_its_difference_lies_within_its_limits(tmp_path):
     lines = ["group,published,source,first,second,least,most"]
-    lines += [f"dgc,claim {most},paper,one,two,,{most}" for most in (0.5, 1.5)]
+    lines += [f"dgc,claim {most},paper,one,two,,{most}" for most in (0.4, 0.6, 1.4, 1.6)]
     (tmp_path / "claims.csv").write_text("\n".join(lines))
     ends = {"one": 11.0, "two": 10.0}
     found = {f"evidence-dgc-{n}": {"measure": "error", "mean": mean} for n, mean in ends.items()}
     rows = evidence.claims("dgc", found).splitlines()[2:]
     assert rows == [
-        "| claim 0.5 | paper | `one`, `two` | 11.0, 10.0 | **no** |",
-        "| claim 1.5 | paper | `one`, `two` | 11.0, 10.0 | yes |",
+        "| claim 0.4 | paper | `one`, `two` | 11.0, 10.0 | **no** |",
+        "| claim 0.6 | paper | `one`, `two` | 11.0, 10.0 | too close |",
+        "| claim 1.4 | paper | `one`, `two` | 11.0, 10.0 | too close |",
+        "| claim 1.6 | paper | `one`, `two` | 11.0, 10.0 | yes |",
     ]
 
 
