@@ -37,7 +37,7 @@ def results(
     """Print a table of runs: the settings that differ, error, bytes, ratio, time.
 
     RUNS are run folders, or folders that hold some, such as a sweep's; default: runs. A terminal
-    shows the columns that fit.
+    shows the columns that fit; --columns also knows "received" and "busiest link".
     """
     from ..results.results_table import (
         as_csv,
@@ -56,7 +56,7 @@ def results(
     if form is not None:
         show({"csv": as_csv, "json": as_json}[form](rows), nl=form != "csv")
         return
-    table = result_table(rows, at_bytes)
+    table = result_table(rows, at_bytes, every=columns is not None)
     if columns is not None:
         show(chosen_columns(table, [name.strip() for name in columns.split(",")]))
     elif wide:

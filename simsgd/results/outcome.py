@@ -14,12 +14,14 @@ _HEADINGS = {  # of each measure beside the metric, from the last epoch unless n
     "val_loss": "loss",
     "payload_bytes": "sent",  # by one worker
     "peak_bytes": "in a step",  # the most; nan where all steps send about as much
+    "received_bytes": "received",  # by one worker, of all steps; nan in older runs
+    "link_bytes": "busiest link",  # one way, of all steps
     "network_bytes": "on the network",
     "ratio": "ratio",
     "noise_scale": "noise scale",  # in samples; nan where it was not measured
     "seconds": "time (s)",  # of all epochs
 }
-_OF_STEPS = ("peak_bytes", "noise_scale")  # that sweeps have no mean of
+_OF_STEPS = ("peak_bytes", "received_bytes", "link_bytes", "noise_scale")  # no means in sweeps
 _DECIMALS = {"ratio": 1, "seconds": 1}  # of the others: 2
 
 
@@ -62,6 +64,9 @@ def outcome(run: RunTables, measures: Iterable[str]) -> dict[str, float]:
     }
     if "peak_bytes" in values:
         values["peak_bytes"] = run.peak_bytes
+    if "received_bytes" in values or "link_bytes" in values:
+        own = dict(zip(("received_bytes", "link_bytes"), run.on_links, strict=True))
+        values |= {name: value for name, value in own.items() if name in values}
     if "noise_scale" in values:
         values["noise_scale"] = noise_scale_of(run)
     values["seconds"] = run.seconds

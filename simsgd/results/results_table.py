@@ -25,6 +25,8 @@ AT_BYTES = "at_bytes"
 _MEASURES = {  # columns behind those of metrics, and the measures that they show
     "bytes": "payload_bytes",
     "peak": "peak_bytes",
+    "received": "received_bytes",
+    "link": "link_bytes",
     "network": "network_bytes",
     "ratio": "ratio",
     "noise": "noise_scale",
@@ -39,7 +41,8 @@ _LEFT_OUT_FIRST = (
     "epochs",
     "best",
 )
-_OF_SOME = ("peak", "noise")  # measures that are shown if a run has them
+_IF_ASKED = ("received", "link")  # for by name
+_OF_SOME = ("peak", "noise", *_IF_ASKED)  # measures that are shown if a run has them
 _NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs", "steps"}
 
 
@@ -56,7 +59,8 @@ def results(
     after the last (`error`, which is error@1 in percent, `perplexity` of text, or as the run's
     `metric` is called; one column each where the runs have several) and at its `best`, `bytes` sent
     by each worker, the `peak` of a step if a run has one that sends more than twice the mean, those
-    put on the `network`, `ratio` (dense bytes over bytes sent), the gradient `noise` scale of the
+    that a worker `received` and those on the busiest `link`, such as a server's, those put on the
+    `network`, `ratio` (dense bytes over bytes sent), the gradient `noise` scale of the
     last epoch if a run measured it, and `seconds`; and `step` of `steps`
     where the length of a run was given in steps. Unfinished runs are shown as they are now.
 
@@ -101,8 +105,12 @@ def result_rows(
     return rows[::-1] if reverse else rows
 
 
-def result_table(rows: Sequence[Row], at_bytes: str | None = None) -> TextTable:
-    """Return the rows in words, with what `at_bytes` they were asked for."""
+def result_table(
+    rows: Sequence[Row], at_bytes: str | None = None, every: bool = False
+) -> TextTable:
+    """Return the rows in words, with what `at_bytes` they were asked for, and `every` column."""
+    if not every:
+        rows = [{key: value for key, value in row.items() if key not in _IF_ASKED} for row in rows]
     keys = list(rows[0])
     settings = keys[1 : keys.index("done")]
     metrics = metrics_shown(rows)

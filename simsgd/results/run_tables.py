@@ -31,6 +31,7 @@ from .used_settings import Used, is_plain, is_used, used_settings
 if TYPE_CHECKING:
     import pandas as pd
 
+_LINKS = ("received_bytes", "busiest_link_bytes")  # of a step
 _COUNTED = ("epoch", "step", "payload_bytes", "dense_bytes")  # that every epoch needs
 
 
@@ -229,6 +230,21 @@ class RunTables:
             return math.nan, math.nan
         mean, most = float(steps["payload_bytes"].mean()), float(steps["payload_bytes_max"].max())
         return mean, most if most > 2 * mean else math.nan
+
+    @property
+    def on_links(self) -> tuple[float, float]:
+        """Bytes that reached a worker, the mean, and those of each step's busiest link, one way.
+
+        They are nan for runs of earlier versions.
+        """
+        return self._kept.of("on_links", [self.folder / "steps.csv"], self._on_links)
+
+    def _on_links(self) -> tuple[float, float]:
+        steps = self.step_columns(*_LINKS)
+        if steps.empty or not {*_LINKS} <= {*steps}:
+            return math.nan, math.nan
+        received, busiest = (float(steps[name].sum(skipna=False)) for name in _LINKS)
+        return received, busiest
 
     @property
     def layers(self) -> "pd.DataFrame":

@@ -22,13 +22,40 @@ def test_a_row_has_what_varies_and_how_the_run_ended(runs):
     rows = {row["name"]: row for row in result_rows([runs])}
     run = simsgd.Run(runs / "seed2")
     assert list(rows["seed2"]) == [
-        "name", "workers", "seed", "done", "epochs", "error", "best", "bytes", "network", "ratio",
-        "seconds",
+        "name", "workers", "seed", "done", "epochs", "error", "best", "bytes", "received", "link",
+        "network", "ratio", "seconds",
     ]  # fmt: skip
     assert rows["seed2"]["error"] == run.last.val_error1
     assert rows["seed2"]["best"] == run.epochs["val_error1"].min()
     assert rows["seed2"]["bytes"] == run.last.payload_bytes
     assert (rows["dense"]["workers"], rows["dense"]["done"], rows["dense"]["epochs"]) == (4, 1, 2)
+
+
+def test_what_was_received_is_shown_if_asked(tmp_path):
+    """Of four workers one counts the votes: it receives what three send, and sends the outcome."""
+    simsgd.train(
+        **{**TINY, "workers": 4, "epochs": 1}, compressor="sign:none", aggregate="vote",
+        memory="none", compress_if="all", runs_dir=tmp_path, name="vote", quiet=True,
+    )  # fmt: skip
+    (row,) = result_rows([tmp_path])
+    sent = row["bytes"]
+    assert row["received"] == pytest.approx(3 / 4 * 2 * sent, rel=0.01)
+    assert row["link"] == 3 * sent
+    assert not {"received", "busiest link"} & {*result_table([row]).head}
+    every = result_table([row], every=True)
+    assert every.rows[0][every.head.index("busiest link")] == in_units(3 * sent)
+    shown = call("results", tmp_path, "--columns", "sent,received,busiest link").output
+    assert shown.split() == ["run", "sent", "received", "busiest", "link", "vote", *(
+        word for name in ("bytes", "received", "link") for word in in_units(row[name]).split()
+    )]  # fmt: skip
+
+
+def test_runs_of_earlier_versions_do_not_know_what_was_received(tmp_path):
+    run = simsgd.train(**{**TINY, "workers": 2, "epochs": 1}, runs_dir=tmp_path, quiet=True)
+    table = run.steps.drop(columns=["received_bytes", "received_bytes_max", "busiest_link_bytes"])
+    table.to_csv(run.folder / "steps.csv", index=False)
+    assert {"received", "link"}.isdisjoint(result_rows([tmp_path])[0])
+    assert "busiest link" not in result_table(result_rows([tmp_path]), every=True).head
 
 
 @pytest.mark.parametrize(

@@ -411,8 +411,9 @@ def test_tables_of_several_metrics_have_a_column_for_each(tmp_path):
     trained(tmp_path, classes, net(2), name="a")
     trained(tmp_path, classes, net(2), name="b", metric="accuracy")
     table = simsgd.results(tmp_path)
-    assert list(table.columns[-8:]) == [
-        "epochs", "error", "accuracy", "best", "bytes", "network", "ratio", "seconds",
+    assert list(table.columns[-10:]) == [
+        "epochs", "error", "accuracy", "best", "bytes", "received", "link", "network", "ratio",
+        "seconds",
     ]  # fmt: skip
     assert table["accuracy"].isna().tolist() == [True, False]
     assert table["error"].isna().tolist() == [False, True]
