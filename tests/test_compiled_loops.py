@@ -195,6 +195,7 @@ def test_a_stream_that_is_cut_off_is_an_error_in_either_form():
             elias_gamma.decode(stream, 2)
 
 
+@pytest.mark.slow
 def test_small_tensors_do_not_load_numba():
     code = """
 import sys, torch
@@ -211,6 +212,7 @@ print("numba" in sys.modules)
     assert run(code, SIMSGD_NUMBA="1") == "True numba\nTrue"
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
     code = """
 import sys, torch

@@ -58,6 +58,7 @@ def test_a_number_of_workers_is_for_topologies():
     ).replace("--workers", "workers")
 
 
+@pytest.mark.slow
 def test_the_consensus_step_size_is_found_and_drawn(tmp_path):
     figure = tmp_path / "consensus.png"
     words = ["--workers", "8", "--compressor", "topk:0.2", "--elements", "50", "--rounds", "60"]

@@ -13,6 +13,7 @@ TEXT = (Path(__file__).parents[1] / "docs" / "bring-your-own.md").read_text()
 BLOCKS = re.findall(r"```(\w+)(?: file=(\S+))?\n(.*?)```", TEXT, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_the_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

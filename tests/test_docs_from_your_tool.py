@@ -99,6 +99,7 @@ def ran(scope):
     return runs
 
 
+@pytest.mark.slow
 def test_the_runs_in_the_place_of_other_tools_are_the_same_typed_and_in_python(
     tmp_path, monkeypatch
 ):

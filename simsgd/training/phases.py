@@ -7,6 +7,7 @@ before the run, is described in words.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..results.tables import EPOCH_COLUMNS
 from ..results.used_settings import Phase, Plain, Used
@@ -87,10 +88,14 @@ class Timeline:
 
 def _invented(epochs: int, better: bool) -> Results:
     """Return results of so many epochs, the last of many, to see whether a schedule looks."""
-    measures = [name for name in EPOCH_COLUMNS if name.startswith(("train_", "val_"))]
     last = range(max(0, epochs - _MOST_RESULTS), epochs)
-    levels = (1 / (epoch + 1) if better else 1.0 + epoch for epoch in last)
-    return [dict.fromkeys(measures, level) for level in levels]
+    return [_result(epoch, better) for epoch in last]
+
+
+@lru_cache(maxsize=4 * _MOST_RESULTS)  # neighbors are shown nearly the same ones
+def _result(epoch: int, better: bool) -> dict[str, float]:
+    measures = [name for name in EPOCH_COLUMNS if name.startswith(("train_", "val_"))]
+    return dict.fromkeys(measures, 1 / (epoch + 1) if better else 1.0 + epoch)
 
 
 def _short(value: Plain) -> str:

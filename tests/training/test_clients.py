@@ -71,6 +71,7 @@ def test_rounds_that_begin_within_an_epoch_go_on_in_the_next():
             assert set(own.tolist()) == set(part.tolist())
 
 
+@pytest.mark.slow
 def test_a_run_of_many_clients_is_told_in_few_lines_and_resumes(tmp_path):
     settings = {
         **RUN, "method": "scaffold", "clients": 1000, "local_epochs": 1,

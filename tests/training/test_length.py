@@ -170,6 +170,7 @@ def test_tables_show_the_length_in_steps(runs):
     )
 
 
+@pytest.mark.slow
 def test_every_reader_takes_them(runs, tmp_path):
     folders = [str(run.folder) for run in runs.values()]
     for words in (

@@ -210,6 +210,7 @@ def test_a_metric_of_ones_own_decides_the_best(tmp_path):
     assert simsgd.results(tmp_path)["iou"].tolist() == [0.7]
 
 
+@pytest.mark.slow
 def test_every_reader_takes_recorded_loops(whole, tmp_path):
     folders = [str(run.folder) for run in whole.values()]
     for words in (

@@ -33,6 +33,7 @@ def swept(tmp_path_factory):
     return place / "s", printed
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_sweep(swept):
     folder, printed = swept
     for run in simsgd.Sweep(folder).runs:
@@ -70,6 +71,7 @@ def test_a_figure(swept):
     assert list(run.plot().axes[0].lines[0].get_ydata()) == run.epochs["val_perplexity"].tolist()
 
 
+@pytest.mark.slow
 def test_a_report(swept, tmp_path):
     page = simsgd.report(swept[0], tmp_path / "page.html").read_text()
     assert "Validation perplexity after each epoch; a dot marks the best." in page

