@@ -96,6 +96,7 @@ WHERE = {  # and those that others need, by the setting and the values that they
         "method": ("demo", "dion", "sparseloco", "muloco"),
         "downlink": ("topk:0.3", "sign", "qsgd:15", "none", "fp16", "randomk:0.5+int8"),
         "collective": ("gtopk", "oktopk", "cltk", "dense", "auto"),
+        "noise_scale": (True,),
     },
     ("algorithm", GOSSIP): {
         "topology": ("ring", "complete", "path", "star", "exponential", "hypercube", "one-peer",

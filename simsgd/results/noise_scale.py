@@ -12,6 +12,8 @@ def noise_scale_of(run: RunTables) -> float:
     two are taken because both are unbiased and their ratio is not (McCandlish et al., "An Empirical
     Model of Large-Batch Training", 2018, appendix A.1).
     """
+    if not run.config.get("noise_scale"):
+        return math.nan
     steps = run.step_columns("epoch", "gradient_square", "gradient_variance")
     if steps.empty or "gradient_square" not in steps:
         return math.nan

@@ -31,7 +31,8 @@ from .used_settings import Used, is_plain, is_used, used_settings
 if TYPE_CHECKING:
     import pandas as pd
 
-_LINKS = ("received_bytes", "busiest_link_bytes")  # of a step
+_SENT = ("payload_bytes", "payload_bytes_max")  # of a step
+_LINKS = ("received_bytes", "busiest_link_bytes")
 _COUNTED = ("epoch", "step", "payload_bytes", "dense_bytes")  # that every epoch needs
 
 
@@ -213,23 +214,12 @@ class RunTables:
     @property
     def peak_bytes(self) -> float:
         """The most bytes that a worker sent in a step; nan if that is at most twice the mean."""
-        return self._sent[1]
+        return self._bytes_of_steps[1]
 
     @property
     def mean_bytes(self) -> float:
         """The bytes that a worker sent in a step on average; nan without steps."""
-        return self._sent[0]
-
-    @property
-    def _sent(self) -> tuple[float, float]:
-        return self._kept.of("sent", [self.folder / "steps.csv"], self._mean_and_peak)
-
-    def _mean_and_peak(self) -> tuple[float, float]:
-        steps = self.step_columns("payload_bytes", "payload_bytes_max")
-        if steps.empty or not {"payload_bytes", "payload_bytes_max"} <= {*steps}:
-            return math.nan, math.nan
-        mean, most = float(steps["payload_bytes"].mean()), float(steps["payload_bytes_max"].max())
-        return mean, most if most > 2 * mean else math.nan
+        return self._bytes_of_steps[0]
 
     @property
     def on_links(self) -> tuple[float, float]:
@@ -237,14 +227,22 @@ class RunTables:
 
         They are nan for runs of earlier versions.
         """
-        return self._kept.of("on_links", [self.folder / "steps.csv"], self._on_links)
+        return self._bytes_of_steps[2:]
 
-    def _on_links(self) -> tuple[float, float]:
-        steps = self.step_columns(*_LINKS)
-        if steps.empty or not {*_LINKS} <= {*steps}:
-            return math.nan, math.nan
-        received, busiest = (float(steps[name].sum(skipna=False)) for name in _LINKS)
-        return received, busiest
+    @property
+    def _bytes_of_steps(self) -> tuple[float, float, float, float]:
+        return self._kept.of("bytes", [self.folder / "steps.csv"], self._read_bytes_of_steps)
+
+    def _read_bytes_of_steps(self) -> tuple[float, float, float, float]:
+        """Return mean and peak of what a worker sent, and what all steps had on links."""
+        steps = self.step_columns(*_SENT, *_LINKS)
+        mean = peak = received = busiest = math.nan
+        if len(steps) and {*_SENT} <= {*steps}:
+            mean, most = float(steps["payload_bytes"].mean()), steps["payload_bytes_max"].max()
+            peak = float(most) if most > 2 * mean else math.nan
+        if len(steps) and {*_LINKS} <= {*steps}:
+            received, busiest = (float(steps[name].sum(skipna=False)) for name in _LINKS)
+        return mean, peak, received, busiest
 
     @property
     def layers(self) -> "pd.DataFrame":

@@ -46,11 +46,18 @@ def read(monkeypatch):
     return asked
 
 
-def test_results_read_two_files_of_each_run_and_two_numbers_of_each_step(tmp_path, read):
+def test_results_read_two_files_of_each_run_and_the_bytes_of_each_step(tmp_path, read):
     for name in ("one", "two", "three"):
         made(tmp_path, name)
     simsgd.results(tmp_path)
-    assert read == [None, ["payload_bytes", "payload_bytes_max", "step"]] * 3
+    of_steps = [
+        "busiest_link_bytes",
+        "payload_bytes",
+        "payload_bytes_max",
+        "received_bytes",
+        "step",
+    ]
+    assert read == [None, of_steps] * 3
 
 
 def test_a_run_is_priced_on_all_networks_from_one_look_at_its_tables(tmp_path, read):
@@ -59,7 +66,8 @@ def test_a_run_is_priced_on_all_networks_from_one_look_at_its_tables(tmp_path, r
     of_steps, of_transfers = read
     assert len(of_steps) == 7
     assert of_transfers == [
-        "collective", "degree", "payload_bytes", "payload_bytes_max", "rounds", "segments", "step",
+        "collective", "degree", "messages", "payload_bytes", "payload_bytes_max", "rounds",
+        "segments", "step",
     ]  # fmt: skip
 
 
