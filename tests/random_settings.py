@@ -45,6 +45,7 @@ SELDOM = (
     "islands:local_steps=2", "noloco:local_steps=2", "sparta", "sparta_diloco:local_steps=2",
     "streaming:local_steps=2,fragments=1,delay=1", "onebit_adam:1",
     "powergossip", "powergossip:rank=2,iterations=2",
+    "zero_one_adam:freeze_step=1,local_scaler=1",
 )  # fmt: skip
 ALGORITHMS = ("allreduce", *GOSSIP, *LOCAL, *SELDOM, "async", "butterfly")
 MEMORIES = (

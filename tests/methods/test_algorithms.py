@@ -43,6 +43,11 @@ OWN = {  # every algorithm whose workers have models of their own, with settings
     "islands": {"algorithm": "islands:island_size=3,local_steps=2"},
     "noloco": {"algorithm": "noloco:local_steps=2"},
     "powergossip": {"topology": "star"},
+    "zero_one_adam": {
+        "algorithm": "zero_one_adam:freeze_step=3,kappa=1,local_scaler=2,eps=1e-3",
+        "compressor": "sign:rms",
+        "momentum": 0.0,
+    },
     "butterfly": {"compressor": "topk:0.3"},
 }
 SHARED = {

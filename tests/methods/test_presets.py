@@ -31,6 +31,7 @@ SHORTER = {  # rounds than the papers', and more clients in them
     "muloco": {"local_steps": 4},
     "slowmo": {"local_steps": 4},
     "onebit_adam": {"algorithm": "onebit_adam:freeze_step=2"},
+    "zero_one_adam": {"algorithm": "zero_one_adam:freeze_step=2,local_scaler=1,most_local=4"},
     "sparseloco": {"local_steps": 4},
     "noloco": {"algorithm": "noloco:local_steps=4"},
     "sparta_diloco": {"algorithm": "sparta_diloco:fraction=0.2,local_steps=4"},
@@ -92,7 +93,7 @@ def test_the_bytes_of_a_method_follow_from_shapes(method):
     counted = sizes(shapes, "float64", **settings)
     assert counted.period <= 4
     rounds = 12 // counted.period * counted.period
-    late = 2 if method == "onebit_adam" else 0  # steps before it compresses
+    late = {"onebit_adam": 2, "zero_one_adam": 4}.get(method, 0)  # steps before it compresses
     _, records = stepped(12 + late, **settings)
     records = records[late:]
     sent = [max(record.payload_bytes) for record in records][:rounds]

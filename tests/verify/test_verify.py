@@ -175,6 +175,12 @@ ALGORITHMS = [
         "lr": 0.01,
         "momentum": None,
     },
+    {
+        "algorithm": "zero_one_adam:freeze_step=3,kappa=1,local_scaler=2",
+        "compressor": "sign:rms",
+        "lr": 0.01,
+        "momentum": 0.0,
+    },
     {"algorithm": "async", "staleness": "uniform:3"},
     {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
     {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},

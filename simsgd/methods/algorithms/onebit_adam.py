@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...communication.messages import Dense, Message, State
@@ -16,8 +15,9 @@ from ...communication.segments import Layout, Segment
 from ...recipe import Recipe
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, require
-from ..compressors import Compressor, Quantizer
+from ..compressors import Compressor
 from .contract import ExchangeContext, GradientAlgorithm, OptimizerSteps, check_without_memory
+from .server_chunks import check_quantizer, chunk_state, mean_both_ways
 
 
 @register("algorithm", "onebit_adam")
@@ -59,11 +59,7 @@ class OneBitAdam(GradientAlgorithm):
     def check_compressor(self, compressor: Compressor) -> None:
         """Raise `SettingError` for a compressor that does not send every entry in few bits."""
         super().check_compressor(compressor)
-        if compressor.compresses and not isinstance(compressor, Quantizer):
-            rule = (
-                "must be a quantizer with algorithm onebit_adam, which a server's chunk needs too"
-            )
-            raise SettingError("compressor", None, rule, "use sign:rms")
+        check_quantizer(compressor, "onebit_adam")
 
     def for_layout(self, layout: Layout, workers: int) -> Self:
         """Return the algorithm for W workers."""
@@ -74,8 +70,7 @@ class OneBitAdam(GradientAlgorithm):
         state = {"steps": torch.zeros(1, dtype=torch.int64), "momentum": torch.zeros_like(x[:1])}
         if segment.dense:
             return state
-        chunk = x.new_zeros(len(x), -(-segment.n // self.workers))
-        return {**state, "residual": torch.zeros_like(x), "served": chunk}
+        return {**state, **chunk_state(x, self.workers)}
 
     def skip_to(self, step: int, state: State) -> None:
         """Set the number of steps done."""
@@ -103,30 +98,9 @@ class OneBitAdam(GradientAlgorithm):
         if "residual" not in state:
             sent, momentum = channel.all_reduce_mean(Dense.of(compensated), segment)
         else:
-            sent, mean = channel.gather_mean(context.compress(compensated), segment)
-            state["residual"].copy_(compensated)
-            sent.subtract_from_(state["residual"])
-            momentum = self._served(mean, context, state)
+            sent, momentum = mean_both_ways(compensated, context, state)
         state["momentum"].copy_(momentum)
         return sent, momentum
-
-    def _served(self, mean: Tensor, context: ExchangeContext, state: State) -> Tensor:
-        """Return what the workers' chunks of `mean` [n] come to when each has sent its own, [n]."""
-        n, size = len(mean), state["served"].shape[1]
-        chunks = F.pad(mean, (0, self.workers * size - n)).view(self.workers, size)
-        served = state["served"].add_(chunks[context.channel.hosted])  # [L, c]
-        begins = torch.arange(self.workers, device=mean.device)[context.channel.hosted] * size
-        counts = (n - begins).clamp(0, size)  # [L]
-        message = self._chunk_message(served, counts, context)
-        sent, rows = context.channel.all_gather(message, context.segment)
-        sent.subtract_from_(served)
-        return rows.flatten()[:n]
-
-    def _chunk_message(self, served: Tensor, counts: Tensor, context: ExchangeContext) -> Message:
-        compressor, step = context.compressor, context.step.with_key("served")
-        if isinstance(compressor, Quantizer):
-            return compressor.quantize(served, counts, {}, step)
-        return Dense(served.clone(), served.dtype, counts)
 
     def apply(self, optimizer: OptimizerSteps, aggregated: dict[str, Tensor]) -> None:
         """Take a step of Adam, or one along the momentum where the variance is frozen."""
