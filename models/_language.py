@@ -6,6 +6,9 @@ Letters: b streams of T tokens, V words of the vocabulary.
 from torch import Tensor
 from torch.nn import functional
 
+_MOST_LAYERS = 1000
+_LARGEST = 1 << 20
+
 
 def token_loss(output: Tensor, target: Tensor) -> Tensor:
     """Return the mean over tokens of -log p(target), in nats: `output` [b, T, V], `target` [b, T].
@@ -22,10 +25,13 @@ def require_text(name: str, input_shape: tuple[int, ...]) -> None:
 
 
 def require_sizes(**sizes: object) -> None:
-    """Raise `ValueError` unless each is a whole number of at least 1."""
+    """Raise `ValueError` unless each is a whole number of at least 1, and no endless one."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, not {size}")
+        most = _MOST_LAYERS if name == "layers" else _LARGEST
+        if size > most:
+            raise ValueError(f"{name} must be at most {most:,}, not {size}")
 
 
 def require_dropout(dropout: float) -> None:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+MOST_LAYERS = 10_000  # of a network: more would take minutes to build
+
 
 @dataclass(frozen=True)
 class Normalize:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ._imagenet import is_large, of_torchvision
-from ._vision import PadCropFlip, cifar, plain_unless_colored
+from ._vision import MOST_LAYERS, PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 64, as in the paper.
 regime = {
@@ -46,8 +46,10 @@ def densenet(
             raise ValueError(f"depth must be one of {', '.join(map(str, _IMAGENET))}, not {depth}")
         return of_torchvision(f"densenet{depth}", num_classes, input_shape)
     depth = 100 if depth is None else depth
-    if not isinstance(depth, int) or depth < 10 or depth % 6 != 4:
-        raise ValueError(f"depth must be 6n + 4 (40, 100, 190), not {depth}")
+    if not isinstance(depth, int) or not 10 <= depth <= MOST_LAYERS or depth % 6 != 4:
+        raise ValueError(
+            f"depth must be 6n + 4 (40, 100, 190), at most {MOST_LAYERS:,}, not {depth}"
+        )
     from torchvision import models
 
     layers = (depth - 4) // 6  # of each block, each of two convolutions

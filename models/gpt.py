@@ -39,7 +39,10 @@ def gpt(
     if size not in SIZES:
         raise ValueError(f"size must be one of {', '.join(SIZES)}, not {size}")
     usual = SIZES[size]
-    layers, heads, emb = layers or usual[0], heads or usual[1], emb or usual[2]
+    layers, heads, emb = (
+        own if given is None else given
+        for own, given in zip(usual, (layers, heads, emb), strict=True)
+    )
     require_sizes(emb=emb, layers=layers, heads=heads)
     require_dropout(dropout)
     if emb % heads:

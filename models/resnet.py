@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ._imagenet import is_large, of_torchvision
 from ._residual import Block, ZeroPad, convolution, drawn_as_he
-from ._vision import PadCropFlip, cifar, plain_unless_colored
+from ._vision import MOST_LAYERS, PadCropFlip, cifar, plain_unless_colored
 
 __all__ = ["Block", "ResNet", "ZeroPad", "resnet"]
 
@@ -47,9 +47,10 @@ def resnet(
     if is_large(input_shape, form):
         return _of_imagenet(num_classes, input_shape, depth, (width, shortcut))
     depth = 20 if depth is None else depth
-    if not isinstance(depth, int) or depth < 8 or depth % 6 != 2:
+    if not isinstance(depth, int) or not 8 <= depth <= MOST_LAYERS or depth % 6 != 2:
         fix = "; 18, 34, 50, 101 and 152 are those of form=imagenet" if depth in _IMAGENET else ""
-        raise ValueError(f"depth must be 6n + 2 (8, 14, 20, 32, 44, 56, 110), not {depth}{fix}")
+        rule = f"depth must be 6n + 2 (8, 14, 20, 32, 44, 56, 110), at most {MOST_LAYERS:,}"
+        raise ValueError(f"{rule}, not {depth}{fix}")
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"width must be a whole number of at least 1, not {width}")
     if shortcut not in ("A", "B"):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ._residual import convolution, drawn_as_he
-from ._vision import PadCropFlip, cifar, plain_unless_colored
+from ._vision import MOST_LAYERS, PadCropFlip, cifar, plain_unless_colored
 
 # For a batch of 128.
 regime = {
@@ -36,8 +36,10 @@ def wide_resnet(
     `dropout` lies between the two convolutions of a block. Raises `ValueError` for a depth or a
     width that does not exist.
     """
-    if not isinstance(depth, int) or depth < 10 or depth % 6 != 4:
-        raise ValueError(f"depth must be 6n + 4 (10, 16, 22, 28, 40), not {depth}")
+    if not isinstance(depth, int) or not 10 <= depth <= MOST_LAYERS or depth % 6 != 4:
+        raise ValueError(
+            f"depth must be 6n + 4 (10, 16, 22, 28, 40), at most {MOST_LAYERS:,}, not {depth}"
+        )
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"width must be a whole number of at least 1, not {width}")
     network = WideResNet(num_classes, input_shape[0], (depth - 4) // 6, width, dropout)

@@ -88,6 +88,7 @@ def build_model(
     rule = f"has arguments that {stem} does not take: {', '.join(strange)}"
     require(not strange, "model_config", shown, rule, f"it takes {_choices(taken)}")
     try:
+        _check_kinds(config, taken)
         network = factory(**given)
     except Exception as wrong:  # whatever the user's own code raises
         if not config or not isinstance(wrong, TypeError | ValueError):
@@ -100,6 +101,15 @@ def build_model(
             "model", file, f"returns a {type(network).__name__} and not a torch.nn.Module"
         )
     return network
+
+
+def _check_kinds(config: Mapping[str, object], taken: Mapping[str, inspect.Parameter]) -> None:
+    """Raise `ValueError` for a text where the factory's default is a number, or true or false."""
+    words = {bool: "true or false", float: "a number"}
+    for key, value in config.items():
+        kind = type(taken[key].default) if key in taken else None
+        if kind in words and isinstance(value, str):
+            raise ValueError(f"{key} must be {words[kind]}, not {value}")
 
 
 def usual_input_shape(module: ModuleType) -> tuple[int, ...] | None:

@@ -30,6 +30,7 @@ from .optimizer_class import optimizer_arguments, optimizer_class
 from .parameter_groups import ParameterGroup, Settings
 
 EVERY = ("epoch", "step")
+_MOST_STEPS = 2_000_000  # of a scheduler: the values after each are kept
 CHANGED = ("lr", "momentum", "betas")  # by schedulers
 Made = Callable[[torch.optim.Optimizer], LRScheduler]
 
@@ -60,6 +61,8 @@ class Scheduler:
 
         `losses` are the validation losses of the epochs since then.
         """
+        rule = f"would be stepped {steps:,} times, and may be {_MOST_STEPS:,} times"
+        require(steps <= _MOST_STEPS, "scheduler", self.text, rule, "use a regime's own lr")
         groups = settings.get("param_groups", ())
         begun = [settings, *(group.over(settings) for group in groups)]
         changed = self._at(steps, begun, losses)
@@ -85,7 +88,15 @@ class Scheduler:
                 else:
                     self._step(scheduler)
             self._past.append(_values(scheduler.optimizer, begun))
+            self._require_numbers(self._past[-1])
         return self._past[steps]
+
+    def _require_numbers(self, groups: Sequence[Settings]) -> None:
+        """Raise `SettingError` for a lr that float32 cannot have."""
+        for lr in (float(group["lr"]) for group in groups if "lr" in group):
+            fits = abs(lr) <= torch.finfo(torch.float32).max
+            rule = f"makes lr {lr:g} after {len(self._past) - 1} of its steps"
+            require(fits, "scheduler", self.text, rule, "lr must be a finite number of float32")
 
     def _step(self, scheduler: LRScheduler) -> None:
         try:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ..results.tables import EPOCH_COLUMNS
 from ..results.used_settings import Phase, Plain, Used
+from ..settings import SettingError
 
 Values = dict[str, Plain]
 Results = Sequence[dict[str, float]]  # of the epochs that ended
@@ -80,6 +81,10 @@ class Timeline:
             epoch = step // self.batches
             try:
                 values = self.values_at(epoch, step, _invented(epoch, better))
+            except SettingError as wrong:
+                if wrong.name == "scheduler":
+                    raise
+                values = {}
             except Exception:  # whatever a user's function raises far from where the run is
                 values = {}
             self._seen[step, better] = values

@@ -37,6 +37,8 @@ from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
 from .shaped_links import checked_rate
 from .verdict import LIMITS, FlipColumns, Verdict, VerifyRow
 
+_MOST_STEPS = 1_000_000
+
 MakeWorker = Callable[[Config], Worker]
 
 
@@ -62,6 +64,7 @@ def verify(
     """
     require_kind("steps", steps, int)
     require(steps >= 1, "steps", steps, "must be at least 1")
+    require(steps <= _MOST_STEPS, "steps", steps, f"must be at most {_MOST_STEPS:,}")
     with raised_signals("verify"):
         return _verify(steps, link, log, settings)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...settings import SettingError, one_line, require
 from ...units import in_units
 from .help_topics import help_topics
-from .vocabulary import Vocabulary
+from .vocabulary import UNKNOWN, Vocabulary
 
 _LARGEST = 1 << 30  # bytes of a file
 _MOST_TOKENS = 500_000  # of a vocabulary; WikiText-103 has 267,735 words
@@ -109,6 +109,8 @@ def load_text(name: str, data_dir: Path, tokens: str, min_count: int | None = No
     for part, text in zip(("training", "validation", "test"), parts, strict=True):
         require(bool(text.strip()), "dataset", name, f"has no {part} text")
     vocabulary = Vocabulary.of(parts[0], tokens, min_count)
+    rule = f"leaves no {tokens} of {name} known, only {UNKNOWN}"
+    require({*vocabulary.entries} != {UNKNOWN}, "min_count", min_count, rule, "lower it")
     rule = f"has {len(vocabulary):,} different tokens"
     fix = f"at most {_MOST_TOKENS:,} are taken: raise --min-count, or use --tokens char"
     require(len(vocabulary) <= _MOST_TOKENS, "dataset", name, rule, fix)
