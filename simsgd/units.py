@@ -18,6 +18,17 @@ def in_units(num_bytes: float) -> str:
     return f"{num_bytes / 1024**power:.4g} {units[power]}"
 
 
+def in_round_units(num_bytes: int) -> str:
+    """Return bytes in the largest unit, decimal or binary, of which there is a whole number.
+
+    >>> in_round_units(10**7), in_round_units(3 * 2**20), in_round_units(2500)
+    ('10 MB', '3 MiB', '2500 B')
+    """
+    units = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20, "KB": 1000, "KiB": 1024, "B": 1}
+    name = next(name for name, size in units.items() if num_bytes % size == 0)
+    return f"{num_bytes // units[name]} {name}"
+
+
 def num_bytes(text: str) -> int | None:
     """Return the bytes of a size in decimal or binary units; None for anything else.
 

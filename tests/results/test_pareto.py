@@ -32,14 +32,14 @@ def test_with_a_budget_a_run_is_taken_as_far_as_it_goes(tmp_path):
     assert point(run, at_bytes="2999B")[:2] == (2000, 20)
     x, y, axes = point(run, x="seconds", at_bytes=2000, **NETWORK)
     assert (x, y) == (pytest.approx(4 * SECONDS, rel=1e-12), 20)
-    assert axes.get_ylabel() == "validation error@1 (%) after 1.953 KiB"
+    assert axes.get_ylabel() == "validation error@1 (%)\nafter 2 KB"
 
 
 def test_the_value_at_a_budget_may_stand_along_x(tmp_path):
     x, y, axes = point(made(tmp_path), x="budget", at_bytes=3000)
     assert (x, y) == (30, 10)
-    assert axes.get_xlabel() == "validation error@1 (%) after 2.93 KiB"
-    assert axes.get_ylabel() == "validation error@1 (%) at the end"
+    assert axes.get_xlabel() == "validation error@1 (%) after 3 KB"
+    assert axes.get_ylabel() == "validation error@1 (%)\nat the end"
     assert axes.get_xscale() == "linear"
 
 

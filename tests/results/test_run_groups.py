@@ -62,6 +62,22 @@ def test_a_method_has_the_same_color_in_every_figure_of_its_folder(tmp_path):
     assert points[-1].get_color() == alone
 
 
+def test_a_method_has_the_same_color_in_figures_of_all_sweeps_and_of_one(tmp_path):
+    places = {}
+    for sweep, methods in (("first", ("a", "b", "c")), ("second", ("d", "e"))):
+        for name in methods:
+            places[name] = made(tmp_path / sweep, name, compressor=name), len(places)
+    for (run, _), alone in zip(places.values(), (0, 1, 2, 0, 1), strict=True):
+        assert [group.place for group in grouped([run])] == [alone]
+    for sweep in ("first", "second"):
+        (tmp_path / sweep / "sweep.json").write_text("{}")
+    for run, place in places.values():
+        assert [group.place for group in grouped([run])] == [place]
+    for i in range(NUM_LOOKS):  # more than there are looks: those of the sweep alone
+        made(tmp_path / "first", f"more-{i}", compressor=f"m{i}")
+    assert [group.place for group in grouped([places["e"][0]])] == [1]
+
+
 def test_another_seed_does_not_change_the_color(tmp_path):
     for seed in range(3):
         made(tmp_path, f"a-seed{seed}", compressor="a", seed=seed)

@@ -5,6 +5,7 @@ best value of a metric or loss is a dot. An axis of bytes is logarithmic along x
 whose values are positive and span more than a factor of twenty.
 """
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,7 +89,8 @@ def draw(request: Request) -> "Figure":
     metrics = request.metrics
     for axes, curves, column in zip(rows, panels, request.y, strict=True):
         _panel(axes, curves, column, request, higher_is_better(column, metrics))
-        axes.set_ylabel(label_of(column) + _per(request.x, column))
+        label = label_of(column) + _per(request.x, column)
+        axes.set_ylabel(textwrap.fill(label, request.theme.wrap))
     _across(rows[-1], [curve for curves in panels for curve in curves], request)
     place = request.appearance.legend or ("outside" if marked else "lines")
     name_curves(figure, rows, panels, place, fixed=request.theme.fixed)

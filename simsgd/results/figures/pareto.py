@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...settings import SettingError
-from ...units import in_units
+from ...units import in_round_units
 from ..metric import higher_is_better
 from .curves import label_of
 from .legends import draw_legend, draw_legend_inside, settle
@@ -108,7 +108,7 @@ def _label_across(request: Request) -> str:
     if request.x == "seconds":
         return f"simulated seconds on {request.networks[0].name}"
     if request.x == "budget" and request.size is not None:
-        return f"{label_of(request.y[0])} after {in_units(request.size)}"
+        return f"{label_of(request.y[0])} after {in_round_units(request.size)}"
     return "bytes sent per worker"
 
 
@@ -116,11 +116,9 @@ def _label_up(request: Request) -> str:
     label = label_of(request.y[0])
     if request.size is None:
         return label
-    return (
-        f"{label} at the end"
-        if request.x == "budget"
-        else f"{label} after {in_units(request.size)}"
-    )
+    when = "at the end" if request.x == "budget" else f"after {in_round_units(request.size)}"
+    short = len(label) + 1 + len(when) <= request.theme.wrap
+    return f"{label} {when}" if short else f"{label}\n{when}"
 
 
 def _size(theme: Theme) -> float:

@@ -50,7 +50,8 @@ def _pair(run: RunTables, request: Request) -> tuple[float, float]:
 def _within(run: RunTables, size: int) -> "pd.Series[Any]":
     row = last_within(run, size)
     if row is None:
-        _refuse(run, f"had sent more than at_bytes {size:,} before its first evaluation")
+        fix = "name more bytes, or train it with eval_every for earlier evaluations"
+        _refuse(run, f"had sent more than at_bytes {size:,} before its first evaluation", fix)
     return row
 
 
@@ -65,5 +66,5 @@ def _value(run: RunTables, row: "pd.Series[Any]", column: str) -> float:
     return value
 
 
-def _refuse(run: RunTables, rule: str) -> NoReturn:
-    raise SettingError("run", str(run.folder), rule)
+def _refuse(run: RunTables, rule: str, fix: str = "") -> NoReturn:
+    raise SettingError("run", str(run.folder), rule, fix)

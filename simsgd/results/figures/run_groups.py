@@ -78,23 +78,44 @@ def _key(run: RunTables, average: bool) -> object:
 def _places(runs: Sequence[RunTables], drawn: Sequence[RunTables], average: bool) -> list[int]:
     """Return a place for each group's first run: that of its group among all of its folder.
 
-    So a method has the same color in every figure of a folder. Where two would look the same, the
-    places are those in the figure.
+    So a method has the same color in every figure of a folder, and of a folder that holds nothing
+    but sweeps if all of these together have looks enough. Where two would look the same, the places
+    are those in the figure.
     """
     keys = [_key(run, average) for run in runs]
-    every: dict[object, int] = {}
-    for run in _siblings(runs, drawn):
-        with contextlib.suppress(SettingError):  # a neighbor that is damaged
-            every.setdefault(_key(run, average), len(every))
+    folders = list(dict.fromkeys(run.folder.resolve().parent for run in runs))
+    every = _numbered(_sweeps_beside(folders), drawn, average)
+    if len(every) > NUM_LOOKS or any(key not in every for key in keys):
+        every = _numbered(folders, drawn, average)
     places = [every.get(key, 0) for key in keys]
     if len({place % NUM_LOOKS for place in places}) < len(places):
         return list(range(len(runs)))
     return places
 
 
-def _siblings(runs: Sequence[RunTables], drawn: Sequence[RunTables]) -> list[RunTables]:
-    """Return all runs of the folders in which these lie, in natural order."""
-    folders = dict.fromkeys(run.folder.resolve().parent for run in runs)
+def _numbered(
+    folders: Sequence[Path], drawn: Sequence[RunTables], average: bool
+) -> dict[object, int]:
+    """Return the place of each group among all runs of some folders."""
+    every: dict[object, int] = {}
+    for run in _runs_in(folders, drawn):
+        with contextlib.suppress(SettingError):  # a neighbor that is damaged
+            every.setdefault(_key(run, average), len(every))
+    return every
+
+
+def _sweeps_beside(folders: Sequence[Path]) -> list[Path]:
+    """Return all sweeps of the folders that hold these and no others, in natural order."""
+    found = []
+    for above in dict.fromkeys(folder.parent for folder in folders):
+        with contextlib.suppress(OSError):  # a folder that may not be read
+            beside = [c for c in _children(above) if c.is_dir() and not c.name.startswith(".")]
+            found += beside if all((c / "sweep.json").is_file() for c in beside) else []
+    return found
+
+
+def _runs_in(folders: Sequence[Path], drawn: Sequence[RunTables]) -> list[RunTables]:
+    """Return all runs of some folders, in natural order; those that are `drawn` are opened."""
     children = [child for folder in folders for child in _children(folder)]
     known = {run.folder.resolve(): run for run in drawn}
     return [
