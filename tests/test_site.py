@@ -99,3 +99,8 @@ def test_every_paper_of_a_method_is_on_the_pages_about_methods():
 )
 def test_words_that_people_search_for_are_there(word):
     assert word in (CHECKOUT / "README.md").read_text()
+
+
+def test_the_changelog_says_what_a_release_has_and_not_how_it_came_to_have_it():
+    first = (CHECKOUT / "CHANGELOG.md").read_text().split("\n## 0.1.0\n")[1]
+    assert len(first.splitlines()) <= 32
