@@ -36,6 +36,7 @@ EPOCH_COLUMNS = [
 NAMES = {"gpt": "loss", "lstm_lm": "perplexity"}  # of measures by model; all others: error
 HEADS = {"error": "error@1 (%)", "perplexity": "perplexity", "loss": "loss"}
 DIGITS = {"error": 1, "perplexity": 1, "loss": 3}
+NETWORKS = {"wan": "seconds on wan", "gbe": "seconds on 1gbe"}
 SPREAD = {"error": 0.5, "perplexity": 1.0, "loss": 0.01}  # that seeds alone may make
 
 
@@ -66,9 +67,6 @@ def pairs(options):
     [('--workers', '2'), ('--scale-epochs', '')]
     """
     return re.findall(r"(--\S+)(?: (?!--)(\S+))?", options)
-
-
-# ---- from run folders to the two tables
 
 
 def take(folder):
@@ -124,9 +122,6 @@ def stored(name):
     path = STORE / f"{name}.csv"
     columns = RUN_COLUMNS if name == "runs" else EPOCH_COLUMNS
     return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
-
-
-# ---- from the two tables to what is shown
 
 
 def results(epochs, runs):
@@ -223,34 +218,38 @@ def group_table(group, listed, found):
     return markdown([*head, "consensus", "time (s)"], rows)
 
 
-def readme_table(listed, found):
-    """Return DGC's rows as the README shows them."""
-    rows = []
-    for name in (name for name in listed if group_of(name) == "dgc"):
-        if r := found.get(name):
-            rows.append([f"`{name}`", *in_short(r)])
-    return markdown(["experiment", *in_short_heads("error")], rows)
+def measured_rows(group, listed, found, cells, heads):
+    """Return a table of a group's experiments that are measured, with the cells of each."""
+    names = [name for name in listed if group_of(name) == group and name in found]
+    return markdown(["experiment", *heads], [[f"`{n}`", *cells(found[n])] for n in names])
 
 
 def lowcomm_table(epochs, listed, found):
     """Return what each method sends, and what it has sent when it comes to a loss all came to."""
-    names = [name for name in listed if group_of(name) == "lowcomm" and name in found]
-    tables = {name: epochs[epochs["experiment"] == name].query("seed == 0") for name in names}
+    names = [name for name in listed if group_of(name) == "lowcomm"]
+    tables = {n: epochs[epochs["experiment"] == n].query("seed == 0") for n in names if n in found}
     goal = max((table["val_loss"].min() for table in tables.values()), default=math.nan)
     rows = []
-    for name, table in tables.items():
-        r, reached = found[name], table[table["val_loss"] <= goal].iloc[0]
-        rows.append([
-            f"`{name}`", f"{r['mean']:.3f}", f"{r['sent'] / 2**20:.2f}", f"{r['most'] / 2**10:.1f}",
-            f"{reached['payload_bytes'] / 2**20:.2f}", int(reached["step"]), f"{r['wan']:.0f}",
-            f"{r['gbe']:.0f}",
-        ])  # fmt: skip
-    head = ["experiment", "loss", "sent (MiB)", "most in a step (KiB)"]
-    head += [f"sent until {goal:.3f} (MiB)", "steps until then"]
-    return markdown([*head, "seconds on wan", "seconds on 1gbe"], rows)
+    for name in names:
+        row = [f"`{name}`", *[None] * 7]
+        if name in found:
+            r, table = found[name], tables[name]
+            reached = table[table["val_loss"] <= goal].iloc[0]
+            until = [f"{reached['payload_bytes'] / 2**20:.2f}", int(reached["step"])]
+            row[1:] = [*loss_and_sent(r), f"{r['most'] / 2**10:.1f}", *until, *on_networks(r)]
+        rows.append(row)
+    heads = ["loss", "sent (MiB)", "most in a step (KiB)", f"sent until {goal:.3f} (MiB)"]
+    return markdown(["experiment", *heads, "steps until then", *NETWORKS.values()], rows)
 
 
-# ---- what was published, and whether it shows
+def loss_and_sent(r):
+    """Return the cells of the loss at the end and of what a worker sent."""
+    return [f"{r['mean']:.3f}", f"{r['sent'] / 2**20:.2f}"]
+
+
+def on_networks(r):
+    """Return the cells of the seconds of a run on each network."""
+    return [f"{r[name]:.0f}" for name in NETWORKS]
 
 
 def claims(group, found):
@@ -277,9 +276,6 @@ def claims(group, found):
     return markdown(["published", "in", "compared", "measured", "shows here"], rows)
 
 
-# ---- figures
-
-
 @screen_look()
 def draw(group, found):
     """Draw each experiment of a group: what it sent, and what it came to."""
@@ -303,9 +299,6 @@ def draw(group, found):
     save(figure, STORE / f"{group}.png", 110)
 
 
-# ---- pages
-
-
 def pages():
     """Return the text of each page that has tables of what was measured, by its path."""
     listed, epochs, runs = experiments(), stored("epochs"), stored("runs")
@@ -320,9 +313,13 @@ def pages():
         told[f"{group}_figure"] = figure if any(group_of(n) == group for n in found) else ""
     template = (DOCS / "evidence.template.md").read_text()
     text = {DOCS / "evidence.md": re.sub(r"\n{3,}", "\n\n", template.format(**told))}
+    heads = ["loss", "sent (MiB)", *NETWORKS.values()]
     marked = {
-        "dgc": readme_table(listed, found),
+        "dgc": measured_rows("dgc", listed, found, in_short, in_short_heads("error")),
         "lowcomm": lowcomm_table(epochs, listed, found),
+        "lowcomm in short": measured_rows(
+            "lowcomm", listed, found, lambda r: [*loss_and_sent(r), *on_networks(r)], heads
+        ),
     }
     for path in OTHER_PAGES:
         text[path] = path.read_text()
