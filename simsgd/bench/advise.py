@@ -16,6 +16,7 @@ from ..config import Config
 from ..methods.compressors import composed
 from ..recipe import Recipe
 from ..registry import names
+from ..results.cluster import Cluster
 from ..results.network import Network
 from ..results.network_prices import largest_part, milliseconds
 from ..results.pricing import Pricing
@@ -113,6 +114,7 @@ def advise(
     all_reduce: str = "ring",
     fusion: bool = True,
     overlap: str | bool = "none",
+    cluster: str | None = None,
     measure: bool = True,
     device: str = "cpu",
     num_classes: int | None = None,
@@ -129,10 +131,14 @@ def advise(
     The other settings are those of `network`. Raises `SettingError` for settings that do not go
     together.
     """
+    if cluster is not None:
+        settings = {"workers": Cluster.of(cluster).nodes, **settings}
     config = Config.of(settings)
     source = CompressionSource.of(compress_ms, measure, device)
-    pricing = Pricing(compute_ms, source.milliseconds, all_reduce, fusion, overlap)
+    pricing = Pricing(compute_ms, source.milliseconds, all_reduce, fusion, overlap, cluster)
     links = _networks([network] if isinstance(network, Network | str) else network)
+    for link in links:
+        pricing.check(link, config.workers)
     specs = [compressor] if isinstance(compressor, str) else list(compressor)
     model = config.model or "lenet", config.model_config, num_classes, input_shape
     shapes = shapes_of(*model)
@@ -147,7 +153,10 @@ def advise(
         for link in links:
             price = step_price(counted, seconds, link, pricing, pieces, recipe)
             offers[link.name].append(_offer(counted, price))
-    title = f"{config.model or 'lenet'}, {config.workers} workers"
+    crew = f"{config.workers} workers"
+    if pricing.nodes is not None:
+        crew = f"{config.workers} nodes of {pricing.nodes.devices} devices"
+    title = f"{config.model or 'lenet'}, {crew}"
     ranked = {name: sorted(rows, key=lambda row: row.total) for name, rows in offers.items()}
     return Advice(ranked, tuple(links), pricing, title, source.machine, source.is_here)
 
@@ -238,7 +247,8 @@ def _assumed(pricing: Pricing, timed: str) -> list[str]:
         law = f"{1000 * pricing.compute.median:g} ms, sigma {pricing.compute.sigma:g}"
         lines.append(f"compute log-normal, median {law}, for each worker and step")
     else:
-        lines.append(f"compute {1000 * pricing.compute.median:g} ms a worker")
+        whose = "worker" if pricing.nodes is None else "device"
+        lines.append(f"compute {1000 * pricing.compute.median:g} ms a {whose}")
     if pricing.way.kind == "perfect":
         lines[0] += "; as much of communication overlaps with backward as at best"
     if timed:
@@ -300,7 +310,8 @@ def verdict(rows: Sequence[Offer]) -> str:
 
 def _link(network: Network) -> str:
     gigabits, microseconds = network.bandwidth / 1e9, network.latency * 1e6
-    return f"{gigabits:g} Gbit/s, {microseconds:g} us"
+    inside = "" if network.within is None else f"{_link(network.within)} within nodes, "
+    return f"{inside}{gigabits:g} Gbit/s, {microseconds:g} us"
 
 
 def _lacking(name: str) -> bool:

@@ -51,10 +51,13 @@ def step_price(
     `pieces` are the segments, for overlap in buckets.
     """
     law = pricing.compute or ComputeTimes(0.0)
-    times = law.drawn(_DRAWS if law.sigma else 1, counted.workers)
+    pricing.check(network, counted.workers)
+    times = pricing.drawn(law, _DRAWS if law.sigma else 1, counted.workers)
     mean, slowest = times.mean(1), times.max(1)  # [steps]
     passes = recipe.accumulate
     dense = pricing.dense(network, counted.workers, counted.dense_bytes, len(counted.segments))
+    compressed = counted.payload_bytes != counted.dense_bytes
+    inside = pricing.inside(network, counted.dense_bytes, compressed)
     if pricing.way.kind == "buckets":
         buckets = _buckets(counted, compression, network, pricing, pieces, recipe)
         whole = pricing.dense_buckets(network, counted.workers, pieces, counted.dense_bytes)
@@ -63,7 +66,7 @@ def step_price(
         dense_waited = waited_for(whole, slowest, 0.0, passes)
     else:
         carried = communication(counted, network, pricing)
-        sent = carried.seconds
+        sent = carried.seconds + inside.seconds
         waited, alike = (pricing.waited(sent, c, compression, passes) for c in (slowest, mean))
         dense_waited = pricing.waited(dense, slowest, 0.0, passes)
     total = float(np.mean(slowest + waited)) + compression
@@ -75,7 +78,7 @@ def step_price(
         communication=exchanged,
         total=total,
         dense=float(np.mean(slowest + dense_waited)),
-        latency=float(part_of(exchanged, carried, network)),
+        latency=float(part_of(exchanged - inside.seconds, carried, network) + inside.latency),
         messages=float(carried.messages),
     )
 

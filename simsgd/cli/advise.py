@@ -6,7 +6,7 @@ import click
 
 from .group import main
 from .options import chosen, given, shape_options
-from .pricing import priced
+from .pricing import CLUSTER, priced
 from .terminal import echo_page, show
 
 
@@ -19,6 +19,7 @@ from .terminal import echo_page, show
     help="Try only this; repeatable. Default: every registered one, with usual settings.",
 )
 @priced("10gbe", file=True)
+@CLUSTER
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @chosen("granularity", "compress_if", "value_dtype", "index_dtype", "collective", "seed")
 @shape_options

@@ -7,13 +7,14 @@ import click
 
 from ..settings import size_in_bytes
 from .group import main
-from .pricing import priced
+from .pricing import CLUSTER, priced
 from .terminal import echo_page, echo_table, show
 
 
 @main.command("network", short_help="Print the time of a step of runs on networks.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @priced("10gbe")
+@CLUSTER
 @click.option(
     "--to",
     metavar="NAME=VALUE",
@@ -36,6 +37,7 @@ def network_command(
     all_reduce: str,
     fusion: bool,
     overlap: str,
+    cluster: str | None,
 ) -> None:
     """Price the steps of runs, or folders of runs, on networks, from their folders alone.
 
@@ -48,7 +50,7 @@ def network_command(
     from ..results.targets import Target, never_reached, outside
     from ..results.text_table import TextPage
 
-    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
+    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
     found = find_runs(runs, with_epochs=True)

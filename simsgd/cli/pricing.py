@@ -56,6 +56,14 @@ _COMPRESSION_OR_FILE = click.option(
 )
 
 
+CLUSTER = click.option(
+    "--cluster",
+    metavar="NxG",
+    help="Each worker is one of N nodes with G devices, and --network two networks, within nodes "
+    "and between them: --cluster 4x8 --network nvlink,10gbe.",
+)
+
+
 def priced(*default: str, file: bool = False) -> Callable[[_Command], _Command]:
     """Return a decorator that adds `--network`, with these by default, and the other prices.
 

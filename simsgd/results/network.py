@@ -33,6 +33,7 @@ class Network:
     bandwidth: float  # bits a second, in each direction, greater than 0
     latency: float  # seconds until an empty message has arrived, at least 0
     framing: float = 1.0  # bytes on a link for a byte of a message: what headers add, at least 1
+    within: "Network | None" = None  # that joins the devices of a node, if nodes are the workers
 
     def __post_init__(self) -> None:
         if not 0 < self.bandwidth < math.inf:
@@ -60,16 +61,24 @@ class Network:
     def of(cls, spec: str) -> "Network":
         """Return the network of a spec: a name, `bandwidth=...,latency=...`, or a name changed.
 
+        Two of them are the one within nodes and the one between.
+
         >>> Network.of("10gbe").bandwidth
         10000000000.0
         >>> Network.of("bandwidth=25Gbit,latency=5us").latency
         5e-06
         >>> Network.of("10gbe,latency=1ms").latency
         0.001
+        >>> Network.of("nvlink,10gbe").within.bandwidth
+        2400000000000.0
 
         Raises `SettingError` for an unknown name or unit.
         """
         require_kind("network", spec, str)
+        inner, outer = _levels(spec)
+        if outer:
+            require(not _levels(outer)[1], "network", spec, "names more than two networks")
+            return replace(cls.of(outer), name=spec, within=cls.of(inner))
         first, *rest = (part.strip() for part in spec.split(","))
         base = None
         if "=" in first:
@@ -79,7 +88,7 @@ class Network:
         else:
             raise unknown("network", first, NETWORKS, "; or bandwidth=10Gbit,latency=50us")
         pairs = [_assigned(part, spec) for part in rest]
-        given = dict(pairs)
+        given: dict[str, Any] = dict(pairs)
         for name in given:
             twice = sum(first == name for first, _ in pairs) > 1
             require(not twice, "network", spec, f"sets {name} twice")
@@ -160,6 +169,15 @@ def gloo_all_reduce(workers: int) -> Way:
     return dataclasses.replace(ring_all_reduce(workers), chunks=2)
 
 
+def reduce_and_broadcast(workers: int) -> Way:
+    """Return 2 W messages and 4 (W - 1)/W m bytes: a sum at one worker, and as much back to all.
+
+    A reduce-scatter and a gather, then a scatter and an all-gather: for long messages as in
+    Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+    """
+    return Way(2 * workers, 4 * (workers - 1) / workers) if workers > 1 else Way(0, 0)
+
+
 def ring_all_gather(workers: int) -> Way:
     """Return W - 1 messages of m bytes, m the largest buffer: each forwards what it received last.
 
@@ -225,6 +243,25 @@ def bits_a_second(rate: str) -> float:
         rule = f"must be a number greater than 0 and one of {', '.join(_UNITS['bandwidth'])}"
         raise SettingError("link", rate, rule, "as in 100Mbit")
     return found
+
+
+def _levels(spec: str) -> tuple[str, str]:
+    """Return the spec of the network within nodes and that between; "" for the latter if it is one.
+
+    The second begins with a name, or where a bandwidth is given again.
+    """
+    parts = [part.strip() for part in spec.split(",")]
+    words = [part.partition("=")[0].strip() for part in parts]
+    for place in range(1, len(parts)):
+        named = "=" not in parts[place] and words[place] in NETWORKS
+        again = (
+            words[place] == "bandwidth"
+            and "latency" in words[:place]
+            and "bandwidth" in words[:place]
+        )
+        if named or again:
+            return ",".join(parts[:place]), ",".join(parts[place:])
+    return spec, ""
 
 
 def _assigned(part: str, spec: str) -> tuple[str, float]:

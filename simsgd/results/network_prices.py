@@ -58,6 +58,7 @@ def network(
     all_reduce: str = "ring",
     fusion: bool = True,
     overlap: str | bool = "none",
+    cluster: str | None = None,
 ) -> "pd.DataFrame":
     """Price the steps of runs on networks, from their folders alone.
 
@@ -81,6 +82,8 @@ def network(
         fusion: the messages of all segments are sent together.
         overlap: none, buckets (sent during backward as they fill, sizes as those of
             DistributedDataParallel), buckets:25MB, or perfect, as much as could be hidden at best.
+        cluster: such as 4x8, if each of 4 workers is a node of 8 devices; `network` then names two,
+            nvlink,10gbe: within nodes, and between them.
 
     Raises `SettingError` for an unknown network or column, and a run without the tables that this
     needs.
@@ -88,7 +91,7 @@ def network(
     import pandas as pd
 
     specs = [network] if isinstance(network, str) else network
-    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
+    pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
     found = find_runs(runs, with_epochs=True)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..settings import SettingError, require_kind
-from .compute_times import ComputeTimes, check_milliseconds
-from .network import ALL_REDUCES, Network, way_of
+from .cluster import Cluster, check_one_level
+from .compute_times import ComputeTimes, Floats, check_milliseconds
+from .network import ALL_REDUCES, Network, reduce_and_broadcast, way_of
 from .timeline import BACKWARD, Bucket, Overlap, Piece, duration, in_buckets, spans
 
 CARRIERS = (("all-gather",), ("gather", "broadcast"))  # that whole segments may ride along with
@@ -29,6 +30,13 @@ class Carried(NamedTuple):
     def latency(self, network: Network) -> Any:
         """Return the seconds that would be left if nothing were in the messages."""
         return np.minimum(self.messages * network.latency, self.seconds)
+
+
+class Inside(NamedTuple):
+    """What a step takes within the nodes of a cluster."""
+
+    seconds: Any
+    latency: Any  # seconds, of these
 
 
 def part_of(communication: Any, carried: Carried, network: Network) -> Any:
@@ -46,6 +54,7 @@ class Pricing:
     all_reduce: str = "ring"  # or tree or gloo
     fusion: bool = True  # the messages of all segments are sent together
     overlap: str | bool = "none"  # with backward: none, buckets, buckets:SIZE or perfect, as True
+    cluster: str | None = None  # nodes and devices of each, such as 4x8; None: workers are devices
 
     def __post_init__(self) -> None:
         self.compute  # noqa: B018 - reads the setting, and refuses a wrong one
@@ -60,6 +69,39 @@ class Pricing:
         if self.way.kind == "buckets" and not self.fusion:
             rule, fix = "says what is sent together", "leave out no-fusion or this"
             raise SettingError("overlap", self.overlap, rule, fix)
+
+        if self.nodes is not None and self.way.kind != "none":
+            rule, fix = "is not priced on a cluster", "leave it out"
+            raise SettingError("overlap", self.overlap, rule, fix)
+
+    @property
+    def nodes(self) -> Cluster | None:
+        """The cluster whose nodes are the workers; None: each worker is one device."""
+        return None if self.cluster is None else Cluster.of(self.cluster)
+
+    def check(self, network: Network, workers: int) -> None:
+        """Raise `SettingError` for a network or workers that do not go with the cluster."""
+        if self.nodes is None:
+            check_one_level(network)
+        else:
+            self.nodes.check(workers, network)
+
+    def drawn(self, law: ComputeTimes, steps: int, workers: int) -> Floats:
+        """Return the seconds of compute of each step and worker, [steps, W], or [steps, 1]."""
+        return law.drawn(steps, workers) if self.nodes is None else self.nodes.drawn(law, steps)
+
+    def inside(self, network: Network, num_bytes: Any, compressed: Any) -> Inside:
+        """Return what a step takes within each node, whose gradient has `num_bytes`.
+
+        Where something is `compressed` one device does it: it gets the sum, and what comes of the
+        exchange goes to all. Else devices all-reduce, before nodes do with a share each.
+        """
+        if self.nodes is None or network.within is None:
+            return Inside(np.zeros(np.shape(num_bytes)), np.zeros(np.shape(num_bytes)))
+        ways = reduce_and_broadcast(self.nodes.devices), way_of("all-reduce", self.nodes.devices)
+        one, all_ = (way.seconds(network.within, 1, num_bytes) for way in ways)
+        hops = np.where(compressed, ways[0].hops, ways[1].hops)
+        return Inside(np.where(compressed, one, all_), hops * network.within.latency)
 
     @property
     def way(self) -> Overlap:
@@ -92,7 +134,8 @@ class Pricing:
         """Return the seconds of an all-reduce of the whole gradient, of `num_bytes`."""
         way = way_of("all-reduce", workers, all_reduce=self.all_reduce)
         messages = 1 if self.fusion else segments
-        return way.seconds(network, messages, num_bytes)
+        inside = self.inside(network, num_bytes, False).seconds
+        return inside + way.seconds(network, messages, num_bytes)
 
     def dense_buckets(
         self, network: Network, workers: int, pieces: Sequence[Piece], num_bytes: Any

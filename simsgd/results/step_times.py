@@ -61,15 +61,17 @@ class PricedSteps:
         num_bytes = [name for name in _OF_STEPS if "bytes" in name]
         require_columns(run, self.steps, "steps.csv", "epoch", *num_bytes)
         if pricing.compute is None:
-            self.compute = self._measured("compute_seconds", "compute_ms")[:, None]
+            devices = 1 if pricing.nodes is None else pricing.nodes.devices
+            self.compute = self._measured("compute_seconds", "compute_ms")[:, None] / devices
         else:
-            self.compute = pricing.compute.drawn(len(self.steps), self.num_workers)
+            self.compute = pricing.drawn(pricing.compute, len(self.steps), self.num_workers)
         if pricing.compress_ms is None:
             compression = self._measured("compression_seconds", "compress_ms")
         else:
             compression = np.full(len(self.steps), pricing.compress_ms / 1000)
         sends_all = self.steps["payload_bytes"] == self.steps["dense_bytes"]
         self.compression: Floats = np.where(sends_all, 0.0, compression)
+        self.compresses = ~sends_all.to_numpy() & (self.steps["network_bytes"] > 0).to_numpy()
         self.dense_bytes = self.steps["dense_bytes"].to_numpy("float64")
         self.transfers = Transfers(run, self.steps, pricing)
         self.sends = (self.steps["network_bytes"] > 0).to_numpy()
@@ -78,27 +80,31 @@ class PricedSteps:
 
     def on(self, network: Network) -> dict[str, Floats]:
         """Return what `step_times` has of this network, by column."""
+        self.pricing.check(network, self.num_workers)
         mean, slowest = self.compute.mean(1), self.compute.max(1)
         waited = self._waited(network)
+        inside = self.pricing.inside(network, self.dense_bytes, self.compresses)
         if self.waiting is None:
-            communication = waited(mean)
+            communication = inside.seconds + waited(mean)
             alike = mean + self.compression + communication
-            total = slowest + self.compression + waited(slowest)
+            total = slowest + self.compression + inside.seconds + waited(slowest)
         else:
             late = self.waiting.late
             sent = self.transfers.carried(network).seconds if late else waited(mean)
             parts = self.compression, sent, self.sends
             equal = Waiting(late=self.waiting.late)  # of equal workers none waits for another
-            alike = np.diff(fronts(mean[:, None], *parts, equal), prepend=0.0)
+            done = mean + inside.seconds  # in each step, whether nodes exchange anything or not
+            alike = np.diff(fronts(done[:, None], *parts, equal), prepend=0.0)
             communication = alike - mean - self.compression
-            total = np.diff(fronts(self.compute, *parts, self.waiting), prepend=0.0)
+            done = self.compute + inside.seconds[:, None]
+            total = np.diff(fronts(done, *parts, self.waiting), prepend=0.0)
         carried = self._carried(network)
         return {
             "compute": mean,
             "stragglers": total - alike,
             "compression": self.compression,
             "communication": communication,
-            "latency": part_of(communication, carried, network),
+            "latency": part_of(communication - inside.seconds, carried, network) + inside.latency,
             "messages": carried.messages,
             "total": total,
             "dense": slowest + self._dense(network)(slowest),
