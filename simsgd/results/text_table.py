@@ -95,6 +95,9 @@ class TextPage:
                 texts.append(wrapped(part, width))
                 continue
             narrow, lacking = part.fitted(width, self.dispensable)
+            whole = part.text(width)
+            if narrow.width > width and max(map(len, whole.splitlines())) <= width:
+                narrow, lacking = part, []  # rows take two lines anyway
             texts.append(narrow.text(width))
             left_out |= dict.fromkeys(lacking)
         return "\n\n".join(texts), list(left_out)

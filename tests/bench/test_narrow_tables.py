@@ -80,5 +80,6 @@ def test_a_row_with_long_words_takes_two_lines():
     rows = [["a-run-with-a-long-name", "bandwidth=100Mbit,latency=100us", "12.5", "1,234 KiB"]]
     page = TextPage([TextTable(head, rows, names=2, title="until error=15")], ["sent"])
     words, left_out = fits(page, 60)
-    assert words == ["until", "error=15", "run", "network", "error", *rows[0][:3]]
-    assert left_out == ["sent"]
+    assert words == ["until", "error=15", *head, *rows[0][:3], "1,234", "KiB"]
+    assert left_out == []
+    assert fits(page, 45)[0] == words
