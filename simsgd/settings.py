@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
@@ -324,6 +324,7 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
         Path: "a path",
         Mapping: "a dict",
         dict: "a dict",
+        Sequence: "a list",
     }
     return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
 

@@ -161,6 +161,11 @@ def tune_consensus(
         require(value >= 2, name, value, "must be at least 2")
     require(rounds <= _MOST_ROUNDS, "rounds", rounds, f"must be at most {_MOST_ROUNDS:,}")
     require_kind("seed", seed, int)
+    require_kind("stepsizes", stepsizes, Sequence, np.ndarray)
+    stepsizes = tuple(stepsizes)
+    require(stepsizes != (), "stepsizes", None, "must be at least one")
+    for gamma in stepsizes:
+        require_kind("stepsizes", gamma, float)
     require(0 <= seed < 2**63, "seed", seed, "must lie in [0, 2**63)")
     rule = f"times {workers} workers must be at most {_MOST:,}"
     require(workers * elements <= _MOST, "elements", elements, rule)

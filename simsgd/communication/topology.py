@@ -25,7 +25,7 @@ from .mixing import Mixing
 from .square_sides import square_sides
 
 _LARGEST_FILE = 1 << 26  # bytes
-_MOST = 4096  # workers: their weights are a matrix
+_MOST = 2048  # workers: their weights are a matrix
 ONE_WAY = "has links that go one way, which only sgp allows"
 _ROUNDS = 16  # of random peers
 
@@ -219,6 +219,7 @@ def _erdos_renyi(workers: int, p: float, seed: int = 0) -> "nx.Graph":
     """Each pair exchanges with probability p: erdos-renyi:0.3, or erdos-renyi:0.3,SEED."""
     number = isinstance(p, int | float) and 0 < p <= 1
     require(number, "topology", f"erdos-renyi:{p}", "needs a probability in (0, 1]")
+    require(isinstance(seed, int), "topology", f"erdos-renyi:{p},{seed}", "needs a whole SEED")
     return nx.gnp_random_graph(workers, p, seed=derived("erdos-renyi", seed) % 2**32)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from ..settings import size_in_bytes
+from ..settings import require_kind, size_in_bytes
 from ..units import in_units
 from .compute_times import Floats
 from .network import Network, networks_of
@@ -90,6 +90,7 @@ def network(
     """
     import pandas as pd
 
+    require_kind("network", network, str, Sequence)
     specs = [network] if isinstance(network, str) else network
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)

@@ -61,6 +61,7 @@ class Pricing:
         require_kind("compress_ms", self.compress_ms, float, type(None))
         if self.compress_ms is not None:
             check_milliseconds("compress_ms", self.compress_ms)
+        require_kind("fusion", self.fusion, bool)
         if self.all_reduce not in ALL_REDUCES:
             rule = f"must be one of {', '.join(ALL_REDUCES)}"
             raise SettingError("all_reduce", self.all_reduce, rule)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..catalog import begin_texts, build_model, load, parse_config, usual_input_shape
 from ..gradients.layer_work import backward_order
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
 
 _LARGEST = 1 << 26  # numbers of a sample
 
@@ -29,6 +29,8 @@ def shapes_of(
 
     Raises `SettingError` if the model does not exist or does not take such settings.
     """
+    require_kind("num_classes", num_classes, int, type(None))
+    require_kind("input_shape", input_shape, str, type(None))
     least = num_classes is None or num_classes >= 1
     require(least, "num_classes", num_classes, "must be at least 1")
     module, given = load("models", model), parse_config(config)

@@ -30,6 +30,7 @@ from .step_settings import check_use
 
 _COPIES = 3  # of a segment's gradients, at least: they, a model or a memory, and what is sent
 _MOST_WORKERS = 1_000_000
+_MOST_STEPS = 10_000  # of a round, which is gone through
 _PROBE = torch.Size([256, 512])  # of a segment on which it is tried whether sizes vary
 
 
@@ -206,14 +207,18 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
 
 
 def _require_room(exchange: Exchange, layout: Layout, dtype: torch.dtype) -> None:
-    """Raise `SettingError` for a segment whose gradients memory cannot hold."""
+    """Raise `SettingError` for an endless round, or gradients that memory cannot hold."""
+    rule = f"must be at most {_MOST_STEPS:,} to be counted"
+    require(exchange.period <= _MOST_STEPS, "local_steps", exchange.period, rule)
     there = memory_of(torch.device("cpu"))
     largest = max(layout.segments, key=lambda segment: segment.n)
     needed = _COPIES * exchange.rows * largest.n * dtype.itemsize
     if there is not None and needed > there:
-        rule = f"has {largest.n:,} elements in {largest.name}, whose bytes are counted in "
-        rule += f"{in_units(needed)} of memory, and there are {in_units(there)}"
-        raise SettingError("model", None, rule, "use a smaller one, or fewer workers")
+        room = f"{in_units(needed)} of memory, and there are {in_units(there)}"
+        if exchange.rows > 1:
+            raise SettingError("workers", exchange.rows, f"are counted in {room}", "use fewer")
+        rule = f"has {largest.n:,} elements in {largest.name}, whose bytes are counted in {room}"
+        raise SettingError("model", None, rule, "use a smaller one")
 
 
 def _algorithm(recipe: Recipe) -> Algorithm:

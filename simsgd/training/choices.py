@@ -20,7 +20,7 @@ from ..registry import find, names
 from ..settings import SettingError, require, require_kind, unknown
 from .data import about
 
-_MOST = 1024  # workers whose graphs are measured: a table within seconds
+_MOST = 512  # workers whose graphs are measured: a table within seconds
 _ROOMS = (
     Compressor,
     Algorithm,

@@ -21,6 +21,7 @@ from .client_rounds import ClientRounds, draw_order, steps_of_epochs
 from .contract import ExchangeContext, Exchanged, Round
 from .local import LocalSGD
 
+_MOST_CLIENTS = 10_000_000
 _MOST_EPOCHS = 10_000  # through the samples of a client in a round
 
 
@@ -70,6 +71,8 @@ class FedAvg(LocalSGD):
         for name in ("clients", "local_epochs"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
+        rule = f"must be at most {_MOST_CLIENTS:,}, which are drawn from in each round"
+        require((self.clients or 1) <= _MOST_CLIENTS, "clients", self.clients, rule)
         rule = f"must be at most {_MOST_EPOCHS:,} in a round"
         require((self.local_epochs or 1) <= _MOST_EPOCHS, "local_epochs", self.local_epochs, rule)
         self._outer  # noqa: B018 - reads the spec, and refuses a wrong one

@@ -1,13 +1,15 @@
 """The title, limits, scales, legend and bands of a figure, where a user sets them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...settings import SettingError, unknown
+from ...settings import SettingError, require, require_kind, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,14 +33,22 @@ class Appearance:
     band: str = "range"  # of `BANDS`: around the mean over seeds
 
     def __post_init__(self) -> None:
+        for name in ("title", "legend", "band"):
+            require_kind(name, getattr(self, name), str, type(None))
+        for name in ("logx", "logy"):
+            require_kind(name, getattr(self, name), bool, type(None))
         if self.legend not in (None, *LEGENDS):
             raise unknown("legend", str(self.legend), LEGENDS)
         if self.band not in BANDS:
             raise unknown("band", self.band, BANDS)
         for name, limits in (("xlim", self.xlim), ("ylim", self.ylim)):
-            if limits is not None and not -math.inf < limits[0] < limits[1] < math.inf:
-                low, high = limits
-                raise SettingError(name, f"{low},{high}", "must be a lower and an upper limit")
+            if limits is None:
+                continue
+            rule = "must be a lower and an upper limit"
+            pair = isinstance(limits, Sequence) and len(limits) == 2
+            require(pair and all(isinstance(v, Real) for v in limits), name, str(limits), rule)
+            low, high = limits
+            require(-math.inf < low < high < math.inf, name, f"{low},{high}", rule)
 
     def check(self, kind: str) -> None:
         """Raise `SettingError` for a setting that has no effect on a kind of figure."""

@@ -140,6 +140,13 @@ def plot_results(
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
     if not isinstance(y, Sequence):
         require_kind("y", y, str, type(None))
+    require_kind("network", network, str, Sequence)
+    require_kind("order", order, Sequence)
+    require_kind("labels", labels, Mapping, type(None))
+    require_kind("smooth", smooth, int)
+    require_kind("theme", theme, str)
+    for label in (labels or {}).values():
+        require_kind("labels", label, str)
     given = [y] if isinstance(y, str) else y
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)
