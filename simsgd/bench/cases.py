@@ -17,6 +17,8 @@ from ..catalog import attribute, begin_texts, build_model, load, parse_config
 from ..catalog import names as names_in
 from ..gradients.contract import Criterion
 from ..settings import require, unknown
+from ..simulator.room import memory_of
+from ..units import in_units
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ CASES = (
     Case("resnet9", "", (3, 32, 32), 4),
     Case("lstm_lm", "", (32,), 8, vocabulary=1000),
 )
-_MOST = 1 << 28  # numbers of a batch
+MOST = 1 << 28  # numbers of a batch
+_COPIES = 4  # of the parameters for each worker: gradients, two memories, and what passes
 QUICK = (replace(MLP, batch=4), Case("resnet", "depth=8", (3, 8, 8), 2))
 
 
@@ -91,17 +94,16 @@ def selected(
     for batch in batches:
         rule = f"must be one of {', '.join(map(str, sorted(known)))}"
         require(batch in known, "batch", batch, rule)
-    for case in cases:
-        most = _MOST // (case.batch * math.prod(case.input_shape))
-        rule = f"must be at most {most:,} for {case.name} with b = {case.batch}"
-        for w in workers:
-            require(w <= most, "workers", w, rule)
     chosen = [
         replace(case, workers=w)
         for case in cases
         for w in workers
         if (not models or case.model in models) and (not batches or case.batch in batches)
     ]
+    for case in chosen:
+        most = MOST // (case.batch * math.prod(case.input_shape))
+        rule = f"must be at most {most:,} for {case.name} with b = {case.batch}"
+        require(case.workers <= most, "workers", case.workers, rule)
     here = set(names_in("models"))
     missing = dict.fromkeys(case.model for case in chosen if case.model not in here)
     notes = [
@@ -110,12 +112,25 @@ def selected(
     return [case for case in chosen if case.model in here], notes
 
 
+def require_room(model: nn.Module, name: str, workers: int, device: str) -> None:
+    """Raise `SettingError` for more workers than have room for the least that a step keeps."""
+    each = _COPIES * sum(p.numel() * p.element_size() for p in model.parameters())
+    there = memory_of(torch.device(device))
+    if there is not None:
+        rule = f"must be at most {there // each:,} for {name} in {in_units(there)} of memory"
+        require(workers * each <= there, "workers", workers, rule)
+
+
 def task_of(case: Case, device: str) -> Task:
-    """Return the model with its first weights, always the same, and W * b random samples."""
+    """Return the model with its first weights, always the same, and W * b random samples.
+
+    Raises `SettingError` for more workers than memory holds.
+    """
     classes, shape = case.vocabulary or 10, (case.workers, case.batch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build_model(case.model, parse_config(case.config), classes, case.input_shape)
+    require_room(model, case.name, case.workers, device)
     generator = torch.Generator().manual_seed(0)
     if case.vocabulary:
         x, y = torch.randint(classes, (2, *shape, *case.input_shape), generator=generator)

@@ -5,6 +5,7 @@ Those that `models/` has are built by name, the others here, of torch's own modu
 Letters: W workers, b samples each, T tokens of a text, E numbers of a token.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..catalog import build_model, parse_config
-from .cases import Task, begun
+from ..settings import require
+from .cases import MOST, Task, begun, require_room
 
 _CLASSES, _WORDS, _TOKENS = 10, 1000, 64
 _COLORED = (3, 32, 32)
@@ -142,12 +144,19 @@ NETWORKS = {
 
 
 def network_task(name: str, workers: int, batch: int, device: str) -> Task:
-    """Return a network with its first weights, always the same, and W * b random samples."""
+    """Return a network with its first weights, always the same, and W * b random samples.
+
+    Raises `SettingError` for more workers or samples than memory holds.
+    """
     network = NETWORKS[name]
     lead = workers, batch
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = network.make()
+    require_room(model, name, workers, device)
+    most = max(1, MOST // (workers * math.prod(network.shape)))
+    rule = f"must be at most {most:,} for {name} with W = {workers:,}"
+    require(batch <= most, "batch", batch, rule)
     generator = torch.Generator().manual_seed(0)
     if len(network.shape) == 1:
         x, y = torch.randint(_WORDS, (2, *lead, *network.shape), generator=generator)

@@ -103,6 +103,10 @@ def test_a_title_stands_above_the_figure_to_the_letter(runs, kind):
         ({"labels": {"d": "x"}}, "labels is not known, got d"),
         ({"order": ["d"]}, "order is not known, got d"),
         ({"xlim": (2, 1)}, "xlim must be a lower and an upper limit, got 2,1"),
+        (
+            {"xlim": (-1e308, 1e308)},
+            r"xlim must lie within -1e\+300 and 1e\+300, got -1e\+308,1e\+308",
+        ),
         ({"legend": "left"}, "legend is not known, got left"),
         ({"band": "ci"}, "band is not known, got ci"),
         ({"logy": True, "ylim": (0, 1)}, "logy needs values above 0"),

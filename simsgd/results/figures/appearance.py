@@ -18,6 +18,7 @@ LEGENDS = ("inside", "outside", "none")
 BANDS = ("range", "std", "sem", "none")
 Limits = tuple[float, float]
 _ON_AXES = ("curves", "pareto")  # kinds whose axes can be set
+_FAR = 1e300  # beyond which matplotlib's arithmetic overflows
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Appearance:
             require(pair and all(isinstance(v, Real) for v in limits), name, str(limits), rule)
             low, high = limits
             require(-math.inf < low < high < math.inf, name, f"{low},{high}", rule)
+            rule = f"must lie within -{_FAR:g} and {_FAR:g}"
+            require(-_FAR <= low < high <= _FAR, name, f"{low},{high}", rule)
 
     def check(self, kind: str) -> None:
         """Raise `SettingError` for a setting that has no effect on a kind of figure."""
