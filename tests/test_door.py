@@ -30,7 +30,7 @@ COMMANDS = {  # the function of each, and the options that only say how it is pr
     "network": (simsgd.network, {"as_json"}),
     "plot-results": (simsgd.plot_results, set()),
     "report": (simsgd.report, set()),
-    "results": (simsgd.results, {"form", "columns", "wide"}),
+    "results": (simsgd.results, {"columns", "in_csv", "in_json", "wide"}),
     "sweep": (simsgd.sweep, {"network"}),
     "train": (simsgd.train, {"network", "dry_run"}),
     "tune-consensus": (simsgd.tune_consensus, set()),

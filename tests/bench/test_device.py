@@ -36,11 +36,8 @@ def test_all_of_a_device_goes_to_the_screen_a_file_and_a_page(tmp_path):
 
 def test_what_differs_from_the_cpu_is_shown():
     near, far = _row("near", 9e-11), _row("far", 2e-10)
-    text = device._agreement([near, far])
-    assert [line.split() for line in text.splitlines()[1:]] == [
-        ["near", "9.0e-11", "yes"],
-        ["far", "2.0e-10", "NO"],
-    ]
+    table = device._agreement([near, far])
+    assert table.rows == [["near", "9.0e-11", "yes"], ["far", "2.0e-10", "NO"]]
 
 
 def test_gradients_of_another_engine_are_found_to_differ(monkeypatch):

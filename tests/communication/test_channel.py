@@ -55,6 +55,7 @@ def sending(name, workers=4):
         "broadcast": (Dense.of(torch.ones(1, 20)), SEGMENT),
         "count_broadcast": (torch.ones(20), SEGMENT),
         "neighbor_mean": (kinds["sparse"], SEGMENT, topology("ring", workers).at(0)),
+        "swap": (torch.ones(workers, 2, 10), SEGMENT, topology("ring", workers).at(0)),
         "pass_on": (kinds["sparse"], SEGMENT, [1, 2, 3, 0]),
         "weighted_mean": (kinds["sparse"], SEGMENT, torch.tensor([0.5, 0, 0.5, 0])),
     }

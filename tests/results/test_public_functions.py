@@ -38,13 +38,13 @@ def folder(tmp_path):
     return tmp_path / "runs"
 
 
-SHOWN = ("columns", "wide")  # of the table in the terminal alone
+PRINTED = {"as_json", "columns", "in_csv", "in_json", "wide"}  # how the terminal shows it
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_takes_the_settings_of_its_command(name):
     own = set(inspect.signature(FUNCTIONS[name]).parameters)
-    options = {str(p.name) for p in main.commands[name].params} - {"form", "as_json", *SHOWN}
+    options = {str(p.name) for p in main.commands[name].params} - PRINTED
     assert own == {"network" if option == "networks" else option for option in options}
 
 
