@@ -15,7 +15,7 @@ from .communication.wire import Wire
 from .keyed_random import RandomKey
 from .methods.compressors import composed
 from .methods.memories import Memory
-from .settings import SettingError
+from .settings import SettingError, require_kind
 from .simulator.checkpoint_check import StateDict
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.method_choice import memory_named
@@ -64,6 +64,7 @@ class Hook:
         index_dtype: str = "int32",
         seed: int = 0,
     ) -> None:
+        require_kind("parallel", parallel, nn.parallel.DistributedDataParallel)
         params = {n: p for n, p in parallel.module.named_parameters() if p.requires_grad}
         self.names = {id(parameter): name for name, parameter in params.items()}
         self.compressor, self.memory = composed(compressor), _memory(memory)

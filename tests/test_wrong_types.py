@@ -1,6 +1,7 @@
 """Public functions that are called with values of other types: one plain line, `SettingError`."""
 
 import dataclasses
+import functools
 
 import pytest
 import torch
@@ -76,6 +77,13 @@ CALLS = {
     "Config('x')": "setting must be given by name, got x; write workers=4",
     "Config.of(5)": "settings must be a dict, not int, got 5",
     "Config(method='nosuch')": "method is not known, got nosuch; did you mean noloco?",
+    "methods.topology('ring', '8')": "workers must be a whole number, not str, got '8'",
+    "methods.topology(5, 8)": "topology must be text, not int, got 5",
+    "advise('10gbe', 5, workers=4)": "compressor must be text or list or tuple, not int, got 5",
+    "ddp.register(print, 'topk:0.1', 'none')": "parallel must be DistributedDataParallel, not",
+    "recording('loops/z', print).__enter__()": "simulator must be Simulator, not builtin",
+    "Simulator(torch.nn.DataParallel(torch.nn.Linear(3, 2)), workers=2, lr=0.1)": "model is wrapped "
+    "in DataParallel; give what is in it, its .module",
     "Recipe(nosuch=1)": "setting is not known, got nosuch; nearest of",
 }
 STEPS = {  # of a simulator of two workers
@@ -95,6 +103,11 @@ STEPS = {  # of a simulator of two workers
 MADE = {  # a simulator of a model
     "5": "criterion must be a function of (output, target), not int, got 5; such as torch.nn.",
     "'mse_loss'": "criterion must be a function of (output, target), not str, got mse_loss;",
+    "torch.nn.MSELoss": "criterion is the class MSELoss, not a function of (output, target); make one"
+    ", as MSELoss()",
+    "torch.nn.CrossEntropyLoss(reduction='sum')": "criterion adds up the losses of samples, and "
+    "gradients are those of their mean; use reduction mean",
+    "functools.partial(torch.nn.functional.mse_loss, reduction='sum')": "criterion adds up the",
     "samples=5": "samples must be a tensor [2], a number for each worker, got int",
     "samples=torch.ones(3)": "samples must be a tensor [2], a number for each worker, got [3]",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
@@ -106,7 +119,7 @@ MADE = {  # a simulator of a model
 def test_a_value_of_another_type_is_refused_in_one_line(call, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(simsgd.SettingError) as refused:
-        eval(f"simsgd.{call}", {"simsgd": simsgd})
+        eval(f"simsgd.{call}", {"simsgd": simsgd, "torch": torch})
     assert str(refused.value).startswith(line)
     assert not list(tmp_path.iterdir())
 
@@ -122,7 +135,7 @@ def test_a_simulator_refuses_a_value_of_another_type_in_one_line(call, line):
 
 @pytest.mark.parametrize(("arguments", "line"), MADE.items())
 def test_a_simulator_of_other_types_is_not_made(arguments, line):
-    known = {"simsgd": simsgd, "torch": torch}
+    known = {"simsgd": simsgd, "torch": torch, "functools": functools}
     with pytest.raises(simsgd.SettingError) as refused:
         eval(f"simsgd.Simulator(torch.nn.Linear(3, 2), {arguments}, workers=2, lr=0.1)", known)
     assert str(refused.value).startswith(line)

@@ -139,6 +139,7 @@ def advise(
     links = _networks([network] if isinstance(network, Network | str) else network)
     for link in links:
         pricing.check(link, config.workers)
+    require_kind("compressor", compressor, str, list, tuple)
     specs = [compressor] if isinstance(compressor, str) else list(compressor)
     model = config.model or "lenet", config.model_config, num_classes, input_shape
     shapes = shapes_of(*model)

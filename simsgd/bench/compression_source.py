@@ -34,8 +34,10 @@ class CompressionSource:
             return cls(given, None, "")
         if isinstance(given, str) and is_plain_number(given):
             return cls(float(given), None, "")
-        require(measure, "measure", None, "has no effect with a file of times")
-        return cls(None, MeasuredCompression.read(Path(given)), "")
+        measured = MeasuredCompression.read(Path(given))
+        rule = "gives times that without a measurement have no effect"
+        require(measure, "compress_ms", str(given), rule, "leave one of the two out")
+        return cls(None, measured, "")
 
     @property
     def is_here(self) -> bool:

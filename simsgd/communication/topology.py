@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..keyed_random import derived
 from ..registry import literal
-from ..settings import SettingError, names_file, one_line, require, unknown
+from ..settings import SettingError, names_file, one_line, require, require_kind, unknown
 from .mixing import Mixing
 from .square_sides import square_sides
 
@@ -75,6 +75,8 @@ def topology(spec: str, workers: int, one_way: bool = False) -> Topology:
     Raises `SettingError` for an unknown name, a W that it has no graph for, a graph that is not
     connected, or links that go one way, unless they may.
     """
+    require_kind("topology", spec, str)
+    require_kind("workers", workers, int)
     require(workers >= 2, "workers", workers, "must be at least 2 for gossip")
     require(workers <= _MOST, "workers", workers, f"must be at most {_MOST:,} for gossip")
     if spec == "one-peer":

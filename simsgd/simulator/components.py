@@ -5,6 +5,7 @@ Letters: W simulated workers, L hosted here.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import torch
@@ -164,6 +165,9 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     if not isinstance(model, nn.Module):
         rule = f"must be a torch.nn.Module, not {type(model).__name__}"
         raise SettingError("model", model, rule)
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        rule = f"is wrapped in {type(model).__name__}"
+        raise SettingError("model", None, rule, "give what is in it, its .module")
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         raise SettingError("model", None, "has no parameters to train")
@@ -179,12 +183,25 @@ def _check_criterion(criterion: Criterion) -> None:
     if not callable(criterion):
         rule = f"must be a function of (output, target), not {type(criterion).__name__}"
         raise SettingError("criterion", criterion, rule, "such as torch.nn.functional.mse_loss")
+    if isinstance(criterion, type):
+        rule = f"is the class {criterion.__name__}, not a function of (output, target)"
+        raise SettingError("criterion", None, rule, f"make one, as {criterion.__name__}()")
+    if _reduction(criterion) == "sum":
+        rule = "adds up the losses of samples, and gradients are those of their mean"
+        raise SettingError("criterion", None, rule, "use reduction mean")
     if isinstance(criterion, nn.Module):
         own = [name for name, p in criterion.named_parameters() if p.requires_grad]
         if own:
             rule = f"has parameters ({', '.join(own)}), and only the model's are trained"
             fix = "let the model have them and return what the loss needs, or freeze them"
             raise SettingError("criterion", None, rule, fix)
+
+
+def _reduction(criterion: Criterion) -> object:
+    """Return what a loss of torch, or a partial one, does with the losses of samples."""
+    if isinstance(criterion, partial):
+        return criterion.keywords.get("reduction")
+    return getattr(criterion, "reduction", None)
 
 
 def _check_float16(recipe: Recipe, algorithm: Algorithm) -> None:

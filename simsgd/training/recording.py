@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..settings import require
+from ..settings import require, require_kind
 from ..simulator.simulator import Simulator
 from .loop_folder import loop_config, loop_folder
 from .loop_recorder import Recording
@@ -69,6 +69,7 @@ def recording(
     (unless `on_nonfinite` says otherwise), and `Interrupted` after Ctrl-C or SIGTERM, both from
     within the step or between two.
     """
+    require_kind("simulator", simulator, Simulator)
     parts = simulator.components
     require(parts.hosts_all, "simulator", None, "runs in several processes", "record in one")
     require(not (resume and overwrite), "overwrite", None, "and resume were both given", "give one")

@@ -108,12 +108,20 @@ class Grace(Compressor):
             tensor = row.clone().view(self.shape or row.shape)
             if memory is not None:
                 tensor = memory.compensate(tensor, name)
-            sent, context = compressor.compress(tensor, name)
+            sent, context = _pair(compressor.compress(tensor, name))
             if memory is not None:
                 memory.update(tensor, name, compressor, sent, context)
             tensors = [sent] if isinstance(sent, Tensor) else list(sent)
             decode = partial(_decoded, compressor, type(sent), context, len(row))
             return tensors, decode, decode(tensors)
+
+
+def _pair(made: Any) -> tuple[Any, Any]:
+    """Return what GRACE's `compress` returns. Raises `SettingError` for anything else."""
+    if not (isinstance(made, tuple) and len(made) == 2):
+        rule = f"must return (tensors, context), not {type(made).__name__}"
+        raise SettingError("compressor", "grace", rule)
+    return made
 
 
 @contextmanager

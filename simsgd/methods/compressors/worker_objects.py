@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...registry import load_file
-from ...settings import SettingError, require
+from ...settings import SettingError, one_line, require
 
 
 class ForeignCompressor(Protocol):
@@ -116,7 +116,12 @@ def _named(file: ModuleType, name: str, path: str) -> object:
 def _own(thing: object) -> Any:
     """Return a worker's own object: of a class or function, what it makes; else a copy."""
     if isinstance(thing, type | FunctionType):
-        return thing()
+        try:
+            return thing()
+        except TypeError as wrong:
+            rule = f"cannot be made without arguments ({one_line(wrong)})"
+            fix = "name a function that makes it"
+            raise SettingError("compressor", thing.__name__, rule, fix) from wrong
     return copy.deepcopy(thing)
 
 
