@@ -211,9 +211,9 @@ def test_an_odd_list_of_edges_is_refused(tmp_path, monkeypatch, content, words):
     ("content", "words"),
     [
         (b"\xff\xfe bad" * 100, "not UTF-8"),
-        (b"x" * 10**6, "tokens"),
+        (b"x" * 10**6, "leaves no word"),
         (b"", "text"),
-        (b"\0" * 1000, "tokens"),
+        (b"\0" * 1000, "leaves no word"),
     ],
 )
 def test_an_odd_text_is_refused(tmp_path, monkeypatch, content, words):
