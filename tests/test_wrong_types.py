@@ -82,8 +82,8 @@ CALLS = {
     "advise('10gbe', 5, workers=4)": "compressor must be text or list or tuple, not int, got 5",
     "ddp.register(print, 'topk:0.1', 'none')": "parallel must be DistributedDataParallel, not",
     "recording('loops/z', print).__enter__()": "simulator must be Simulator, not builtin",
-    "Simulator(torch.nn.DataParallel(torch.nn.Linear(3, 2)), workers=2, lr=0.1)": "model is wrapped "
-    "in DataParallel; give what is in it, its .module",
+    "Simulator(torch.nn.DataParallel(torch.nn.Linear(3, 2)), workers=2, lr=0.1)": "model is "
+    "wrapped in DataParallel; give what is in it, its .module",
     "Recipe(nosuch=1)": "setting is not known, got nosuch; nearest of",
 }
 STEPS = {  # of a simulator of two workers
@@ -103,8 +103,8 @@ STEPS = {  # of a simulator of two workers
 MADE = {  # a simulator of a model
     "5": "criterion must be a function of (output, target), not int, got 5; such as torch.nn.",
     "'mse_loss'": "criterion must be a function of (output, target), not str, got mse_loss;",
-    "torch.nn.MSELoss": "criterion is the class MSELoss, not a function of (output, target); make one"
-    ", as MSELoss()",
+    "torch.nn.MSELoss": "criterion is the class MSELoss, not a function of (output, target); "
+    "make one, as MSELoss()",
     "torch.nn.CrossEntropyLoss(reduction='sum')": "criterion adds up the losses of samples, and "
     "gradients are those of their mean; use reduction mean",
     "functools.partial(torch.nn.functional.mse_loss, reduction='sum')": "criterion adds up the",
