@@ -209,10 +209,11 @@ def marked_group(cuts: Cuts, mask: Tensor, values: Tensor) -> Joined:
     They are those of `Sparse.where` for each segment. It waits for the device once.
     """
     device = mask.device
-    until = pad(mask.cumsum(1), (1, 0)).index_select(1, cuts.edges(device))  # [L, S + 1]
+    found = mask.cumsum(1)  # [L, P]
+    until = pad(found, (1, 0)).index_select(1, cuts.edges(device))  # [L, S + 1]
     ends = until.tolist()
     widest = [max(1, *own) for own in zip(*[_steps(row) for row in ends], strict=True)]
-    whole = _marked(mask, values, max(1, max(row[-1] for row in ends)))
+    whole = _marked(mask, found, values, max(1, max(row[-1] for row in ends)))
 
     def split(whole: Message) -> list[Message]:
         assert isinstance(whole, Sparse)
@@ -234,17 +235,17 @@ def marked_group(cuts: Cuts, mask: Tensor, values: Tensor) -> Joined:
     return Joined.made_together(cuts, whole, split)
 
 
-def _marked(mask: Tensor, values: Tensor, k: int) -> Sparse:
+def _marked(mask: Tensor, found: Tensor, values: Tensor, k: int) -> Sparse:
     """Return the message of values where `mask` is true, k at most in a row; it waits for nothing.
 
-    What a row has less is padding, of value 0 and place P.
+    `found` is how many there are up to each. What a row lacks is padding, of value 0 and place P.
     """
     n = mask.shape[1]
-    turn = mask.cumsum(1).sub_(1).masked_fill_(~mask, k)  # [L, P]: the last column takes the rest
+    turn = found.sub(1).masked_fill_(~mask, k)  # [L, P]: the last column takes the rest
     place = torch.arange(n, device=mask.device).expand_as(turn)
     index = place.new_full((len(mask), k + 1), n).scatter_(1, turn, place)
     chosen = values.new_zeros(len(mask), k + 1).scatter_(1, turn, values)
-    counts = mask.sum(1)
+    counts = found[:, -1]
     padding = torch.arange(k, device=mask.device) >= counts.unsqueeze(1)
     chosen = chosen[:, :k].masked_fill(padding, 0)
     return Sparse.of(chosen, index[:, :k].contiguous(), n, counts)
