@@ -74,6 +74,11 @@ class Components:
         return self.key.workers
 
     @property
+    def engine_name(self) -> str:
+        """The name of the engine that computes, "" if it is still to be chosen."""
+        return self.engine.chosen if self.engine.chooses else self.recipe.engine
+
+    @property
     def plan(self) -> Plan:
         """The ways of the device, or those that the settings name."""
         return plan_of(self.recipe.plan, self.workers.device.type)

@@ -87,7 +87,7 @@ class RunningState:
             "steps": self.steps,
             "epoch": self.epoch,
             "results": list(self.results),
-            "engine": parts.engine.chosen if parts.engine.chooses else parts.recipe.engine,
+            "engine": parts.engine_name,
             **self._server_state(),
             **({} if self.clients is None else {"clients": self.clients.rows}),
         }

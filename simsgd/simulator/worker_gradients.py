@@ -148,15 +148,13 @@ def _of_some(
 
 def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str:
     """Return the name of the engine that a step on such a batch uses, which it may choose now."""
-    if not parts.engine.chooses:
-        return parts.recipe.engine
-    if not parts.engine.chosen:
+    if not parts.engine_name:
         parts.model.train()
         first = (slice(None), 0)  # pass
         batch, target = (row(hosted_shards(parts, part), first) for part in (x, y))
         keys = parts.key.fold_in(0).fold_in("dropout").fold_in(0).keys()
         parts.engine.choose(parts.parameters.read(), state.buffers, batch, target, keys)
-    return parts.engine.chosen
+    return parts.engine_name
 
 
 def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tree:
