@@ -18,6 +18,7 @@ from simsgd.methods.memories import DGC
 pytest.importorskip("numba")
 
 DTYPES = [torch.float32, torch.float64]
+SINGLE_FIRST = [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
 SIZES = [(1, 1), (2, 3), (3, 1023), (2, 1024), (3, 1025), (2, 5001)]
 QUANTIZERS = [
     "terngrad", "terngrad:clip=none", "terngrad:pack=base3", "qsgd:255", "qsgd:4,bucket=7",
@@ -88,7 +89,7 @@ def message_parts(spec, x, on):
         return [*state.values(), *parts, *buffers, back.to_dense()]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", SINGLE_FIRST)
 @pytest.mark.parametrize("spec", QUANTIZERS + SPARSIFIERS + BOTH)
 def test_a_message_is_the_same_in_either_form(spec, dtype):
     for kind, x in inputs(dtype):
@@ -188,6 +189,7 @@ def test_elias_streams_are_the_same(density, dtype):
         assert_same(*found)
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_cut_off_is_an_error_in_either_form():
     stream = elias_gamma.encode(torch.tensor([0, 0, 1000, -900]))
     for on in (False, True):

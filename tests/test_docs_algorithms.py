@@ -91,6 +91,7 @@ def test_a_run_logs_how_workers_exchange(tmp_path):
     assert line in output
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ones_own_algorithm_is_verified_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -85,6 +85,7 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "experiments", lambda: {"evidence-dgc-dense": ROW})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 def test_ended_runs_are_taken_once(runs):
     evidence.take(runs)

@@ -215,6 +215,7 @@ def test_results_is_a_table(runs):
     assert simsgd.results(runs)["name"].tolist() == ["one"]
 
 
+@pytest.mark.slow
 def test_report_is_a_page(runs, tmp_path):
     assert "<html" in simsgd.report(runs, tmp_path / "page.html").read_text()
 

@@ -225,6 +225,7 @@ def check_many(random_settings, examples, **how):
     assert ends["trained"] > examples // 5
 
 
+@pytest.mark.slow
 def test_any_settings_at_all_train_count_and_resume_or_are_refused(random_settings):
     check_many(random_settings, 80)
 

@@ -103,6 +103,7 @@ def test_a_config_with_a_setting_of_another_kind_is_refused(run, setting):
     refused(GO_ON, f"--{setting.replace('_', '-')} must be")
 
 
+@pytest.mark.slow
 def test_a_config_cannot_name_another_folder(run, tmp_path):
     config = json.loads((run / "config.json").read_text())
     away = {"name": "../../out", "runs_dir": "../.."}
@@ -115,6 +116,7 @@ def test_a_config_cannot_name_another_folder(run, tmp_path):
     assert json.loads((run / "config.json").read_text())["name"] == "a"
 
 
+@pytest.mark.slow
 def test_a_report_shows_what_a_config_holds_as_text(run):
     config = json.loads((run / "config.json").read_text())
     evil = "<script>alert(1)</script>"
@@ -246,6 +248,7 @@ def test_odd_numbered_features_are_refused_without_taking_their_memory(
 ESCAPES = "\x1b[2J\x1b]0;owned\x07"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")  # drawn as a box in figures
 def test_a_name_with_escape_sequences_is_shown_harmless(run, tmp_path):
     config = json.loads((run / "config.json").read_text())
@@ -259,6 +262,7 @@ def test_a_name_with_escape_sequences_is_shown_harmless(run, tmp_path):
     assert not {"\x1b", "\x07"} & {*(tmp_path / "page.html").read_text()}
 
 
+@pytest.mark.slow
 def test_a_sweeps_file_leads_no_write_and_no_read_out_of_its_folder(run, tmp_path):
     folder = tmp_path / "runs"
     (tmp_path / "outside").mkdir()

@@ -3,11 +3,12 @@
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..catalog import begin_texts, build_model, load, parse_config, usual_input_shape
 from ..gradients.layer_work import backward_order
@@ -40,7 +41,7 @@ def shapes_of(
         return build_model(module, given, num_classes, shape)
 
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             network = built()
     except (RuntimeError, SettingError):  # it may look into its weights
         with torch.random.fork_rng(devices=[]):
@@ -69,6 +70,21 @@ def order_of(
                     begin_texts(network, len(sample))
                     return backward_order(network, partial(network, sample))
     raise SettingError("model", model, f"does not take samples of {shape}", fix)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves weights without memory undrawn, for which torch would load its compiler first."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def _samples(shape: tuple[int, ...]) -> Iterator[Tensor]:

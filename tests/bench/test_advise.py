@@ -129,6 +129,7 @@ def test_an_unknown_compressor_is_refused_in_one_line():
         advised(SLOW, "topq:0.1")
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_for_each_network():
     words = ["advise", "--model", "mlp", "--model-config", "hidden=8", "--input-shape", "1x8x8"]
     words += ["--workers", "4", "--network", "10gbe", "--network", "wan", "--no-measure"]

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from simsgd.bench import compressors as bench
@@ -13,6 +14,7 @@ def test_every_compressor_of_ours_is_timed():
     assert set(names("compressor")) - PLAIN == {"grace"}
 
 
+@pytest.mark.slow
 def test_the_quick_bench_prints_a_table_and_writes_json(tmp_path):
     done = CliRunner().invoke(
         main, ["bench", "compressors", "--quick", "--json", str(tmp_path / "rows.json")]

@@ -40,6 +40,7 @@ def test_what_differs_from_the_cpu_is_shown():
     assert table.rows == [["near", "9.0e-11", "yes"], ["far", "2.0e-10", "NO"]]
 
 
+@pytest.mark.slow
 def test_gradients_of_another_engine_are_found_to_differ(monkeypatch):
     from simsgd.gradients.vmap import Vmap
 

@@ -102,7 +102,7 @@ WHOLE_CEILINGS = {  # kernels of a whole step, and of all but gradients, ResNet-
 }
 
 
-@pytest.mark.parametrize("plan", ["cpu", "gpu"])
+@pytest.mark.parametrize("plan", [pytest.param("cpu", marks=pytest.mark.slow), "gpu"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_step_launches_no_more_kernels_than_it_did(method, plan):
     counted, of_gradients = counted_step(QUICK[1], METHODS[method] | {"plan": plan})
@@ -122,6 +122,7 @@ def test_a_whole_step_of_many_segments_takes_few_kernels_and_waits_for_nothing(m
     assert counted.waits == 0
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_gpu_takes_few_kernels_for_all_gradients():
     case = replace(RESNET, workers=16, batch=2)
     for method, ceiling in (("none", 245), ("dpsgd", 245)):

@@ -31,6 +31,7 @@ def test_the_quick_step_bench_prints_writes_and_draws_every_kind_of_step(tmp_pat
     assert figure.stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_processes_are_left_out_on_request():
     rows = step.measure(quick=True, model=["mlp"], processes=False)["rows"]
     assert step.PROCESSES not in {row["step"] for row in rows}
@@ -87,6 +88,7 @@ def test_the_floors_are_the_gradient_of_the_global_batch():
             assert torch.allclose(one, other, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_older_step_is_the_same_method_as_ours():
     """Top-k ties aside, of which random gradients have none."""
     case = Case("mlp", "hidden=5", (1, 4, 4), 3, workers=2)

@@ -1,11 +1,13 @@
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from simsgd.bench import threads
 from simsgd.cli import main
 
 
+@pytest.mark.slow
 def test_the_quick_bench_times_each_choice_alone_and_beside_busy_processes(tmp_path):
     path = tmp_path / "rows.json"
     asked = ["bench", "threads", "--quick", "--model", "mlp", "--json", str(path)]

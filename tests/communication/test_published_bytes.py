@@ -79,6 +79,7 @@ def test_deep_gradient_compression(shapes, dense, sent, ratio):
     assert counted.ratio == pytest.approx(ratio, abs=1)
 
 
+@pytest.mark.slow
 def test_terngrad_on_alexnet():
     """Lin et al., ICLR 2018, table 3: 29.18 MB, 8 x.
 
@@ -225,6 +226,7 @@ def test_choco_at_one_percent():
     assert mib(wide.payload_bytes) == pytest.approx(0.031, abs=0.0005)
 
 
+@pytest.mark.slow
 def test_choco_on_the_lstm():
     """Koloskova et al., ICLR 2020, table 3: 110.43 MB uncompressed, 3.45 with sign+norm."""
     counted = sizes(WIKITEXT2, compressor="sign", compress_if="all", granularity="model")

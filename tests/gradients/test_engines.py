@@ -348,6 +348,7 @@ RUN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_logs_the_engine_it_chose_and_keeps_it(tmp_path):
     run = simsgd.train(**RUN, runs_dir=tmp_path, epochs=1)
     assert run.config["engine"] == "onepass"

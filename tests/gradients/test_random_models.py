@@ -264,6 +264,7 @@ def own_error(plan, method, form):
     return None, loop
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(plans(), st.sampled_from(ENGINES), st.sampled_from(METHODS), st.sampled_from(FORMS))

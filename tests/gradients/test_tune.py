@@ -94,6 +94,7 @@ def test_workers_at_a_time_leave_the_engines_that_take_them():
     assert "loop" not in tuned.note
 
 
+@pytest.mark.slow
 def test_the_choice_is_written_and_kept_on_resume(tmp_path):
     asked = {
         "model": "mlp", "model_config": "hidden=4", "dataset": "digits", "workers": 4,

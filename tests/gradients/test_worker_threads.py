@@ -141,6 +141,7 @@ def chosen(model=None, workers=4, samples=HEAVY, per_worker=False, **settings):
     return engine.choose(params, buffers, x, y, keys), engine.note
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_two_threads")
 def test_auto_takes_threads_where_convolutions_compute_much():
     assert chosen() == ("threads", "")
@@ -179,6 +180,7 @@ class Counting(nn.Sequential):
         return super().forward(x) * self.calls
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize(
     ("kind", "why"),
@@ -214,6 +216,7 @@ def computed(name, model, x, y):
     return engine(params, buffers, x.double(), y, RandomKey(0, torch.arange(len(x))).keys()), engine
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("workers", [2, 5, 6])
 def test_threads_that_share_one_pass_give_what_a_loop_gives(workers):
@@ -227,6 +230,7 @@ def test_threads_that_share_one_pass_give_what_a_loop_gives(workers):
     assert torch.allclose(got.output, wanted.output, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_two_threads")
 def test_threads_share_one_pass_where_there_is_much_to_compute_and_copies_compute_it():
     model = normed()
@@ -264,6 +268,7 @@ def test_the_dry_run_counts_what_threads_take(engine, monkeypatch):
     assert size == pytest.approx(least * shares[0] / shares[1], rel=0.2)
 
 
+@pytest.mark.slow
 def test_no_copies_are_made_for_threads_that_are_not_there():
     class Counted(nn.Sequential):
         copies = 0

@@ -223,7 +223,7 @@ def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", OWN)
-@pytest.mark.parametrize("engine", ["vmap", "loop", "auto"])
+@pytest.mark.parametrize("engine", ["vmap", "auto"])
 def test_engines_agree_on_models_of_their_own(algorithm, engine):
     settings = {"algorithm": algorithm} | OWN[algorithm]
     simulator, records = trained(batch_norm_mlp(), 4, engine=engine, **settings)
@@ -561,6 +561,7 @@ def test_the_consensus_distance_is_that_of_its_definition():
     assert trained(mlp(), 1)[0].consensus_distance() == 0
 
 
+@pytest.mark.slow
 def test_the_best_step_size_grows_with_what_is_sent():
     few, many = (
         tune_consensus(8, "ring", f"topk:{k}", elements=100, rounds=200) for k in (0.05, 0.5)

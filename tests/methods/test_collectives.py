@@ -57,6 +57,7 @@ def counted(way):
     )
 
 
+@pytest.mark.slow
 def test_oktopk_brings_less_than_six_k_words_and_cltk_half_of_that():
     assert 15_000 < counted("oktopk").received_bytes < 22_500
     assert counted("cltk").received_bytes == 4000 * 15 // 16 + 2 * 4000 * 15 // 16

@@ -229,6 +229,7 @@ QUANTIZERS = [
 PAIRS = [f"{first}+{second}" for first in SPARSIFIERS for second in QUANTIZERS]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     spec=st.sampled_from(SPECS + PAIRS),

@@ -110,6 +110,7 @@ def test_a_file_placed_beside_the_others_is_found_by_name(toys):
     assert registry.build("algorithm", "toy_scaled:0.5")[0].scale == 0.5
 
 
+@pytest.mark.slow
 def test_it_is_listed_with_its_settings(toys):
     done = CliRunner().invoke(main, ["list", "compressors"])
     assert "toy_first" in done.output
@@ -138,6 +139,7 @@ def test_it_trains(toys, tmp_path):
     assert run.steps["loss"].iloc[-1] < run.steps["loss"].iloc[0]
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_scales_by_1_is_all_reduce(toys, tmp_path):
     usual = simsgd.train(**RUN, runs_dir=tmp_path / "usual")
     scaled = simsgd.train(**RUN, runs_dir=tmp_path / "scaled", algorithm="toy_scaled:1")

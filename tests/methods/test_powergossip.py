@@ -79,6 +79,7 @@ def test_the_direction_of_the_largest_difference_is_found():
         assert abs(float(found @ vector / found.norm())) == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "iterations"), [(1, 1), (1, 3), (2, 2), (9, 1)])
 @pytest.mark.parametrize("graph", ["ring", "star"])
 def test_workers_come_together_at_their_mean(graph, rank, iterations):

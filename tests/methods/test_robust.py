@@ -128,6 +128,7 @@ def loss_after(steps, **settings):
     return nn.functional.cross_entropy(simulator.evaluation_model()(x), y).item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["sign-flip:2,scale=10", "noise:2,std=100"])
 def test_robust_rules_train_where_the_mean_does_not(attack):
     whole = {"granularity": "model", "compress_if": "all"}

@@ -85,6 +85,7 @@ def test_every_place_is_as_likely(k):
     assert deviation(chosen, k / 100) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 def test_scaled_random_entries_are_unbiased(shared):
     x = normal(1, 20)

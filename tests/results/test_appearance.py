@@ -65,6 +65,7 @@ def test_a_point_chart_takes_limits_and_scales_too(runs):
     assert (axes.get_xscale(), axes.get_ylim()) == ("linear", (0, 10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["curves", "pareto"])
 def test_the_legend_is_where_it_was_asked_for(runs, kind):
     inside = plot_results(runs, kind=kind, legend="inside")
@@ -87,6 +88,7 @@ def test_a_band_is_the_one_asked_for(runs, band, half):
         assert heights.min() == pytest.approx(4 - half)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["curves", "pareto"])
 def test_a_title_stands_above_the_figure_to_the_letter(runs, kind):
     network = "10gbe" if kind in ("time", "timeline") else ()
@@ -132,6 +134,7 @@ def call(*words):
     return CliRunner().invoke(main, ["plot-results", *map(str, words)])
 
 
+@pytest.mark.slow
 def test_the_command_takes_all_of_it(runs, tmp_path):
     output = tmp_path / "figure.svg"
     done = call(

@@ -207,6 +207,7 @@ def test_the_frontier_of_one_is_itself():
     assert frontier([point(3, 4)]) == [(3, 4)]
 
 
+@pytest.mark.slow
 def test_a_point_is_the_end_of_its_runs_with_bars_from_least_to_most(tmp_path):
     axes = plot_results(seeds(tmp_path, "sign", 3), kind="pareto").axes[0]
     ends = [line.get_xydata().tolist() for line in axes.lines]

@@ -71,6 +71,7 @@ def test_a_run_is_priced_on_all_networks_from_one_look_at_its_tables(tmp_path, r
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_report_reads_no_table_of_a_run_more_often_than_it_has_uses(tmp_path, read):
     for name in ("one", "two", "three"):
         made(tmp_path, name)

@@ -27,6 +27,7 @@ def test_at_the_end_a_run_has_all_its_bytes_and_seconds(tmp_path):
     assert axes.get_xlabel() == "simulated seconds on bandwidth=1kbit,latency=0s"
 
 
+@pytest.mark.slow
 def test_with_a_budget_a_run_is_taken_as_far_as_it_goes(tmp_path):
     run = made(tmp_path)
     assert point(run, at_bytes="2999B")[:2] == (2000, 20)

@@ -132,6 +132,7 @@ def test_what_has_no_best_has_no_dot(tmp_path):
     assert dots(plot_results([make(tmp_path)], y="lr").axes[0]) == []
 
 
+@pytest.mark.slow
 def test_values_that_span_more_than_twentyfold_are_drawn_on_a_logarithmic_axis(tmp_path):
     wide = plot_results([make(tmp_path / "a", errors=[60, 2])]).axes[0].get_yscale()
     narrow = plot_results([make(tmp_path / "b", errors=[60, 4])]).axes[0].get_yscale()
@@ -171,6 +172,7 @@ def test_epochs_are_counted_in_whole_numbers(tmp_path):
     assert ticks(axes.xaxis, axes.get_xlim()) == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [4, 9])
 def test_no_two_runs_share_color_and_line_style(tmp_path, number):
     lines = curves(plot_results(several(tmp_path, number)).axes[0])
@@ -226,6 +228,7 @@ def test_no_name_overlaps_another(crowd):
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes(crowd), 2))
 
 
+@pytest.mark.slow
 def test_no_name_overlaps_a_panel(crowd):
     panels = [axes.get_window_extent() for axes in crowd.axes]
     assert not any(name.overlaps(panel) for name in boxes(crowd) for panel in panels)
@@ -345,6 +348,7 @@ def test_a_column_without_a_number_is_refused_in_one_line(tmp_path):
 # what it costs
 
 
+@pytest.mark.slow
 def test_a_run_draws_itself(tmp_path):
     figure = make(tmp_path).plot("bytes", ("val_error1", "lr"), tmp_path / "figure.svg")
     assert (len(figure.axes), (tmp_path / "figure.svg").exists()) == (2, True)
@@ -371,6 +375,7 @@ def test_a_figure_shows_itself_in_a_notebook(tmp_path):
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_what_lies_far_below_does_not_squeeze_the_rest_of_a_logarithmic_axis(tmp_path):
     runs = [
         make(tmp_path, name, consensus_distance=value)

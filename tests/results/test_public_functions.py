@@ -80,6 +80,7 @@ def test_the_prices_are_a_data_frame_with_a_row_for_each_run_and_network(folder)
     assert table["compute_ms"].tolist() == [5, 5, 5, 5]
 
 
+@pytest.mark.slow
 def test_the_report_is_in_the_file_that_the_function_returns(folder, tmp_path):
     path = report(folder, tmp_path / "page.html")
     assert path.read_text().startswith("<!doctype html>")

@@ -56,6 +56,7 @@ def test_a_report_has_every_run_with_its_figures_and_settings(runs):
     assert error in page.words
 
 
+@pytest.mark.slow
 def test_a_report_escapes_whatever_a_run_is_called(tmp_path):
     name = "<script>alert('&\")<"
     simsgd.train(**TINY, workers=2, epochs=1, runs_dir=tmp_path, name=name, quiet=True)
@@ -64,6 +65,7 @@ def test_a_report_escapes_whatever_a_run_is_called(tmp_path):
     assert name in page.words
 
 
+@pytest.mark.slow
 def test_a_report_of_a_run_that_has_just_begun_has_no_figures(runs, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
@@ -89,6 +91,7 @@ def test_a_report_of_a_sweep_has_its_means(tmp_path):
     assert not any(band in word for word in Tags(report_page([tmp_path / "seed0"])).words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "error"),
     [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (the folder")],
@@ -100,12 +103,14 @@ def test_a_report_that_cannot_be_written_is_an_error_of_one_line(runs, tmp_path,
     assert done.stderr.startswith("simsgd: --output ")
 
 
+@pytest.mark.slow
 def test_a_report_is_written_where_it_was_asked_for(runs, tmp_path):
     done = call("report", runs, "-o", tmp_path / "page.html")
     assert done.output.strip() == str(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_runs_are_sorted_with_the_best_first(runs):
     page = report_page([runs / "seed2", runs / "seed10"])
     errors = {name: simsgd.Run(runs / name).last.val_error1 for name in ("seed2", "seed10")}
@@ -125,6 +130,7 @@ def test_a_report_shows_what_the_runs_have(tmp_path):
     assert "Held to real processes" not in page.words
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_report_shows_the_verdict_of_verify(tmp_path):
     recipe = {**TINY, "workers": 2, "compressor": "topk:0.1", "runs_dir": tmp_path, "name": "held"}
@@ -153,6 +159,7 @@ def test_the_command_of_a_run_makes_it_again(tmp_path, settings):
     )
 
 
+@pytest.mark.slow
 def test_a_run_of_objects_has_no_command(tmp_path):
     import torch
     from torch import nn
@@ -171,6 +178,7 @@ def test_a_page_has_colors_for_dark_screens_and_for_paper(runs):
     assert "@media print" in page
 
 
+@pytest.mark.slow
 def test_a_method_has_one_name_and_color_in_all_figures(tmp_path, monkeypatch):
     for name, below, own in (("a", "x", {}), ("b", "x", {"lr": 0.2}),
                              ("c", "y", {"algorithm": "dpsgd", "momentum": 0.0})):  # fmt: skip
@@ -187,6 +195,7 @@ def test_a_method_has_one_name_and_color_in_all_figures(tmp_path, monkeypatch):
     assert {(name, place) for _, name, place in seen} == {("a", 0), ("b", 1), ("c", 2)}
 
 
+@pytest.mark.slow
 def test_outcomes_stand_before_the_settings_of_the_results(runs):
     head = report_page([runs]).split("<thead>")[1].split("</thead>")[0]
     words = Tags(head)

@@ -18,6 +18,7 @@ def call(*words):
     return CliRunner().invoke(main, [*map(str, words)])
 
 
+@pytest.mark.slow
 def test_a_row_has_what_varies_and_how_the_run_ended(runs):
     rows = {row["name"]: row for row in result_rows([runs])}
     run = simsgd.Run(runs / "seed2")

@@ -91,6 +91,7 @@ def test_a_damaged_neighbor_is_passed_over(tmp_path):
     assert grouped([made(tmp_path, "b")])[0].place == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn", [2, NUM_LOOKS])
 def test_no_two_lines_of_a_figure_look_the_same(tmp_path, drawn):
     runs = [made(tmp_path, f"run-{i}", lr=i) for i in range(NUM_LOOKS + 1)]

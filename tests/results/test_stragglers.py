@@ -167,6 +167,7 @@ def runs(tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_a_synchronous_step_takes_as_long_as_its_slowest_worker(runs):
     table = step_times(runs["all"], FREE, Pricing(LAW, 0))
     drawn = ComputeTimes.of(LAW).drawn(len(table), 4)

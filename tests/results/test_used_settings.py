@@ -54,6 +54,7 @@ def test_a_config_whose_used_settings_are_none_is_refused(tmp_path, used):
 PHASES = [{"from": "start", "value": 0.1}, {"from": "epoch 30", "value": 0.01}]
 
 
+@pytest.mark.slow
 def test_the_summary_and_the_report_have_the_settings_that_were_used(tmp_path):
     run = made(tmp_path, lr=None, optimizer=None, used={"optimizer": "sgd", "lr": PHASES})
     run = finished(run)

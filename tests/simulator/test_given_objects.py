@@ -83,6 +83,7 @@ def test_an_optimizer_of_ones_own_steps_and_is_resumed(algorithm, tmp_path):
     assert_same(whole, again)
 
 
+@pytest.mark.slow
 def test_a_run_with_objects_is_resumed_with_them_to_the_same_bit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {
@@ -122,6 +123,7 @@ def test_groups_by_name_and_in_json_are_those_of_a_regime():
         assert_same(trained(**own), wanted)
 
 
+@pytest.mark.slow
 def test_groups_in_python_are_written_down_and_resumed_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     groups = [{"params": "*.bias", "lr_mult": 0.5}]

@@ -146,6 +146,7 @@ def test_one_worker_has_no_noise_scale(tmp_path):
     assert "noise" not in simsgd.results(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [3, 12])  # the latter in the middle of an epoch
 def test_a_run_that_goes_on_measures_what_one_that_never_stopped_does(tmp_path, stop):
     settings = {**TINY, "workers": 4, "quiet": True, "runs_dir": tmp_path, "noise_scale": True}

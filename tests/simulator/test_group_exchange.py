@@ -50,7 +50,9 @@ GROUPED = [spec for spec in SPECS + OTHERS if composed(spec).group_key is not No
 
 
 @pytest.mark.parametrize("kind", ["normal", "zeros", "outlier", "ties"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("spec", GROUPED)
 def test_messages_made_together_are_those_made_one_by_one(spec, dtype, kind):
     group, x = group_of(spec, dtype, kind)

@@ -217,6 +217,7 @@ def test_what_cannot_be_is_refused_before_the_first_step(settings, message):
     assert message in str(wrong.value)
 
 
+@pytest.mark.slow
 def test_a_run_names_its_layers_and_goes_on_with_them(tmp_path):
     settings = {**RUN, "compress_layers": BY_LAYER, "log_layers": True, "lr": 0.1}
     whole = simsgd.train(**settings, epochs=2, runs_dir=tmp_path, name="whole")

@@ -85,6 +85,7 @@ def test_a_zeroed_worker_leaves_nothing_that_is_not_finite(settings):
     assert all(t.isfinite().all() for t in tensors(zeroing.state_dict()).values())
 
 
+@pytest.mark.slow
 def test_a_zeroed_gradient_is_that_of_a_worker_who_sends_nothing():
     zeroing = simulator(on_nonfinite="zero")
     x, y = next(batches(nonfinite={0}))
@@ -256,6 +257,7 @@ def test_a_run_stops_by_default_with_worker_and_step_in_the_error(settings):
         simsgd.train(**settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "did"), [("skip", "skipped"), ("zero", "zeroed")])
 def test_a_run_counts_what_was_not_finite_in_its_log_table_and_summary(settings, rule, did):
     run = simsgd.train(**settings, on_nonfinite=rule)
@@ -274,6 +276,7 @@ def test_a_run_counts_what_was_not_finite_in_its_log_table_and_summary(settings,
     assert without_messages == (table["step"].drop_duplicates().tolist() if rule == "skip" else [])
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_goes_on_with_another_rule(settings, tmp_path):
     whole = simsgd.train(**settings | {"name": "whole"}, on_nonfinite="skip")
     with pytest.raises(Diverged):

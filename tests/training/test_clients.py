@@ -96,6 +96,7 @@ def test_a_run_of_many_clients_is_told_in_few_lines_and_resumes(tmp_path):
     assert all(torch.equal(other["simulator"]["clients"][n], p) for n, p in states.items())
 
 
+@pytest.mark.slow
 def test_the_dry_run_tells_what_is_kept_for_clients():
     settings = {**RUN, "algorithm": "scaffold", "partition": "iid-fixed", "compressor": "topk:0.5"}
     few, many = (footprint(**settings, clients=clients).lasting for clients in (10, 1000))

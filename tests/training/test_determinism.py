@@ -38,6 +38,7 @@ def same(left, right):
     return len(left) == len(right) and all(map(torch.equal, left, right))
 
 
+@pytest.mark.slow
 def test_two_runs_are_the_same_to_the_last_bit(tmp_path):
     one, two = train(tmp_path, name="one"), train(tmp_path, name="two")
     timed = [c for c in one.steps if "seconds" in c]
@@ -69,6 +70,7 @@ def test_the_order_of_data_follows_seed_and_global_batch_alone(changed):
     assert same(order(), order(**changed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [IMAGES, {**TEXT, "batch_size": 64}])
 def test_no_global_generator_is_touched(tmp_path, data):
     before = states()
@@ -77,6 +79,7 @@ def test_no_global_generator_is_touched(tmp_path, data):
     assert states() == before
 
 
+@pytest.mark.slow
 def test_global_generators_do_not_touch_a_run(tmp_path):
     one = train(tmp_path, name="one")
     torch.manual_seed(5), random.seed(5), np.random.seed(5)

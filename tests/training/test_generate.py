@@ -34,6 +34,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", SMALL)
 def test_the_most_likely_text_is_that_of_a_plain_loop(runs, model):
     experiment = restored(runs / model)
@@ -92,6 +93,7 @@ def test_a_prompt_that_the_text_cannot_hold_is_refused(runs):
         simsgd.generate(runs / "gpt", prompt="")
 
 
+@pytest.mark.slow
 def test_a_run_on_images_writes_nothing(tmp_path):
     small = {"model": "mlp", "model_config": "hidden=4", "dataset": "digits", "workers": 2}
     simsgd.train(**small, epochs=1, quiet=True, runs_dir=tmp_path, name="one")

@@ -345,6 +345,7 @@ def test_a_run_stopped_and_resumed_is_the_run_that_never_stopped(tiny, stop, mon
     same(simsgd.train(resume=tiny["runs_dir"] / "run"), whole)
 
 
+@pytest.mark.slow
 def test_a_run_reports_perplexity(tiny):
     run = simsgd.train(**tiny)
     last = run.epochs.iloc[-1]
@@ -357,6 +358,7 @@ def test_a_run_reports_perplexity(tiny):
     assert "val_bits" not in run.epochs
 
 
+@pytest.mark.slow
 def test_a_run_on_characters_reports_bits(tiny):
     run = simsgd.train(**tiny, tokens="char")
     last = run.last
@@ -364,6 +366,7 @@ def test_a_run_on_characters_reports_bits(tiny):
     assert f"({last.val_bits:.3f} bits per char)" in run.summary()
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_that_of_the_least_loss(tiny):
     run = simsgd.train(**{**tiny, "epochs": 4, "lr": 4.0})
     assert run.best.epoch == run.epochs["val_loss"].idxmin()
@@ -390,6 +393,7 @@ def test_errors_are_those_of_tokens(tiny):
     assert measured["error1"] == pytest.approx(100 * (output.argmax(2) != y).double().mean().item())
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_evaluated_on_validation_and_on_test(tiny):
     run = simsgd.train(**tiny, tokens="byte")
     printed = {}
@@ -414,6 +418,7 @@ def test_images_have_no_test_part(tmp_path):
         plot_results([run], y="val_perplexity")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["val_perplexity", "train_perplexity", "val_bits"])
 def test_perplexity_is_drawn(tiny, column, tmp_path):
     run = simsgd.train(**tiny, tokens="char")
@@ -442,6 +447,7 @@ def test_the_config_has_what_was_left_out(tiny):
     assert (config.model, config.tokens, config.bptt) == ("lstm_lm", "word", 35)
 
 
+@pytest.mark.slow
 def test_a_transformer_reads_stretches_of_all_lengths(tiny):
     settings = {**tiny, "model": "transformer_lm", "model_config": "emb=8, heads=2"}
     assert len(simsgd.train(**settings, vary_bptt=True).epochs) == 2

@@ -29,6 +29,7 @@ def runs(kill_runs, tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_a_run_of_some_steps_is_the_beginning_of_a_longer_one(runs):
     steps, epochs = (runs[name].steps.drop(columns=TIMES) for name in ("steps", "epochs"))
     assert len(steps) == 7
@@ -78,6 +79,7 @@ def test_evaluations_change_nothing_else(runs, kill_runs, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [2, 3, 4, 5, 7])
 def test_a_run_of_steps_resumed_in_the_middle_is_the_one_that_never_stopped(
     runs, kill_runs, tmp_path, monkeypatch, stop
@@ -100,6 +102,7 @@ def test_a_run_of_steps_resumed_in_the_middle_is_the_one_that_never_stopped(
     assert resumed.evaluations[MEASURED].equals(runs["steps"].evaluations[MEASURED])
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_goes_on_to_more_steps_or_to_more_epochs(runs, kill_runs, tmp_path):
     settings = kill_runs.TINY | {"epochs": None, "prune": 0.9, "clip": 1.0, "steps": 4}
     run = simsgd.train(**settings, eval_every=2, runs_dir=tmp_path, name="a")

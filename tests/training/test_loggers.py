@@ -48,6 +48,7 @@ def test_event_files_hold_the_tables_and_a_resumed_run_goes_on(asked_twice):
     assert logged == pytest.approx(epochs["payload_bytes"].tolist())
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_logged_too_much_is_hidden_when_it_goes_on():
     pytest.importorskip("tensorboard")
     from simsgd.training.loggers import TensorBoard

@@ -303,6 +303,7 @@ OWN = (
 
 @pytest.mark.usefixtures("mine")
 class TestFromTheCommandLine:
+    @pytest.mark.slow
     def test_everything_of_ones_own_goes_through_every_command(self, tmp_path, monkeypatch):
         call("train", *OWN, "--epochs", 2, "--name", "a")
         call("train", *OWN, "--epochs", 1, "--name", "b", "--seed", 1)
@@ -407,6 +408,7 @@ def test_files_that_import_the_files_beside_them_go_through_other_processes(tmp_
     assert "failed" not in printed
 
 
+@pytest.mark.slow
 def test_tables_of_several_metrics_have_a_column_for_each(tmp_path):
     trained(tmp_path, classes, net(2), name="a")
     trained(tmp_path, classes, net(2), name="b", metric="accuracy")

@@ -31,6 +31,7 @@ def test_a_bar_is_drawn_at_a_terminal(monkeypatch):
     assert is_seen()
 
 
+@pytest.mark.slow
 def test_progress_shows_a_block_once_and_never_an_epoch_without_steps(monkeypatch, tmp_path):
     shown = []
     monkeypatch.setattr(Progress, "show", lambda self, loss, metric, sent: shown.append(metric))

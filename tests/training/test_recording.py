@@ -132,6 +132,7 @@ def same(kill_runs, run, other):
 # the folder
 
 
+@pytest.mark.slow
 def test_the_steps_are_those_of_the_simulator(whole):
     x, y = data()
     sim, losses, sent = simulator(**METHODS["topk"]), [], []
@@ -231,6 +232,7 @@ def test_every_reader_takes_recorded_loops(whole, tmp_path):
 # going on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("at", [1, 4, 5, 9])
 def test_a_loop_of_epochs_goes_on_after_an_error_to_the_last_bit(
@@ -248,6 +250,7 @@ def test_a_loop_of_epochs_goes_on_after_an_error_to_the_last_bit(
     same(kill_runs, by_epochs(tmp_path / "a", method=method), whole[method])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [2, 5, -3, -6])
 def test_a_loop_stopped_by_sigterm_goes_on_to_the_last_bit(kill_runs, whole, tmp_path, at):
     with pytest.raises(simsgd.Interrupted, match=r"^stopped after step \d; to continue, start"):
@@ -256,6 +259,7 @@ def test_a_loop_stopped_by_sigterm_goes_on_to_the_last_bit(kill_runs, whole, tmp
     same(kill_runs, by_epochs(tmp_path / "a"), whole["topk"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [3, 7])
 def test_a_loop_of_steps_goes_on_to_the_last_bit(kill_runs, whole, tmp_path, at):
     with pytest.raises(Stopped):
@@ -264,6 +268,7 @@ def test_a_loop_of_steps_goes_on_to_the_last_bit(kill_runs, whole, tmp_path, at)
     same(kill_runs, by_steps(tmp_path / "a"), whole["steps"])
 
 
+@pytest.mark.slow
 def test_a_loop_that_has_ended_has_nothing_to_do_or_goes_on(kill_runs, whole, tmp_path):
     run = by_epochs(tmp_path / "a")
     torch.manual_seed(5)
@@ -299,6 +304,7 @@ def test_a_loop_whose_loss_is_not_finite_keeps_its_last_good_checkpoint(tmp_path
     assert load_checkpoint(tmp_path / "a")["simulator"]["steps"] == 1
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_moved_goes_on(kill_runs, whole, tmp_path):
     with pytest.raises(Stopped):
         by_epochs(tmp_path / "a", 5, stop)

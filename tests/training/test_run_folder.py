@@ -569,6 +569,7 @@ def test_the_config_is_plain_json(tmp_path):
     assert json.loads((folder / "config.json").read_text()) == CONFIG
 
 
+@pytest.mark.slow
 def test_reading_a_run_does_not_import_torch(tmp_path):
     folder = written(tmp_path).folder
     code = (

@@ -154,6 +154,7 @@ def regime(epoch, step, results):
 """
 
 
+@pytest.mark.slow
 def test_a_regime_of_past_results_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
     file = tmp_path / "plateau.py"
     file.write_text(PLATEAU)

@@ -47,6 +47,7 @@ def test_a_way_that_comes_later_has_rows_of_its_own(kill_runs, tmp_path):
     assert table["total_ms"][0] >= 3.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [2, 3, 4])
 def test_a_resumed_run_repeats_no_row(kill_runs, tmp_path, monkeypatch, stop):
     settings = {**kill_runs.TINY, "algorithm": "local:4", "epochs": 2, "runs_dir": tmp_path}

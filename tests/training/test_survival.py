@@ -99,6 +99,7 @@ def test_a_replaced_name_is_on_disk_too(saved, monkeypatch):
     assert folders[0] is False
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_checkpoint_is_damaged_ends_as_if_it_were_not(kill_runs, tmp_path, capsys):
     whole = simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="whole")
     part = simsgd.train(
@@ -119,6 +120,7 @@ def test_a_folder_left_by_a_kill_before_its_config_can_be_overwritten(kill_runs,
     assert len(simsgd.train(**settings).epochs) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_replaced_another_can_go_on(kill_runs, tmp_path):
     whole = simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="whole")
     shorter = kill_runs.TINY | {"epochs": 1}
@@ -152,6 +154,7 @@ class Full:
         monkeypatch.setattr(os, "fsync", fsync)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [*range(8, 28, 3)])
 def test_a_disk_that_fills_at_any_write_leaves_a_run_that_can_go_on(
     kill_runs, tmp_path, monkeypatch, passes
@@ -210,6 +213,7 @@ def test_a_disk_too_full_for_a_run_to_begin_is_left_as_it_was(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_cut_short_in_the_middle_of_its_archive_leaves_the_last(saved):
     """The system itself refuses to let the file grow, as it does under a quota."""
     code = (

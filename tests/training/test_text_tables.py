@@ -41,6 +41,7 @@ def test_the_lines_of_a_sweep(swept):
     assert "error@1" not in printed
 
 
+@pytest.mark.slow
 def test_the_table_of_a_sweep(swept):
     folder, printed = swept
     table = pd.read_csv(folder / "sweep.csv")

@@ -41,6 +41,7 @@ def test_many_samples_of_few_weights_take_all_threads_for_gradients_alone():
     assert choice(workers=4, batch_size=200) == ThreadChoice(2, 2, 1)
 
 
+@pytest.mark.slow
 def test_a_number_of_threads_is_kept_to(tmp_path, monkeypatch):
     seen = set()
     step = Simulator.step

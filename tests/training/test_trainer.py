@@ -104,6 +104,7 @@ def test_without_pruning_the_payload_is_the_dense_gradient(tmp_path):
     assert set(steps["network_bytes"]) == {round(4 * parameters * 2 * 3 / 4)}
 
 
+@pytest.mark.slow
 def test_the_kept_fraction_follows_the_warmup(tmp_path):
     run = train(tmp_path, prune=0.98, epochs=6)
     assert run.epochs["kept"].tolist() == [0.25, 0.25, 0.0625, 0.0625, 0.02, 0.02]
@@ -130,6 +131,7 @@ def test_a_run_resumed_after_an_epoch_is_the_run_that_never_stopped(tmp_path, re
     same(again, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 5, STEPS, STEPS + 4])
 def test_a_run_stopped_within_an_epoch_is_the_run_that_never_stopped(
     tmp_path, recipe, stop, monkeypatch
@@ -152,6 +154,7 @@ def test_a_run_stopped_within_an_epoch_is_the_run_that_never_stopped(
     same(simsgd.train(resume=tmp_path / "part"), whole)
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_a_checkpoint_repeats_the_steps_since(tmp_path, monkeypatch):
     whole = train(tmp_path, name="whole", prune=0.9)
     step = simsgd.Simulator.step
@@ -169,6 +172,7 @@ def test_a_run_killed_after_a_checkpoint_repeats_the_steps_since(tmp_path, monke
     same(simsgd.train(resume=tmp_path / "part"), whole)
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, monkeypatch):
     whole = train(tmp_path, name="whole")
 
@@ -248,6 +252,7 @@ def test_a_name_that_exists_is_refused_and_may_be_overwritten(tmp_path):
     assert len(train(tmp_path, epochs=2, overwrite=True).epochs) == 2
 
 
+@pytest.mark.slow
 def test_the_data_order_does_not_depend_on_the_number_of_workers(tmp_path):
     runs = [
         train(tmp_path, name=f"w{w}", workers=w, batch_size=None, global_batch_size=120, epochs=1,
@@ -291,6 +296,7 @@ def test_the_compression_error_is_what_stays_behind(tmp_path):
     assert (dense["memory_norm"] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     ["topk:0.1", "sign", "qsgd:15", "topk:0.1+terngrad", "threshold:0.01", "powersgd:2",
@@ -303,6 +309,7 @@ def test_a_run_of_any_method_resumes_to_the_last_bit(tmp_path, spec):
     same(simsgd.train(resume=part.folder, epochs=2), whole)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_users_file_resumes_from_another_folder(tmp_path, monkeypatch):
     (tmp_path / "net.py").write_text(BATCHNORM)
     monkeypatch.chdir(tmp_path)
@@ -316,6 +323,7 @@ def test_a_run_of_a_users_file_resumes_from_another_folder(tmp_path, monkeypatch
     assert again.log.count(line) == 1  # not where the user named the file
 
 
+@pytest.mark.slow
 def test_a_resumed_run_logs_the_files_of_its_methods(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     spec = f"{tmp_path / 'mine.py'}:Half"
@@ -364,6 +372,7 @@ def test_samples_left_out_of_every_epoch_are_logged(tmp_path):
     assert "1 step an epoch (638 of 1438 samples left out)" in run.log
 
 
+@pytest.mark.slow
 def test_a_run_is_not_shortened_by_resuming_it(tmp_path):
     settings = {"model": "mlp", "dataset": "digits", "workers": 2, "runs_dir": tmp_path}
     run = simsgd.train(**settings, model_config="hidden=4", epochs=2, name="two", quiet=True)

@@ -63,6 +63,7 @@ def test_epochs_that_end_first_end_the_run(settings, whole):
     assert not run.has_sent_enough
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [2, 4, 5])
 def test_a_run_resumed_in_the_middle_is_the_one_that_never_stopped(
     settings, whole, kill_runs, tmp_path, monkeypatch, stop
@@ -84,6 +85,7 @@ def test_a_run_resumed_in_the_middle_is_the_one_that_never_stopped(
     assert kill_runs.differences(resumed.folder, straight.folder) == []
 
 
+@pytest.mark.slow
 def test_one_that_has_ended_stays_as_it_is_or_goes_on_to_more_bytes(settings, whole, kill_runs):
     run = ended(settings, 4, name="going-on")
     assert simsgd.train(resume=run.folder).step == 4

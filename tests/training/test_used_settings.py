@@ -58,6 +58,7 @@ def test_the_warm_up_of_prune_is_recorded_in_phases(used):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_defaults_of_an_algorithm_and_of_an_optimizer_are_recorded(used):
     settings = used(algorithm="diloco", optimizer="AdamW", lr=0.001, weight_decay=None)
     assert (settings["local_steps"], settings["outer_lr"], settings["outer_momentum"]) == (
@@ -71,6 +72,7 @@ def test_the_momentum_of_a_memory_is_the_one_that_is_used(used):
     assert used(compressor="topk:0.1", memory="dgc:momentum=0.7")["momentum"] == 0.7
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_settings_that_it_used(used, tmp_path):
     before = used()
     simsgd.train(resume=tmp_path / "run", epochs=4, quiet=True)
@@ -113,6 +115,7 @@ def test_a_function_is_described_by_phases_or_in_words(lr, described):
     assert timeline.phases() == {"lr": described}
 
 
+@pytest.mark.slow
 def test_a_schedule_of_many_epochs_is_read_at_some_of_them():
     asked = []
     timeline = Timeline(
@@ -135,6 +138,7 @@ def test_the_lr_of_a_group_is_recorded_as_a_scheduler_sets_it(used):
     assert lr == pytest.approx({"start": 0.01, "epoch 1": 0.005, "epoch 2": 0.0025})
 
 
+@pytest.mark.slow
 def test_a_run_of_a_billion_epochs_shows_its_schedule_few_results():
     seen = []
 

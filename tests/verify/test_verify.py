@@ -518,6 +518,7 @@ def test_a_verification_that_ended_early_does_not_hold(tmp_path):
     assert "only 1 of 2 steps ran" in verdict.summary()
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_how_far_verify_has_come(tmp_path, monkeypatch):
     rows = dict.fromkeys(STEP_COLUMNS, 1), dict.fromkeys(COLUMNS, 1) | {"flip": ""}
 

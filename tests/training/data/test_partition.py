@@ -150,6 +150,7 @@ def test_more_workers_than_samples_are_refused():
         parted("sorted", LABELS, 2000, 0)
 
 
+@pytest.mark.slow
 def test_each_workers_model_is_evaluated_into_a_table(tmp_path):
     own = {"algorithm": "dpsgd", "partition": "sorted", "runs_dir": tmp_path}
     runs = {e: simsgd.train(**RUN, **own, evaluate=e) for e in ("average", "workers", "both")}
@@ -181,6 +182,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_that_was_stopped_goes_on_to_the_same_last_bit(algorithm, tmp_path):
     settings = {**RUN, **ALGORITHMS[algorithm], "algorithm": algorithm, "partition": "sorted"}
@@ -201,6 +203,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_last_bit(algorithm, tmp_path
             assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_batchnorm_statistics_of_the_average_are_estimated_anew(tmp_path):
     (tmp_path / "normed.py").write_text(
         "from torch import nn\n"

@@ -23,6 +23,7 @@ MLP = {"model": "mlp", "dataset": "digits", "model_config": "hidden=32", "worker
 P = 64 * 32 + 32 + 32 * 10 + 10
 
 
+@pytest.mark.slow
 def test_tensors_count_until_they_are_gone():
     with Allocations() as counted:
         x = torch.zeros(1000)
@@ -100,6 +101,7 @@ def test_every_kind_of_compressor_is_probed(compressor):
     assert part(footprint(**MLP, compressor=compressor).passing, "compression") > 0
 
 
+@pytest.mark.slow
 def test_each_compressor_of_a_layer_is_probed_on_its_largest_segment():
     def most(**settings):
         return part(footprint(**MLP, memory="residual", **settings).passing, "compression")

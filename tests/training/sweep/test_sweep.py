@@ -70,6 +70,7 @@ def sweep(**settings):
     return simsgd.sweep(**{**TINY, "quiet": True, **settings})
 
 
+@pytest.mark.slow
 def test_a_sweep_makes_every_run_and_their_means(here, tmp_path):
     left = sweep(compressor=["none", "topk:0.01"], seeds=2, runs_dir="made")
     assert sorted(run.name for run in left.runs) == [
@@ -87,6 +88,7 @@ def test_a_sweep_makes_every_run_and_their_means(here, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_is_the_run_that_train_makes(here):
     sweep(prune=[0.9], memory=["none"], runs_dir="made")
     alone = simsgd.train(**TINY, prune=0.9, memory="none", name="alone", quiet=True)
@@ -94,6 +96,7 @@ def test_a_run_of_a_sweep_is_the_run_that_train_makes(here):
     assert made.steps["loss"].tolist() == alone.steps["loss"].tolist()
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(here):
     sweep(lr=[0.1, 0.2], runs_dir="made")
     here.started.clear()
@@ -102,6 +105,7 @@ def test_what_is_done_is_not_done_again(here):
     assert left.table["seeds"].tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_sweep_can_be_widened_and_its_runs_keep_their_names(here):
     sweep(runs_dir="made")
     here.started.clear()
@@ -111,6 +115,7 @@ def test_a_sweep_can_be_widened_and_its_runs_keep_their_names(here):
     assert dict(zip(left.table["lr"], left.table["seeds"], strict=True)) == {"none": 2, "0.1": 2}
 
 
+@pytest.mark.slow
 def test_what_stopped_goes_on_to_the_same_end(here):
     whole = sweep(runs_dir="whole")
     sweep(runs_dir="made", epochs=1)
@@ -146,6 +151,7 @@ def test_a_sweep_of_nothing_but_contradictions_is_a_users_error(here, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_does_not_end_the_sweep(here):
     left = sweep(lr=[1e38, 0.1], runs_dir="made")
     assert list(left.failures) == ["lr1e+38-seed0"]
@@ -169,6 +175,7 @@ def test_a_run_does_not_wait_for_ever_for_its_folder(here, monkeypatch):
     assert sweep(lr=0.1, runs_dir="made").failures == {"seed0": held.reason}
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_run_that_was_killed_at_once_is_taken(here, tmp_path):
     sweep(lr=0.1, runs_dir="made")
     for path in (tmp_path / "made/seed0").iterdir():
@@ -178,6 +185,7 @@ def test_a_folder_of_a_run_that_was_killed_at_once_is_taken(here, tmp_path):
     assert (again.failures, [len(run.epochs) for run in again.runs]) == ({}, [2])
 
 
+@pytest.mark.slow
 def test_files_of_the_same_name_in_two_folders_are_two_values(here, tmp_path):
     for folder, hidden in (("a", 8), ("b", 16)):
         (tmp_path / folder).mkdir()
@@ -204,6 +212,7 @@ def test_a_sweep_is_shown_safely_in_html(here):
     assert "a &amp; b" in left._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_sweep_draws_a_line_in_a_band_for_each_combination(here, tmp_path):
     left = sweep(lr=[0.1, 0.2], seeds=2, runs_dir="made")
     figure = left.plot(output=tmp_path / "figure.png")
@@ -211,6 +220,7 @@ def test_a_sweep_draws_a_line_in_a_band_for_each_combination(here, tmp_path):
     assert len(figure.axes[0].collections) == 2  # a band for each combination, over its seeds
 
 
+@pytest.mark.slow
 def test_the_folder_is_named_by_what_varies(here, tmp_path):
     sweep(lr=[0.1, 0.2], workers=[2, 1])
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sweep-workers-lr"]
@@ -237,6 +247,7 @@ def test_a_sweep_refuses_bad_input_in_one_line(here, tmp_path, words, error):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_sweep_prices_the_steps_of_its_runs_as_the_network_command_does(here):
     words = [*WORDS, "--compressor", "none,sign", "--runs-dir", "made"]
     done = CliRunner().invoke(main, ["sweep", *words, "--network", "10gbe", "--network", "wan"])
@@ -247,6 +258,7 @@ def test_a_sweep_prices_the_steps_of_its_runs_as_the_network_command_does(here):
     assert all(row in [line.split() for line in done.stdout.splitlines()] for row in rows)
 
 
+@pytest.mark.slow
 def test_switches_given_both_ways_are_two_values(here, tmp_path):
     done = CliRunner().invoke(
         main, ["sweep", *WORDS, "--prune", "0.9", "--warmup", "--no-warmup", "--quiet"]
@@ -256,6 +268,7 @@ def test_switches_given_both_ways_are_two_values(here, tmp_path):
     assert names >= {"warmup-seed0", "no-warmup-seed0"}
 
 
+@pytest.mark.slow
 def test_runs_that_have_sent_their_bytes_are_done(here):
     asked = {**TINY, "compressor": ["topk:0.1", "none"], "until_bytes": "10KB", "quiet": True}
     first = simsgd.sweep(**asked)
