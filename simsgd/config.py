@@ -161,11 +161,9 @@ class Config(Recipe):
         choices=("average", "workers", "both"),
     )
     recalibrate_bn: int = setting(
-        0,
-        "run",
-        "Before evaluating, estimate the BatchNorm statistics of the averaged model on N batches.",
-        unit="N",
-    )
+        0, "run", "Before evaluating, estimate the BatchNorm statistics of the averaged model on N "
+        "batches.", unit="N",
+    )  # fmt: skip
     scale_lr: str | None = setting(
         None, "optimizer", "Multiply lr by sqrt(B / 128), by B / 128, or not at all; a regime may "
         "name another batch than 128. Default: the regime's.", ("sqrt", "linear", "none"),
@@ -175,11 +173,9 @@ class Config(Recipe):
     )
     scale_epochs: bool | None = setting(None, "optimizer", "Multiply the epochs by B / 128.")
     evaluate_buffers: str = setting(
-        "mean",
-        "run",
-        "BatchNorm statistics to evaluate with: the workers' mean, or worker 0's.",
+        "mean", "run", "BatchNorm statistics to evaluate with: the workers' mean, or worker 0's.",
         choices=("mean", "rank0"),
-    )
+    )  # fmt: skip
     device: str = setting(
         "auto", "run", "auto, cpu, cuda or cuda:N.", scope="machine", on_resume=True, per_rank=True
     )
@@ -208,12 +204,9 @@ class Config(Recipe):
         scope="run", on_resume=True,
     )  # fmt: skip
     checkpoint_every: int = setting(
-        0,
-        "run",
-        "Steps between checkpoints; 0: at the end of each epoch only.",
-        scope="machine",
-        on_resume=True,
-    )
+        0, "run", "Steps between checkpoints; 0: at the end of each epoch only.",
+        scope="machine", on_resume=True,
+    )  # fmt: skip
     keep: str = setting(
         "best", "run", "Checkpoints to keep: last, to resume; best, also the model of the best "
         "evaluation (best.pt); or all, also the model of each (models/step-N.pt).",
@@ -223,18 +216,13 @@ class Config(Recipe):
         50, "run", "Steps between writes of steps.csv.", scope="machine", on_resume=True
     )
     log_layers: bool = setting(
-        False,
-        "run",
-        "Write layers.csv: bytes and compression error of each segment and step.",
+        False, "run", "Write layers.csv: bytes and compression error of each segment and step.",
         scope="machine",
-    )
+    )  # fmt: skip
     tensorboard: bool = setting(
-        False,
-        "run",
-        "Write TensorBoard's event files into the run's folder.",
-        scope="machine",
-        on_resume=True,
-    )
+        False, "run", "Write TensorBoard's event files into the run's folder.",
+        scope="machine", on_resume=True,
+    )  # fmt: skip
     wandb: bool = setting(
         False,
         "run",
@@ -274,10 +262,16 @@ class Config(Recipe):
 
     @property
     def worker_batch(self) -> int:
-        """Samples of each worker in a step, b * M."""
+        """Samples of each worker in a step, b * M, of each of its devices."""
         if self.global_batch_size is not None:
             return self.global_batch_size // self.workers
-        return self.accumulate * (8 if self.batch_size is None else self.batch_size)
+        own = 8 if self.batch_size is None else self.batch_size
+        return self.accumulate * self.devices * own
+
+    @property
+    def pass_batch(self) -> int:
+        """Samples in a pass of a worker, or of one of its devices, b."""
+        return self.worker_batch // (self.accumulate * self.devices)
 
     @property
     def files_of_code(self) -> list[str]:
@@ -323,9 +317,10 @@ class Config(Recipe):
         if self.batch_size is not None:
             rule = "and batch_size were both given"
             raise SettingError("global_batch_size", None, rule, "give one")
-        if size % (self.workers * self.accumulate):
+        if size % (self.workers * self.devices * self.accumulate):
             passes = f" x {self.accumulate} passes" if self.accumulate > 1 else ""
-            rule = f"must be a multiple of the {self.workers} workers{passes}"
+            devices = f" x {self.devices} devices" if self.devices > 1 else ""
+            rule = f"must be a multiple of the {self.workers} workers{devices}{passes}"
             raise SettingError("global_batch_size", size, rule)
 
     def _check_threads(self) -> None:

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .recipe_rules import check_contradictions, check_values, spell_out, with_preset
+from .recipe_rules import (
+    check_contradictions,
+    check_values,
+    nodes_and_devices,
+    spell_out,
+    with_nodes,
+    with_preset,
+)  # fmt: skip
 from .settings import (
     AMPS,
     CLIPS,
@@ -42,12 +49,9 @@ class Recipe(metaclass=SettingsClass):
         scope="machine",
     )
     worker_chunk: str | int = setting(
-        "auto",
-        "workers",
-        "Workers computed at a time, with engine onepass or vmap.",
-        unit="C|auto",
-        scope="machine",
-    )
+        "auto", "workers", "Workers computed at a time, with engine onepass or vmap.",
+        unit="C|auto", scope="machine",
+    )  # fmt: skip
     plan: str = setting(
         "auto",
         "workers",
@@ -59,6 +63,11 @@ class Recipe(metaclass=SettingsClass):
     amp: str | None = setting(
         None, "workers", "Mixed precision in the forward and backward passes.", choices=AMPS
     )
+    cluster: str | None = setting(
+        None, "workers", "Each worker is one of N nodes with G devices of b samples each: these "
+        "average gradients uncompressed, and nodes exchange what comes of it. W is N then.",
+        unit="NxG",
+    )  # fmt: skip
     prune: float | None = setting(
         None,
         "compression",
@@ -98,8 +107,8 @@ class Recipe(metaclass=SettingsClass):
         unit="RULE",
     )
     prune_1d: bool = setting(
-        False, "compression", "Compress biases and BatchNorm too, like --compress-if all."
-    )
+        False, "compression", "Compress biases and BatchNorm too, like --compress-if all.",
+    )  # fmt: skip
     value_dtype: str | None = setting(
         None,
         "compression",
@@ -189,20 +198,16 @@ class Recipe(metaclass=SettingsClass):
         "that brings a worker the fewest bytes (auto).", choices=SPARSE_COLLECTIVES,
     )  # fmt: skip
     topology: str | None = setting(
-        None,
-        "algorithm",
-        "With gossip, the graph of workers; see `simsgd list topologies`.",
+        None, "algorithm", "With gossip, the graph of workers; see `simsgd list topologies`.",
         unit="NAME|FILE",
-    )
+    )  # fmt: skip
     consensus_stepsize: float | None = setting(
         None, "algorithm", "With choco and deepsqueeze, gamma in (0, 1].", unit="G"
     )
     local_steps: int | None = setting(
-        None,
-        "algorithm",
-        "With local, fedavg, diloco and the like, steps between exchanges.",
+        None, "algorithm", "With local, fedavg, diloco and the like, steps between exchanges.",
         unit="H",
-    )
+    )  # fmt: skip
     post_local_from: int | None = setting(
         None,
         "algorithm",
@@ -230,11 +235,9 @@ class Recipe(metaclass=SettingsClass):
         unit="N",
     )
     participation: float | None = setting(
-        None,
-        "algorithm",
-        "With fedavg, fedprox and scaffold, fraction of workers in a round.",
+        None, "algorithm", "With fedavg, fedprox and scaffold, fraction of workers in a round.",
         unit="C",
-    )
+    )  # fmt: skip
     outer_optimizer: str | None = setting(
         None,
         "algorithm",
@@ -258,18 +261,13 @@ class Recipe(metaclass=SettingsClass):
         choices=("local", "average", "server"),
     )
     outer_lr: float | None = setting(
-        None, "algorithm", "With diloco and fedavg, lr of the outer optimizer."
-    )
+        None, "algorithm", "With diloco and fedavg, lr of the outer optimizer.")  # fmt: skip
     outer_momentum: float | None = setting(
-        None, "algorithm", "With diloco and fedavg, momentum of the outer optimizer."
-    )
+        None, "algorithm", "With diloco and fedavg, momentum of the outer optimizer.")  # fmt: skip
     staleness: str | int | None = setting(
-        None,
-        "algorithm",
-        "With async, the delay of gradients in steps: N for all workers, or uniform:N, a delay of "
-        "0 to N for each.",
-        unit="N|uniform:N",
-    )
+        None, "algorithm", "With async, the delay of gradients in steps: N for all workers, or "
+        "uniform:N, a delay of 0 to N for each.", unit="N|uniform:N",
+    )  # fmt: skip
     optimizer: str | None = setting(None, "optimizer", "torch.optim class, for all epochs.")
     lr: float | None = setting(None, "optimizer", "Learning rate, for all epochs.")
     momentum: float | None = setting(None, "optimizer", "Momentum, for all epochs.")
@@ -300,10 +298,7 @@ class Recipe(metaclass=SettingsClass):
         choices=("global", "local"),
     )
     accumulate: int = setting(
-        1,
-        "workers",
-        "Backward passes of each worker before an exchange, b samples each.",
-        unit="M",
+        1, "workers", "Backward passes of each worker before an exchange, b samples each.", unit="M"
     )
     on_nonfinite: str = setting(
         "stop",
@@ -330,6 +325,11 @@ class Recipe(metaclass=SettingsClass):
         """Which tensors are compressed, as `compress_if` says it."""
         return "all" if self.prune_1d else self.compress_if
 
+    @property
+    def devices(self) -> int:
+        """Devices of a node, G; 1 where each worker is a device."""
+        return 1 if self.cluster is None else nodes_and_devices(self.cluster)[1]
+
     def algorithm_settings(self) -> dict[str, object]:
         """Return the settings of the algorithm's own that were given, by name."""
         own = [f for f in dataclasses.fields(Recipe) if f.metadata["group"] == "algorithm"]
@@ -346,5 +346,5 @@ class Recipe(metaclass=SettingsClass):
 
     @staticmethod
     def completed(given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return settings with those of the `method` that they name, where they lack them."""
-        return with_preset(given)
+        """Return settings with those of the `method` and the `cluster`, where they lack them."""
+        return with_nodes(with_preset(given))

@@ -1,12 +1,13 @@
 """Fills in the settings of a published method, and refuses those that are wrong together."""
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import build, settings_of
-from .settings import SettingError, check_prune, names_file, require
+from .settings import SettingError, check_prune, names_file, require, require_kind
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -46,6 +47,29 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**usual, **given}
 
 
+def with_nodes(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings with as many workers as the `cluster` has nodes, where they lack them."""
+    if given.get("cluster") is None or "workers" in given:
+        return given
+    return {**given, "workers": nodes_and_devices(given["cluster"])[0]}
+
+
+def nodes_and_devices(spec: object) -> tuple[int, int]:
+    """Return how many nodes a cluster has, and how many devices each.
+
+    >>> nodes_and_devices("4x8")
+    (4, 8)
+
+    Raises `SettingError` for anything else than such a spec.
+    """
+    require_kind("cluster", spec, str)
+    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", str(spec).strip(), re.ASCII)
+    if found is None:
+        rule = "must be how many nodes and how many devices of each"
+        raise SettingError("cluster", spec, rule, "such as 4x8")
+    return int(found[1]), int(found[2])
+
+
 def spell_out(recipe: "Recipe") -> None:
     """Put a number for its digits, and a file's whole path, to resume from another folder."""
     chunk, topology = recipe.worker_chunk, recipe.topology
@@ -58,6 +82,7 @@ def spell_out(recipe: "Recipe") -> None:
 def check_values(recipe: "Recipe") -> None:
     """Raise `SettingError` for a value that is out of range."""
     require(recipe.workers >= 1, "workers", recipe.workers, "must be at least 1")
+    _check_cluster(recipe)
     check_prune(recipe.prune)
     _check_chunk(recipe)
     epochs = recipe.warmup_epochs
@@ -75,6 +100,20 @@ def check_values(recipe: "Recipe") -> None:
     require(0 <= recipe.seed < 2**63, "seed", recipe.seed, "must lie in [0, 2**63)")
     require(recipe.flush_every >= 0, "flush_every", recipe.flush_every, "must be at least 0")
     require(recipe.accumulate >= 1, "accumulate", recipe.accumulate, "must be at least 1")
+
+
+def _check_cluster(recipe: "Recipe") -> None:
+    if recipe.cluster is None:
+        return
+    nodes, devices = nodes_and_devices(recipe.cluster)
+    rule = f"has {nodes} nodes, each a worker, and here are {recipe.workers} workers"
+    require(recipe.workers == nodes, "cluster", recipe.cluster, rule, "leave workers out")
+    rule, fix = "has one device a node, which is a worker without a cluster", "leave it out"
+    require(devices > 1, "cluster", recipe.cluster, rule, fix)
+    if recipe.clients is not None or recipe.client_buffers not in (None, "local"):
+        name = "clients" if recipe.clients is not None else "client_buffers"
+        rule = "does not go together with cluster: a client is one device, and no node"
+        raise SettingError(name, getattr(recipe, name), rule, "leave one out")
 
 
 def check_contradictions(recipe: "Recipe") -> None:

@@ -71,6 +71,7 @@ ALWAYS = {  # settings that any recipe takes
 WHERE = {  # and those that others need, by the setting and the values that they need it to have
     ("engine", ("onepass", "vmap")): {"worker_chunk": (1, 2, "auto")},
     ("engine", ("loop", "threads")): {"amp": ("bf16", "fp16")},
+    ("workers", (2,)): {"cluster": ("2x2", "2x3")},
     ("clip", (0.1, 10.0)): {"clip_by": ("per-tensor", "value")},
     ("optimizer", (None, "SGD", "RMSprop", "Muon")): {"momentum": (0.0, 0.9)},
     ("scheduler", ("ExponentialLR:gamma=0.9",)): {"scheduler_every": ("step", "epoch")},

@@ -107,7 +107,8 @@ def simulator(drawn, **more):
         network = MODELS[drawn.model]().to(drawn.dtype)
     if "local_epochs" in drawn.chosen:
         clients = drawn.chosen.get("clients", drawn.chosen["workers"])
-        batch = BATCH * drawn.chosen.get("accumulate", 1)
+        devices = int(drawn.chosen.get("cluster", "2x1")[2:])
+        batch = BATCH * devices * drawn.chosen.get("accumulate", 1)
         more |= {"samples": torch.arange(1, clients + 1), "worker_batch": batch}
     return simsgd.Simulator(
         network, regime=REGIMES[drawn.regime], **{"lr": 0.01, **drawn.chosen}, **more
@@ -115,7 +116,8 @@ def simulator(drawn, **more):
 
 
 def batches(drawn):
-    size = drawn.chosen["workers"] * drawn.chosen.get("accumulate", 1) * BATCH
+    devices = int(drawn.chosen.get("cluster", "2x1")[2:])
+    size = drawn.chosen["workers"] * devices * drawn.chosen.get("accumulate", 1) * BATCH
     for step, (x, y) in enumerate(toy.batches(STEPS, size)):
         x = x.to(drawn.dtype)
         if drawn.poison is not None and drawn.poison[0] == step:

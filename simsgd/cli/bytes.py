@@ -19,6 +19,7 @@ from .terminal import show
     "batch_size",
     "global_batch_size",
     "accumulate",
+    "cluster",
     "prune",
     "compressor",
     "compress_layers",

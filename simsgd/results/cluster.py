@@ -3,10 +3,10 @@
 Letters: N nodes, G devices of each.
 """
 
-import re
 from dataclasses import dataclass
 
-from ..settings import SettingError, require_kind
+from ..recipe_rules import nodes_and_devices
+from ..settings import SettingError
 from .compute_times import ComputeTimes, Floats
 from .network import Network
 
@@ -27,12 +27,7 @@ class Cluster:
 
         Raises `SettingError` for anything else.
         """
-        require_kind("cluster", spec, str)
-        found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", spec.strip(), re.ASCII)
-        if found is None:
-            rule = "must be how many nodes and how many devices of each"
-            raise SettingError("cluster", spec, rule, "such as 4x8")
-        return cls(int(found[1]), int(found[2]))
+        return cls(*nodes_and_devices(spec))
 
     def drawn(self, law: ComputeTimes, steps: int) -> Floats:
         """Return the seconds of each step and node, [steps, N]: its slowest device's."""

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .figures.plot import PlotSettings
 
 _IN_SUMMARY = (  # settings of the summary, as they were used
-    "model", "workers", "batch_size", "method", "compressor", "compress_layers", "prune", "memory",
-    "algorithm", "aggregate", "collective", "attack", "topology", "local_steps", "optimizer", "lr",
-    "momentum", "weight_decay",
+    "model", "workers", "cluster", "batch_size", "method", "compressor", "compress_layers", "prune",
+    "memory", "algorithm", "aggregate", "collective", "attack", "topology", "local_steps",
+    "optimizer", "lr", "momentum", "weight_decay",
 )  # fmt: skip
 _IN_NOTEBOOK = ("epoch", "step", "lr", "payload_bytes", "ratio", "train_loss", "val_loss")
 _WIDEST = 50  # characters of a line of settings

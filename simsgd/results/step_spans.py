@@ -44,7 +44,8 @@ def step_spans(run: RunTables, network: Network, pricing: Pricing) -> StepSpans:
         ]
         found = spans(forward, backward, buckets)
     else:
-        carried = float(priced.transfers.carried(network).seconds[place])
+        inside = priced.pricing.inside(network, priced.dense_bytes, priced.compresses)
+        carried = float(priced.transfers.carried(network).seconds[place] + inside.seconds[place])
         found = spans(forward, backward, [Bucket(1.0, compression, carried)])
         if pricing.way.kind == "perfect":  # the link begins with backward
             found[-1] = Span("communication", 0, forward, forward + carried)

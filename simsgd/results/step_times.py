@@ -6,13 +6,15 @@ Letters: W workers.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .clocks import Waiting, fronts
+from .cluster import Cluster
 from .communication_times import Transfers, pieces_of, require_columns, segments_of
 from .compute_times import Floats
 from .network import Network
@@ -54,6 +56,7 @@ class PricedSteps:
     """
 
     def __init__(self, run: RunTables, pricing: Pricing) -> None:
+        pricing = with_own_cluster(pricing, run)
         self.run, self.pricing, self.num_workers = run, pricing, run.num_workers
         self.steps = run.step_columns(*_OF_STEPS)
         if self.steps.empty:
@@ -171,3 +174,17 @@ class PricedSteps:
             return lambda compute: waited_for(buckets, compute, 0.0, self.passes)
         carried = self.pricing.dense(network, workers, sizes, self.transfers.segments)
         return lambda compute: self.pricing.waited(carried, compute, 0.0, self.passes)
+
+
+def with_own_cluster(pricing: Pricing, run: RunTables) -> Pricing:
+    """Return the pricing with the cluster that a run was trained on, if there was one.
+
+    Raises `SettingError` for another one.
+    """
+    own = run.config.get("cluster")
+    if own is None:
+        return pricing
+    same = pricing.nodes in (None, Cluster.of(str(own)))
+    rule = f"must be that of the run {run.name}, which was trained on {own}"
+    require(same, "cluster", pricing.cluster, rule, "leave it out")
+    return replace(pricing, cluster=str(own))

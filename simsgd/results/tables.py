@@ -82,6 +82,13 @@ class NoiseStepRow(StepRow):
     noise_scale: float  # tr(Sigma) / |G|^2 in samples; nan where |G|^2 came out at 0 or less
 
 
+class NodeStepRow(StepRow):
+    """A row of steps.csv with the setting `cluster`: bytes within nodes beside those between."""
+
+    within_bytes: int  # sent, and received, by a device within its node: mean over all devices
+    within_link_bytes: int  # one way on the link that carries most
+
+
 class LayerRow(TypedDict):
     """A row of layers.csv."""
 
@@ -156,13 +163,23 @@ _DTYPES = {int: "int64", float: "float64", str: "str"}
 EPOCH_COLUMNS = columns_of(EpochRow)
 EVALUATION_COLUMNS = columns_of(EvaluationRow)
 STEP_COLUMNS = columns_of(StepRow)
-ALL_STEP_COLUMNS = columns_of(NoiseStepRow)
+NOISE_STEP_COLUMNS = columns_of(NoiseStepRow)
+NODE_STEP_COLUMNS = columns_of(NodeStepRow)
+ALL_STEP_COLUMNS = NOISE_STEP_COLUMNS | NODE_STEP_COLUMNS
 LAYER_COLUMNS = columns_of(LayerRow)
 TRANSFER_COLUMNS = columns_of(TransferRow)
 SEGMENT_COLUMNS = columns_of(SegmentRow)
 WORKER_COLUMNS = columns_of(WorkerRow)
 NONFINITE_COLUMNS = columns_of(NonfiniteRow)
 PARTITION_COLUMNS = columns_of(PartitionRow)
+
+
+def step_columns_of(config: Mapping[str, object]) -> dict[str, str]:
+    """Return the columns of the steps.csv of a run with these settings."""
+    columns = dict(STEP_COLUMNS)
+    columns |= NOISE_STEP_COLUMNS if config.get("noise_scale") else {}
+    columns |= NODE_STEP_COLUMNS if config.get("cluster") else {}
+    return columns
 
 
 def ratio(dense: float, payload: float) -> float:

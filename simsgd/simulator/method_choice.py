@@ -85,6 +85,9 @@ def compressors_for(
     found = []
     for each in (spec, *(rule.compressor for rule in layers)):
         compressor = compressor_for(algorithm, each)
+        if recipe.devices > 1 and compressor.needs_squares:
+            rule = "looks at the gradients of single samples, and a node knows the mean alone"
+            raise SettingError("compressor", each, rule, "use another, or leave out cluster")
         check_memory(recipe, compressor, each)
         found.append(compressor)
     return by_segment(layout, layers, found[1:], found[0])

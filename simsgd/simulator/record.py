@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..communication.ledger import StepBytes
+from ..communication.node_bytes import WithinNodes
 from ..communication.segments import Layout
 from ..gradients import Gradients
 from ..gradients.trees import Tree, leaves, mapped
@@ -39,6 +40,7 @@ class StepRecord:
     applied: bool = True  # False: the step was skipped
     participants: Tensor | None = None  # that train in this round, [W] bool, on the CPU; None: all
     noise: GradientNoise | None = None  # with the setting noise_scale
+    within: WithinNodes | None = None  # bytes within nodes, with the setting cluster
 
     def without_output(self) -> "StepRecord":
         """Return the record with an empty output, so that many can be held."""
@@ -178,7 +180,21 @@ def record_of(
         applied=parts.guard.applied,
         participants=parts.guard.participants,
         noise=noise,
+        within=_within(parts),
     )
+
+
+def _within(parts: Components) -> WithinNodes | None:
+    """Return what devices send within nodes that train: gradients to their first, models back."""
+    if parts.recipe.devices == 1:
+        return None
+    participants, nodes = parts.guard.participants, parts.recipe.workers
+    train = nodes if participants is None else int(participants.sum())
+    groups: dict[torch.dtype, int] = {}
+    for p in parts.params.values():
+        groups[p.dtype] = groups.get(p.dtype, 0) + p.numel()
+    sizes = [(n, dtype.itemsize) for dtype, n in groups.items()]
+    return WithinNodes.of(sizes, parts.recipe.devices, nodes, train)
 
 
 def _flat(output: Tensor) -> Tensor:

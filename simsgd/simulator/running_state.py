@@ -22,7 +22,7 @@ from .method_choice import compressors_for
 class RunningState:
     """Where a simulation is, beside the states that its parts keep."""
 
-    buffers: Tensors  # each hosted worker's, {name: [L, *shape]}
+    buffers: Tensors  # each hosted worker's, {name: [L, *shape]}, or its devices', [L, G, *shape]
     initial: Tensors  # those that carry a state of each sample, as at the start
     server_buffers: Tensors  # as at the start, where clients begin each round with them
     clients: ClientPool | None = None  # what they keep while nobody acts for them
@@ -35,8 +35,10 @@ class RunningState:
     @classmethod
     def of(cls, parts: Components) -> "RunningState":
         """Return the state before the first step."""
-        workers = len(parts.workers)
+        workers, devices = len(parts.workers), parts.recipe.devices
         buffers = {n: torch.stack([b] * workers) for n, b in parts.model.named_buffers()}
+        if devices > 1:
+            buffers = {n: torch.stack([own] * devices, dim=1) for n, own in buffers.items()}
         initial = {name: buffers[name].clone() for name in carried(parts.model)}
         server = {}
         if parts.algorithm.client_buffers == "server":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ..communication.node_bytes import WithinNodes
 from ..communication.segments import Layout, Segment
 from ..config import Config
 from ..given_object import with_objects
@@ -75,6 +76,7 @@ class Sizes:
     step_payloads: tuple[int, ...] = (0,)  # bytes that a worker sends in each step of a round
     algorithm: str = "allreduce"
     layers: str = ""  # compressors of layers that have their own
+    within: WithinNodes | None = None  # of a step, where workers are nodes of a cluster
 
     @property
     def period(self) -> int:
@@ -152,7 +154,14 @@ class Sizes:
             "step": {**totals, "network_bytes": self.network_bytes},
             "epoch": None if self.steps is None else self._of_epoch(totals, self.steps),
             "segments": [_plain(segment) for segment in self.segments],
+            **self._within(),
         }
+
+    def _within(self) -> dict[str, object]:
+        if self.within is None:
+            return {}
+        sent, received = list(self.within.sent), list(self.within.received)
+        return {"within_node": {"sent_bytes": sent, "received_bytes": received}}
 
     def _of_epoch(self, totals: dict[str, int], steps: int) -> dict[str, object]:
         carried = {n: number * steps // self.period for n, number in self.network_bytes.items()}
@@ -203,7 +212,13 @@ def sizes(shapes: Mapping[str, Sequence[int]], dtype: str = "float32", **setting
         step_payloads=exchange.step_payloads(segments),
         algorithm=recipe.algorithm,
         layers=in_words(layers),
+        within=_within(layout, own, recipe.devices),
     )
+
+
+def _within(layout: Layout, dtype: torch.dtype, devices: int) -> WithinNodes | None:
+    """Return the bytes of the devices of a node in a step; None where each worker is one."""
+    return None if devices == 1 else WithinNodes.of([(layout.n, dtype.itemsize)], devices)
 
 
 def _require_room(exchange: Exchange, layout: Layout, dtype: torch.dtype) -> None:

@@ -17,7 +17,7 @@ _NOTES = {
 
 def bill(sizes: "Sizes", per_layer: bool = False, explain: bool = False) -> str:
     """Return the totals, with a line for each segment, and its arithmetic, where asked for."""
-    parts = [_head(sizes), _worker(sizes), _network(sizes)]
+    parts = [_head(sizes), _worker(sizes), _network(sizes), *_within(sizes)]
     if per_layer or explain:
         parts.append(_segments(sizes.segments, explain))
     if sizes.varies:
@@ -30,9 +30,15 @@ def _head(sizes: "Sizes") -> str:
     compressed = len(sizes.segments) - whole
     return (
         f"{sizes.model}: {sizes.elements:,} parameters in {sizes.tensors} tensors, "
-        f"{sizes.workers} workers\n"
+        f"{_crew(sizes)}\n"
         f"{_means(sizes)}: {compressed} segments compressed, {whole} sent whole"
     )
+
+
+def _crew(sizes: "Sizes") -> str:
+    if sizes.within is None:
+        return f"{sizes.workers} workers"
+    return f"{sizes.workers} workers, nodes of {len(sizes.within.sent)} devices each"
 
 
 def _means(sizes: "Sizes") -> str:
@@ -72,6 +78,17 @@ def _network(sizes: "Sizes") -> str:
         whole = (_both(number * steps // sizes.period) for _, steps in spans)
         rows.append([collective, *(cell for cells in whole for cell in cells)])
     return columns(rows)
+
+
+def _within(sizes: "Sizes") -> list[str]:
+    """Return what the devices of a node send and receive in a step, if workers are nodes."""
+    if sizes.within is None:
+        return []
+    sent, received = sizes.within.sent, sizes.within.received
+    rows = [["within a node, a step", "sends", "", "receives", ""]]
+    rows.append(["its first device", *_both(sent[0]), *_both(received[0])])
+    rows.append(["another, at most", *_both(max(sent[1:])), *_both(max(received[1:]))])
+    return [columns(rows)]
 
 
 def _spans(sizes: "Sizes") -> list[tuple[str, int]]:

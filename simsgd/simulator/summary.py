@@ -34,6 +34,7 @@ def html_table(simulator: "Simulator") -> str:
         [
             ("model", f"{type(parts.model).__name__}, {tensors}, {in_units(size)}"),
             ("workers", f"{recipe.workers}, engine {recipe.engine}"),
+            *([("cluster", recipe.cluster)] if recipe.cluster else []),
             ("compressor", f"{simulator.compressor} on {n - whole:,} entries; {whole:,} whole"),
             *([("by layer", simulator.compress_layers)] if simulator.compress_layers else []),
             ("memory", str(recipe.memory)),

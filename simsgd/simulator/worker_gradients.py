@@ -1,6 +1,7 @@
 """The gradient of each worker on its share of a batch.
 
-Letters: W simulated workers, L hosted here, b samples each, M passes, B = W * b * M.
+Letters: W simulated workers, L hosted here, G devices of each, b samples of these, M passes,
+B = W * G * b * M.
 """
 
 import dataclasses
@@ -21,16 +22,25 @@ from ..gradients.trees import Tree, mapped, row
 from ..keyed_random import RandomKey
 from ..settings import SettingError
 from .components import Components
+from .node_gradients import (
+    key_of_devices,
+    mean_over_devices,
+    of_devices,
+    places_of_devices,
+    rows_of_devices,
+)
 from .running_state import RunningState
 from .shard import shard
 
 
 def hosted_shards(parts: Components, batch: Tree) -> Tree:
-    """Return the samples of the workers hosted here, [L, M, b, ...], of a batch [B, ...].
+    """Return the samples of the devices of workers hosted here, [L * G, M, b, ...], of [B, ...].
 
-    Raises `SettingError` if B is no multiple of W * M.
+    Raises `SettingError` if B is no multiple of W * G * M.
     """
-    return row(shard(batch, parts.recipe.workers, parts.recipe.accumulate), parts.hosted)
+    devices, hosted = parts.recipe.devices, parts.hosted
+    each = shard(batch, parts.recipe.workers, parts.recipe.accumulate, devices)
+    return row(each, slice(hosted.start * devices, hosted.stop * devices))
 
 
 def compute_gradients(
@@ -72,7 +82,17 @@ def _gradients(
     needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
     squares = sample_squares if needs_squares else None
     params = {name: params[name] for name in parts.groups.parameters}  # as they lie in [L, P]
-    return accumulated(parts.engine, params, buffers, x, y, key.fold_in("dropout"), squares)
+
+    def compute(own: Tensors, before: Tensors, keys: RandomKey) -> Gradients:
+        return accumulated(parts.engine, own, before, x, y, keys.fold_in("dropout"), squares)
+
+    devices = parts.recipe.devices
+    if devices == 1:
+        return compute(params, buffers, key)
+    if parts.parameters.per_worker:
+        params = of_devices(params, devices)
+    found = compute(params, rows_of_devices(buffers), key_of_devices(key, devices))
+    return mean_over_devices(found, devices)
 
 
 def _check_frozen(parts: Components) -> None:
@@ -122,7 +142,8 @@ def _of_some(
     params = {name: p.detach()[rows] for name, p in parts.parameters.read().items()}
     before = {name: buffer[rows] for name, buffer in buffers.items()}
     own_key = dataclasses.replace(key, workers=key.workers[rows])
-    own = _gradients(parts, params, before, row(x, rows), row(y, rows), own_key)
+    places = places_of_devices(rows, parts.recipe.devices)
+    own = _gradients(parts, params, before, row(x, places), row(y, places), own_key)
     num, workers = len(trains), len(parts.workers)
 
     def of_all(values: Tensor) -> Tensor:
@@ -146,14 +167,23 @@ def _of_some(
     )
 
 
+def device_rows(parts: Components, buffers: Tensors) -> tuple[Tensors, Tensors, Tensor]:
+    """Return what an engine takes at step 0: parameters, buffers and keys, [L * G, ...] each."""
+    devices, params, key = parts.recipe.devices, parts.parameters.read(), parts.key
+    if devices > 1:
+        params = of_devices(params, devices) if parts.parameters.per_worker else params
+        buffers, key = rows_of_devices(buffers), key_of_devices(key, devices)
+    return params, buffers, key.fold_in(0).fold_in("dropout").fold_in(0).keys()
+
+
 def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str:
     """Return the name of the engine that a step on such a batch uses, which it may choose now."""
     if not parts.engine_name:
         parts.model.train()
         first = (slice(None), 0)  # pass
         batch, target = (row(hosted_shards(parts, part), first) for part in (x, y))
-        keys = parts.key.fold_in(0).fold_in("dropout").fold_in(0).keys()
-        parts.engine.choose(parts.parameters.read(), state.buffers, batch, target, keys)
+        params, buffers, keys = device_rows(parts, state.buffers)
+        parts.engine.choose(params, buffers, batch, target, keys)
     return parts.engine_name
 
 
@@ -164,7 +194,7 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
     """
     parts.model.train()
     batch, target = (row(hosted_shards(parts, part), (0, 0)) for part in (x, y))
-    own = {name: buffer[0].clone() for name, buffer in state.buffers.items()}
+    own = {name: buffer[0].clone() for name, buffer in _of_rows(parts, state).items()}
     key = parts.key.keys()[0]
     with torch.enable_grad(), seeded(key), KeyedDropout(key):
         loss, output = parts.engine.loss(dict(parts.params), own, batch, target)
@@ -177,7 +207,12 @@ def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> lis
     parts.model.train()
     config = dataclasses.replace(parts.engine.config, per_worker=False)
     loop = Loop(parts.model, parts.engine.criterion, config)
-    own = {name: buffer[:1] for name, buffer in state.buffers.items()}
+    own = {name: buffer[:1] for name, buffer in _of_rows(parts, state).items()}
     keys = parts.key.keys()[:1]
     x, y = (row(hosted_shards(parts, part), (slice(1), 0)) for part in (x, y))
     return [*loop(dict(parts.params), own, x, y, keys).unused]
+
+
+def _of_rows(parts: Components, state: RunningState) -> Tensors:
+    """Return the buffers with a row for each device, or worker if it is one."""
+    return rows_of_devices(state.buffers) if parts.recipe.devices > 1 else state.buffers

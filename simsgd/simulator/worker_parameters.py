@@ -86,7 +86,8 @@ class Parameters(ABC):
         for name, buffer in model.named_buffers():
             if name in carried:
                 continue
-            own = rows(buffers[name])  # [W, ...]
+            own = rows(buffers[name])  # [W, ...], or [W, G, ...] of devices
+            own = own if own.dim() == buffer.dim() + 1 else _of_nodes(own, how, worker)
             averaged = how == "mean" and own.is_floating_point() and worker is None
             buffer.copy_(_mean(own, weights) if averaged else own[worker or 0])
         return model.eval()
@@ -253,6 +254,12 @@ def _end_to_end(segments: Sequence[Segment], pieces: Sequence[Tensor]) -> list[T
         flat = torch.cat([of_segment[s] for s in own], dim=1)  # [L, P]
         placed |= dict(zip(own, flat.split([s.n for s in own], dim=1), strict=True))
     return [placed[segment] for segment in segments]
+
+
+def _of_nodes(rows: Tensor, how: str, worker: int | None) -> Tensor:
+    """Return a row for each node [W, ...] of its devices' buffers [W, G, ...]: mean, or first."""
+    averaged = rows.is_floating_point() and (how == "mean" or worker is not None)
+    return rows.mean(1) if averaged else rows[:, 0]
 
 
 def _mean(rows: Tensor, weights: Tensor | None) -> Tensor:

@@ -213,7 +213,8 @@ class Experiment:
             with shapes_that_fit():
                 output = self.simulator.forward_once(x, y)
             self._evaluate_once()
-            few = self.simulator.recipe.workers * self.simulator.recipe.accumulate
+            recipe = self.simulator.recipe
+            few = recipe.workers * recipe.devices * recipe.accumulate
             return output, mapped(lambda part: part[: len(part) // few], y)
         except SettingError as wrong:
             if wrong.value is not None:
@@ -338,7 +339,7 @@ def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Mo
     require(nowhere is None, "model", config.model, rule, "make it without torch.device('meta')")
     model = model.to(config.device, DTYPES[config.dtype])
     if carried(model):
-        begin_texts(model, config.worker_batch // config.accumulate)
+        begin_texts(model, config.pass_batch)
     return model
 
 

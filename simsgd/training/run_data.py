@@ -30,7 +30,7 @@ def dataset_of(config: Config, given: Given) -> Dataset | Text:
 def _check_batch(config: Config, samples: int) -> None:
     if config.global_batch_size is None:
         whole = config.workers * config.worker_batch
-        own = config.worker_batch // config.accumulate
+        own = config.pass_batch
         rule = (
             f"times {config.workers} workers and {config.accumulate} passes must not exceed the "
             f"{samples} training samples"

@@ -29,7 +29,6 @@ from ..results.atomic_files import NotWritten, sync
 from ..results.metric import Metric, metric_of
 from ..results.run_tables import RunTables, require_run
 from ..results.tables import (
-    ALL_STEP_COLUMNS,
     EPOCH_COLUMNS,
     EVALUATION_COLUMNS,
     LAYER_COLUMNS,
@@ -47,6 +46,7 @@ from ..results.tables import (
     SegmentRow,
     StepRow,
     TransferRow,
+    step_columns_of,
 )
 from ..settings import require
 from .checkpoint import FORMAT
@@ -82,13 +82,13 @@ class RunFolder:
         writes: bool = True,
         lock: FolderLock | None = None,
         metric: Metric | None = None,
-        noise: bool = False,
+        step_columns: Mapping[str, str] = STEP_COLUMNS,
     ) -> None:
         own = () if metric is None else metric.own_columns  # of a function of the user's own
         self.folder = folder
         self._lock = lock
         self._epoch_columns = EPOCH_COLUMNS | dict.fromkeys(own, "float64")
-        self._step_columns = ALL_STEP_COLUMNS if noise else STEP_COLUMNS
+        self._step_columns = step_columns
         self._evaluation_columns = EVALUATION_COLUMNS | dict.fromkeys(own, "float64")
         self._worker_columns = WORKER_COLUMNS | dict.fromkeys(own[1:], "float64")
         self.fresh = fresh  # made here, and nothing learned yet
@@ -107,8 +107,9 @@ class RunFolder:
         """
         made = missing_above(Path(runs_dir) / name)
         lock = make_folder(runs_dir, name, overwrite)
-        noise = bool(config.get("noise_scale"))
-        run = cls(lock.folder, fresh=True, lock=lock, metric=metric_of(config), noise=noise)
+        columns = step_columns_of(config)
+        metric = metric_of(config)
+        run = cls(lock.folder, fresh=True, lock=lock, metric=metric, step_columns=columns)
         run._made = made
         try:
             run.write_config(config)
@@ -135,8 +136,8 @@ class RunFolder:
             require(not odd, "resume", str(path), "is no file", "remove it")
         lock = FolderLock.of(Path(folder), "resume", str(folder))
         tables = RunTables(folder)
-        noise = bool(tables.config.get("noise_scale"))
-        return cls(Path(folder), lock=lock, metric=tables.metric, noise=noise)
+        columns = step_columns_of(tables.config)
+        return cls(Path(folder), lock=lock, metric=tables.metric, step_columns=columns)
 
     @property
     def name(self) -> str:

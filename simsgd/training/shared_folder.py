@@ -1,6 +1,7 @@
 """Makes or opens the folder of a run, which rank zero writes and the others know."""
 
 from ..communication.transport import broadcast_object, is_rank_zero
+from ..results.tables import step_columns_of
 from ..settings import SettingError
 from .environment import environment
 from .experiment import Experiment
@@ -25,8 +26,8 @@ def shared_folder(experiment: Experiment) -> RunFolder:
     if folder is not None:
         return folder
     assert path is not None, "rank 0 has made a folder or refused to"
-    noise = experiment.config.noise_scale
-    return RunFolder(path, writes=False, metric=experiment.metric.shown, noise=noise)
+    columns, metric = step_columns_of(experiment.config.plain()), experiment.metric.shown
+    return RunFolder(path, writes=False, metric=metric, step_columns=columns)
 
 
 def go_on(experiment: Experiment, folder: RunFolder, epoch: int, evaluated: int) -> None:

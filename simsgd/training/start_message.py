@@ -51,10 +51,16 @@ def _header(experiment: Experiment) -> str:
     each = "samples" if config.bptt is None else f"streams x {config.bptt} tokens"
     return (
         f"{model} on {data}: {experiment.simulator.components.layout.n:,} parameters, "
-        f"{config.workers} workers x {config.worker_batch} {each}, "
+        f"{_workers(config)} x {config.worker_batch // config.devices} {each}, "
         f"{counted(experiment.batches, 'step')} an epoch{unused}, "
         f"{_length(experiment)}, {config.device}"
     )
+
+
+def _workers(config: Config) -> str:
+    """Return how many workers there are, and of how many devices each is a node."""
+    nodes = f"{config.workers} workers"
+    return nodes if config.cluster is None else f"{nodes}, nodes of {config.devices} devices each,"
 
 
 def _length(experiment: Experiment) -> str:

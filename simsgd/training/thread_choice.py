@@ -61,11 +61,11 @@ def thread_choice(simulator: Simulator, config: Config, x: Tree, y: Tree) -> Thr
         return ThreadChoice(available, available, available)
     with CallCounter() as calls:
         simulator.forward_once(x, y)
-    workers = len(parts.workers)
+    workers = len(parts.workers) * parts.recipe.devices
     together = parts.engine.chunk_size(workers)
     shares_workers = parts.engine.num_threads(workers) > 1
     long = shares_workers or calls.multiplications_a_call * together >= _CALL
-    largest = workers * max(segment.n for segment in parts.layout.segments)
+    largest = len(parts.workers) * max(segment.n for segment in parts.layout.segments)
     return ThreadChoice(
         available, available if long else 1, available if largest >= _ELEMENTS else 1
     )

@@ -17,6 +17,7 @@ from ..results.metric import Metric
 from ..results.tables import (
     EpochRow,
     LayerRow,
+    NodeStepRow,
     NoiseStepRow,
     NonfiniteRow,
     SegmentRow,
@@ -104,7 +105,7 @@ class Totals:
             "seconds": seconds,
             "samples": guessed if samples is None else samples,
         }
-        return _with_noise(row, record)
+        return _with_nodes(_with_noise(row, record), record)
 
     def epoch_row(
         self, epoch: int, step: int, workers: int, measured: Measures, spread: float
@@ -193,6 +194,14 @@ def _with_noise(row: StepRow, record: StepRecord) -> StepRow:
         gradient_variance=variance,
         noise_scale=record.noise_scale,
     )
+
+
+def _with_nodes(row: StepRow, record: StepRecord) -> StepRow:
+    """Return a row of steps.csv with the bytes within nodes, if workers are such."""
+    if record.within is None:
+        return row
+    mean, most = record.within.mean, record.within.busiest
+    return NodeStepRow(**row, within_bytes=mean, within_link_bytes=most)
 
 
 def layer_rows(record: StepRecord) -> list[LayerRow]:

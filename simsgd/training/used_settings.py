@@ -73,7 +73,7 @@ def _of_data(experiment: Experiment) -> Values:
     config, schedule = experiment.config, experiment.schedule
     text = experiment.dataset if isinstance(experiment.dataset, Text) else None
     return {
-        "batch_size": config.worker_batch // config.accumulate,
+        "batch_size": config.pass_batch,
         "global_batch_size": experiment.batch,
         "criterion": config.criterion or name_of(experiment.criterion),
         "metric": config.metric or experiment.metric.shown.name,

@@ -257,7 +257,7 @@ def is_plain(experiment: Experiment, steps: int) -> bool:
         and config.memory == "none"
         and config.clip is None
         and not simulator.unused_parameters(*next(experiment.epoch_batches(0)))
-        and config.accumulate == 1
+        and config.accumulate == config.devices == 1
         and config.amp is None
         and config.weight_decay_at == "global"
         and config.value_dtype in (None, config.dtype)

@@ -48,8 +48,8 @@ class Streams:
         assert config.bptt is not None
         return cls(
             tokens,
-            workers=config.workers,
-            batch=config.worker_batch // config.accumulate,
+            workers=config.workers * config.devices,
+            batch=config.pass_batch,
             bptt=config.bptt,
             passes=config.accumulate,
             seed=config.seed,

@@ -60,7 +60,7 @@ def lower(need: Footprint, there: int, config: Config) -> str:
 
 
 def _batch(config: Config, share: float) -> str:
-    samples = config.worker_batch // config.accumulate
+    samples = config.pass_batch
     fewer = int(samples * share)
     if fewer < 1:
         return "use a smaller model, or a larger device"

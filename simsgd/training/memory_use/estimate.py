@@ -15,7 +15,7 @@ from ...communication.ledger import Ledger
 from ...communication.segments import Segment
 from ...communication.transport import Channel, InProcess
 from ...config import Config
-from ...gradients.contract import Gradients, Tensors
+from ...gradients.contract import Gradients
 from ...gradients.thread_count import thread_count
 from ...gradients.trees import leaves, row
 from ...gradients.worker_threads import single_threaded
@@ -28,9 +28,9 @@ from ...simulator.exchange_step import ExchangeStep, exchange_gradient
 from ...simulator.group_exchange import exchange_models
 from ...simulator.layer_compressors import by_segment
 from ...simulator.segment_state import SegmentState
-from ...simulator.shard import shard
 from ...simulator.state_groups import StateGroups
 from ...simulator.step_settings import StepSettings
+from ...simulator.worker_gradients import device_rows, hosted_shards
 from ...units import in_units
 from ..devices import device_of
 from ..evaluation import evaluation_batches
@@ -127,7 +127,7 @@ def footprint_of(
         f"memory, compressor and exchange of {workers} workers": held,
         **_of_clients(experiment),
         f"buffers of {workers} workers": 2 * buffers,
-        f"gradients of {workers} workers": workers * parameters,
+        f"gradients of {workers} workers": workers * parts.recipe.devices * parameters,
     }
     forward_and_backward = f"activations of {chunk_size} workers at a time"
     passing = {
@@ -154,17 +154,14 @@ def _grown_by(work: Work, device: str) -> int:
 def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
     """Return how many workers go at a time, in how many threads, and what their passes take."""
     simulator, parts = experiment.simulator, experiment.simulator.components
-    x, y = (
-        row(shard(part, parts.recipe.workers, parts.recipe.accumulate), (parts.hosted, 0))
-        for part in next(experiment.epoch_batches(0))
-    )
-    params: Tensors = parts.parameters.read()
-    keys = parts.key.keys()
+    batch = next(experiment.epoch_batches(0))
+    x, y = (row(hosted_shards(parts, part), (slice(None), 0)) for part in batch)
+    params, buffers, keys = device_rows(parts, simulator.buffers)
     parts.model.train()
     engine = parts.engine
 
     def call(workers: int) -> int:
-        own = {name: buffer[:workers] for name, buffer in simulator.buffers.items()}
+        own = {name: buffer[:workers] for name, buffer in buffers.items()}
         read = params
         if parts.parameters.per_worker:
             read = {name: p[:workers] for name, p in params.items()}
