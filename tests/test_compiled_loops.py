@@ -24,7 +24,7 @@ QUANTIZERS = [
     "terngrad", "terngrad:clip=none", "terngrad:pack=base3", "qsgd:255", "qsgd:4,bucket=7",
     "qsgd:4,bucket=1500", "qsgd:3,norm=max,biased=true", "qsgd:70000",
     "qsgd:2,bucket=64,code=elias", "natural", "int8", "sign", "sign:scale=none", "onebit",
-    "fp16", "bf16",
+    "fp16", "bf16", "bins:2", "bins:5", "e3m0",
 ]  # fmt: skip
 SPARSIFIERS = [
     "adacomp", "adacomp:bin=7", "adacomp:c=0.7,variant=values", "variance", "threshold:0",

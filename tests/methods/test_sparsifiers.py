@@ -10,7 +10,7 @@ import torch
 
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
-from simsgd.methods.compressors import StepInfo, distinct_places
+from simsgd.methods.compressors import StepInfo, distinct_places, turns
 from simsgd.methods.compressors.adacomp import AdaComp
 from simsgd.methods.compressors.block import Block
 from simsgd.methods.compressors.distinct_places import distinct
@@ -149,8 +149,8 @@ def test_a_random_choice_leaves_the_global_generator_alone():
 def test_every_entry_has_its_turn_in_a_block(n):
     inputs = torch.ones(2, n)
     k = count(0.3, n)
-    turns = sum(compress(Block(0.3), inputs, step).to_dense() for step in range(n))
-    assert torch.equal(turns, torch.full((2, n), float(k)))
+    sent = sum(compress(Block(0.3), inputs, step).to_dense() for step in range(n))
+    assert torch.equal(sent, torch.full((2, n), float(k)))
 
 
 def test_a_block_begins_where_the_last_one_ended_and_wraps_around():
@@ -449,3 +449,12 @@ def test_cuda_sends_what_the_cpu_sends(spec):
         step = StepInfo(key, gradient=here / 2, squares=here.abs() / 2)
         sent.append(method.compress(here, method.init(here), step).to_dense().cpu())
     torch.testing.assert_close(sent[1], sent[0])
+
+
+@pytest.mark.parametrize("kinds", [1, 3, 50, 10**9])
+def test_a_turn_is_that_of_all_in_order_whatever_is_equal(kinds, monkeypatch):
+    monkeypatch.setattr(turns, "_MANY", 0)
+    rank = torch.randint(kinds, (200,), generator=torch.Generator().manual_seed(1)).double()
+    for first, last in [(0, 1), (0, 200), (7, 30), (150, 200)]:
+        wanted = rank.argsort(stable=True)[first:last].sort().values
+        assert torch.equal(turns._between(rank, first, last), wanted)

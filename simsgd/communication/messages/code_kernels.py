@@ -33,6 +33,15 @@ def halves(codes: Tensor, negative: Tensor, other: Tensor, counts: Tensor | None
     return _halves, (*flat(codes.view(torch.uint8)), *rows, ends.numpy())
 
 
+def looked_up(codes: Tensor, numbers: Tensor, counts: Tensor | None) -> Decoder:
+    """Return the decoder of codes [L, n] that say which of its row's `numbers` [L, codes] it is.
+
+    Those behind counts[w] stand for 0.
+    """
+    ends = torch.full((len(codes),), codes.shape[1]) if counts is None else counts
+    return _looked_up, (*flat(codes), numbers.contiguous().numpy(), ends.numpy())
+
+
 def powers(codes: Tensor, dtype: torch.dtype, least: int) -> Decoder:
     """Return the decoder of codes [L, n] of a sign bit and 7 bits of exponent, 1 for 2^least."""
     fraction, bias = (23, 127) if dtype == torch.float32 else (52, 1023)
@@ -108,6 +117,19 @@ def _halves(first, last, rows, mode, x, step, codes, pace, negative, other, ends
             for i in range(len(row)):
                 sent = x.dtype.type(i < ends[w] - begin)
                 values[i] = (low if row[i] else high) * sent
+            place = begin + (0 if mode == _ADD else w * step)
+            _put(mode, w, x[place : place + end - begin], values)
+
+
+@jit
+def _looked_up(first, last, rows, mode, x, step, codes, pace, numbers, ends):
+    values = np.empty(BLOCK, x.dtype)
+    for begin in range(first, last, BLOCK):
+        end = min(last, begin + BLOCK)
+        for w in range(rows):
+            row = codes[w * pace + begin : w * pace + end]
+            for i in range(len(row)):
+                values[i] = numbers[w, row[i]] * x.dtype.type(i < ends[w] - begin)
             place = begin + (0 if mode == _ADD else w * step)
             _put(mode, w, x[place : place + end - begin], values)
 

@@ -4,6 +4,7 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch import Tensor
 from ..wire import pack_bits, unpack_bits
 from .contract import Header, term
 from .quantized import Quantized, bits_to_bytes, one_if_any
+
+if TYPE_CHECKING:
+    from .code_kernels import Decoder
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,9 @@ class Codebook(Quantized):
 
     def values(self) -> Tensor:
         """Return the number of each code, [L, n]."""
-        scales = self.scales.to(self.dtype)
-        if not self.codes.numel() or not scales.shape[1]:  # of rows without entries
+        if not self.codes.numel() or not self.scales.shape[1]:  # of rows without entries
             return torch.zeros(self.codes.shape, dtype=self.dtype, device=self.codes.device)
-        numbers = scales[:, :1] + scales[:, 1:]  # [L, codes]
-        if self.table is not None:
-            known = torch.tensor(self.table, dtype=self.dtype, device=scales.device)
-            numbers = scales * known
-        dense = numbers.gather(1, self.codes.long())
+        dense = self._numbers().gather(1, self.codes.long())
         if self.counts is not None:
             place = torch.arange(dense.shape[1], device=dense.device)
             dense.mul_(place < self.counts.unsqueeze(1))
@@ -44,9 +43,20 @@ class Codebook(Quantized):
         """Whether code 0 stands for 0."""
         return self.table is not None and self.table[0] == 0
 
-    def _decoder(self) -> None:
-        """Return nothing: there is no compiled form."""
-        return
+    def _numbers(self) -> Tensor:
+        """Return what each code of a row stands for, [L, 2^bits]."""
+        scales = self.scales.to(self.dtype)
+        if self.table is None:
+            return scales[:, :1] + scales[:, 1:]
+        return scales * torch.tensor(self.table, dtype=self.dtype, device=scales.device)
+
+    def _decoder(self) -> "Decoder | None":
+        """Return the compiled form of `values`."""
+        if not self.scales.shape[1]:
+            return None
+        from .code_kernels import looked_up
+
+        return looked_up(self.codes, self._numbers(), self.counts)
 
     def _settings(self) -> Header:
         return {"bits": self.bits, "table": self.table}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Codebook, State
 from ...registry import register
 from ...settings import SettingError
@@ -44,17 +45,46 @@ class Bins(Quantizer):
         """Return the bin of each of `values` [L, k], and their means."""
         bins = 2**self.bits
         entries = entries_of(values, counts).double()  # [L, 1]
-        sent = torch.arange(values.shape[1], device=values.device) < entries  # [L, k]
-        shift = row_sum(values.double()) / entries.clamp(min=1)
-        shift = shift.float().to(torch.float64)  # as it is sent
-        centered = (values.double() - shift).mul_(sent)
-        deviation = (row_sum(centered.square()) / (entries - 1).clamp(min=1)).sqrt_()
-        width = torch.where(deviation > 0, _WIDTH * deviation / bins, 1.0)
-        codes = (centered / width + bins // 2).round_().clamp_(0, bins - 1).long()
-        codes.mul_(sent)
-        zeros = centered.new_zeros(len(values), bins)
-        totals = zeros.scatter_add(1, codes, centered)
-        counted = zeros.scatter_add(1, codes, sent.double())
+        passes = _compiled if compiled_loops.takes(values) else _by_torch
+        shift, codes, totals, counted = passes(values, entries, bins)
         table = totals / counted.clamp(min=1)
         scales = torch.cat([shift, table], 1).float()  # [L, 1 + bins]
-        return Codebook(codes.to(torch.uint8), scales, values.dtype, counts, self.bits)
+        return Codebook(codes, scales, values.dtype, counts, self.bits)
+
+
+def _by_torch(values: Tensor, entries: Tensor, bins: int) -> tuple[Tensor, ...]:
+    """Return the mean of a row's first `entries` [L, 1] values, the bin of each, and two of bins.
+
+    These are the sum of what lies in a bin, less the mean, and its number, [L, bins] each.
+    """
+    sent = torch.arange(values.shape[1], device=values.device) < entries  # [L, k]
+    shift = _mean(row_sum(values.double()), entries)
+    centered = (values.double() - shift).mul_(sent)
+    width = _width(row_sum(centered.square()), entries, bins)
+    place = (centered / width + bins // 2).round_().clamp_(0, bins - 1).nan_to_num_(0)
+    codes = place.long().mul_(sent)
+    zeros = centered.new_zeros(len(values), bins)
+    totals, counted = (zeros.scatter_add(1, codes, each) for each in (centered, sent.double()))
+    return shift, codes.to(torch.uint8), totals, counted
+
+
+def _compiled(values: Tensor, entries: Tensor, bins: int) -> tuple[Tensor, ...]:
+    """Return the same from three passes over the values, which keep nothing between."""
+    from .bin_kernels import binned, double_sums
+
+    zero = torch.zeros_like(entries)
+    shift = _mean(row_sum(double_sums(values, zero, entries, squares=False)), entries)
+    squares = row_sum(double_sums(values, shift, entries, squares=True))
+    width = _width(squares, entries, bins)
+    return shift, *binned(values, shift, width, entries, bins)
+
+
+def _mean(total: Tensor, entries: Tensor) -> Tensor:
+    """Return the mean as it is sent, in float64."""
+    return (total / entries.clamp(min=1)).float().to(torch.float64)
+
+
+def _width(squares: Tensor, entries: Tensor, bins: int) -> Tensor:
+    """Return how wide a bin is, where the squared offsets from the mean come to `squares`."""
+    deviation = (squares / (entries - 1).clamp(min=1)).sqrt_()
+    return torch.where(deviation > 0, _WIDTH * deviation / bins, 1.0)

@@ -129,8 +129,10 @@ class Dion2(_OfMatrices):
         """Yield the sums of rows of each worker's `x` [L, n], and then the rows chosen."""
         rows, cols = self._matrix
         place = torch.arange(x.shape[1], device=x.device).view(rows, cols)
-        place = place if rows <= cols else place.T  # [s, other side]
-        _, mean = yield Dense.of(x[:, place].abs().sum(2))
+        lines = x.unflatten(1, (rows, cols))
+        if rows > cols:
+            place, lines = place.T, lines.mT.contiguous()  # [s, other side], [L, s, other side]
+        _, mean = yield Dense.of(lines.abs().sum(2))
         chosen = place[largest(mean, count(self.fraction, len(place)))[0]]  # [k, other side]
         index = chosen.flatten()
         _, mean = yield Dense.of(x[:, index])

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.messages import Codebook, State
 from ...registry import register
 from .contract import Quantizer, StepInfo
 from .row_reductions import as_float32, row_peak
 
 _POWERS = tuple(2.0**-exponent for exponent in range(6, -1, -1))  # 1/64 ... 1
+_NEGATIVE = 8  # code of a negative zero
 _TABLE = (0.0, *_POWERS, 0.0, *(-power for power in _POWERS))
 
 
@@ -42,6 +44,15 @@ class E3M0(Quantizer):
         divisor = torch.where(scale > 0, scale, 1.0).to(values.dtype)
         powers = torch.tensor((0.0, *_POWERS), dtype=values.dtype, device=values.device)
         between = (powers[1:] + powers[:-1]) / 2
-        codes = torch.bucketize(values.abs() / divisor, between)  # the power just above
-        codes += 8 * (values < 0)
-        return Codebook(codes.to(torch.uint8), scale, values.dtype, counts, 4, _TABLE)
+        codes = _codes(values, divisor, between)
+        return Codebook(codes, scale, values.dtype, counts, 4, _TABLE)
+
+
+def _codes(values: Tensor, divisor: Tensor, between: Tensor) -> Tensor:
+    """Return the power just above each of `values` [L, k], uint8, plus 8 of those below zero."""
+    if compiled_loops.takes(values):
+        from .bin_kernels import powers_below
+
+        return powers_below(values, divisor, between, _NEGATIVE)
+    codes = torch.bucketize(values.abs() / divisor, between)
+    return (codes + _NEGATIVE * (values < 0)).to(torch.uint8)

@@ -79,7 +79,7 @@ def _partial(first, last, x, step, n, size, kind, units, means, lasts, sums):
         _load(row, terms, kind, units[w, b], means[w], lasts[w] - begin)
         length = min(BLOCK, size - part * BLOCK)
         terms[len(row) : length] = 0
-        sums[w, b, part] = _folded(terms, length)
+        sums[w, b, part] = folded(terms, length)
 
 
 @jit
@@ -110,7 +110,8 @@ def _load(row, terms, kind, unit, mean, entries):
 
 
 @jit
-def _folded(terms, n):
+def folded(terms, n):
+    """Return the sum of the first n terms, which it overwrites: the tree of `row_sum`."""
     if n == 0:
         return terms.dtype.type(0)
     half = BLOCK // 2

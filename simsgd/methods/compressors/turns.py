@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
 from .contract import Compressor, StepInfo
+
+_MANY = 32768  # entries
 
 
 @register("compressor", "turns")
@@ -44,6 +47,23 @@ class Turns(Compressor):
         turn, number = step.number % parts, step.number // parts if self.fresh else 0
         everyone = RandomKey(step.key.seed, step.key.workers[:1]).shared()
         key = replace(everyone, place=("turns", step.segment, number))
-        order = key.uniform(n, torch.float64)[0].argsort(stable=True)  # [n]
-        index = order[turn * n // parts : (turn + 1) * n // parts].sort().values  # [k]
+        rank = key.uniform(n, torch.float64)[0]  # [n]
+        index = _between(rank, turn * n // parts, (turn + 1) * n // parts)  # [k]
         return SharedSparse.of(x[:, index], index, n)
+
+
+def _between(rank: Tensor, first: int, last: int) -> Tensor:
+    """Return where the entries number `first` to `last` - 1 in the order of `rank` [n] are.
+
+    The result is ascending. Of equal ones the one before comes first. Of many entries the CPU finds
+    the two ends without sorting all.
+    """
+    if rank.is_cuda or len(rank) < _MANY:
+        return rank.argsort(stable=True)[first:last].sort().values
+    values, end = rank.numpy(), min(last, len(rank) - 1)
+    ends = np.partition(values, (first, end))
+    inside = (values >= ends[first]) & ((values < ends[end]) | (end < last))
+    index = np.flatnonzero(inside)
+    if len(index) == last - first:
+        return torch.from_numpy(index)
+    return rank.argsort(stable=True)[first:last].sort().values  # two at an end are equal
