@@ -98,4 +98,4 @@ def test_ones_own_algorithm_is_verified_as_shown(tmp_path, monkeypatch):
     Path("mine.py").write_text(re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)[1])
     tiny = ["--model", "mlp", "--model-config", "hidden=4", "--dataset", "digits", "--steps", "3"]
     own = ["--workers", "4", "--algorithm", "./mine.py:Pairs", "--compressor", "sign"]
-    assert "the simulation is the reality" in run("verify", *tiny, *own)
+    assert "simulation and processes agree" in run("verify", *tiny, *own)

@@ -44,6 +44,8 @@ tbody tr:last-child > * { border-bottom: 0; }
 .facts > div { break-inside: avoid; padding-bottom: .8rem; } .facts h3 { margin-top: 0; }
 figure { margin: 0; } figure img { max-width: 100%; height: auto;
   display: block; background: #fff; border-radius: 6px; }
+@media screen and (prefers-color-scheme: dark) {
+  figure img { filter: invert(1) hue-rotate(180deg) brightness(1.2); mix-blend-mode: screen; } }
 figcaption, .note { color: var(--soft); font-size: .88rem; margin: .5rem 0 0; }
 .figures { display: grid; gap: 1.6rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }

@@ -17,7 +17,7 @@ from .report_tables import network_section, verified_section
 from .results_table import Row, result_rows, result_table
 from .run import Run
 from .run_command import command_of
-from .run_folders import RunPath, RunPaths, by_name, find_runs, several
+from .run_folders import RunPath, RunPaths, by_name, find_runs, is_verification, several
 from .run_tables import RunTables
 from .sweep import Sweep
 from .text_table import TextTable
@@ -58,12 +58,13 @@ def report_page(runs: RunPaths) -> str:
     found = {name: Run(run.folder) for name, run in by_name(find_runs(places)).items()}
     title = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
     differing = _differing(list(found.values()))
+    trained = [run for run in found.values() if not is_verification(run)] or [*found.values()]
     return page.page(
         f"simsgd: {title}",
         _subtitle(places),
         [
             *_sweeps(places),
-            _results(result_rows([*found.values()]), metrics_of(found.values())),
+            _results(result_rows(trained), metrics_of(trained)),
             *figure_sections(list(found.values())),
             *network_section(list(found.values())),
             *verified_section(list(found.values())),
@@ -81,21 +82,25 @@ def _subtitle(places: Sequence[RunPath]) -> str:
 
 
 def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
-    """Return the table of runs: the best first, where all have the same metric."""
-    metric = metrics[0]
-    sign = -1 if metric.higher_is_better else 1
+    """Return the table of runs: those of one metric together, the best first."""
     words = "Metrics are those of the last epoch; best: of all epochs. Bytes are of one worker."
-    if len(metrics) > 1 or len(rows) == 1:
+    if "peak" in rows[0]:
+        words += " In a step: the most that one sent, if more than twice the mean."
+    if len(rows) == 1:
         return page.section("Results", _outcomes_first(rows), page.note(words))
 
-    def rank(row: Row) -> float:
-        value = row[metric.key]
-        number = math.nan if value is None else sign * float(value)
-        return math.inf if math.isnan(number) else number
+    def rank(row: Row) -> tuple[int, float]:
+        for place, metric in enumerate(metrics):
+            value = row[metric.key]
+            number = math.nan if value is None else float(value)
+            if not math.isnan(number):
+                return place, -number if metric.higher_is_better else number
+        return len(metrics), 0.0
 
     order = sorted(rows, key=rank)
-    best = 0 if math.isfinite(rank(order[0])) else -1
-    note = page.note(f"{words} The best {metric.title} stands first.")
+    best = 0 if len(metrics) == 1 and rank(order[0])[0] == 0 else -1
+    titles = ", then ".join(metric.title for metric in metrics)
+    note = page.note(f"{words} Sorted by {titles}, the best first.")
     return page.section("Results", _outcomes_first(order, best), note)
 
 
@@ -113,15 +118,15 @@ def _settings(runs: Mapping[str, Run]) -> str:
     differ = {*_differing(list(runs.values())), *_NOT_SHOWN}
     used = next(iter(runs.values())).used
     common = {name: value for name, value in used.items() if name not in differ}
-    changed = {name: v for name, v in common.items() if not _is_default(name, v)}
-    usual = {name: v for name, v in common.items() if name not in changed}
-    several = len(runs) > 1
-    words = " Those that differ are listed with each run." if several else ""
+    changed, usual = _changed_and_usual(common)
+    words = "Above: not the default, or decided by model, regime or algorithm." if changed else ""
+    if len(runs) > 1:
+        words += " Those that differ are listed with each run."
     return page.section(
-        "Settings of all runs" if several else "Settings",
+        "Settings of all runs" if len(runs) > 1 else "Settings",
         page.groups(_by_stage(changed)),
         page.folded("Defaults", f"{len(usual)} settings", page.groups(_by_stage(usual))),
-        page.note(f"Above: not the default, or decided by model, regime or algorithm.{words}"),
+        page.note(words.strip()),
     )
 
 
@@ -158,7 +163,11 @@ def _run(name: str, run: Run, differing: Sequence[str]) -> str:
     if command is not None:
         parts += [page.heading("Made by"), page.command(command)]
     if own:
-        parts += [page.heading("Settings of this run"), page.facts(_pairs(own))]
+        changed, usual = _changed_and_usual(own)
+        parts += [page.heading("Settings of this run"), page.facts(_pairs(changed))]
+        if usual:
+            defaults = page.facts(_pairs(usual))
+            parts += [page.folded("Defaults", f"{len(usual)} settings", defaults)]
     if len(run.evaluations) > 0:
         title = "Epochs" if len(run.evaluations) == len(run.epochs) else "Evaluations"
         parts += [page.heading(title), page.table(_epochs(run))]
@@ -173,6 +182,8 @@ def _run(name: str, run: Run, differing: Sequence[str]) -> str:
 
 
 def _length(run: Run) -> str:
+    if is_verification(run):
+        return f"{run.config['verified_steps']} steps compared with real processes"
     done = run.done.replace("/", " of ")
     return done if done.endswith("steps") else f"{done} epochs"
 
@@ -190,7 +201,7 @@ def _short(value: object) -> str:
 
 
 def _pairs(settings: Mapping[str, Used]) -> list[tuple[str, str]]:
-    return [(name, value_in_words(value)) for name, value in settings.items()]
+    return [(name, value_in_words(value) or "none") for name, value in settings.items()]
 
 
 def _environment(facts: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -198,6 +209,14 @@ def _environment(facts: Mapping[str, object]) -> list[tuple[str, str]]:
         (name, " ".join(map(str, fact)) if isinstance(fact, list) else in_short(fact))
         for name, fact in facts.items()
     ]
+
+
+def _changed_and_usual(
+    settings: Mapping[str, Used],
+) -> tuple[dict[str, Used], dict[str, Used]]:
+    """Return the settings that are not the default, and those that are."""
+    changed = {name: value for name, value in settings.items() if not _is_default(name, value)}
+    return changed, {name: v for name, v in settings.items() if name not in changed}
 
 
 def _is_default(name: str, value: Used) -> bool:

@@ -9,17 +9,16 @@ from .figures.appearance import Appearance
 from .figures.request import Request
 from .figures.run_groups import Group, grouped
 from .figures.style import THEMES
-from .outcome import metrics_of
+from .metric import Metric
 from .pricing import Pricing
 from .run import Run
 from .run_tables import RunTables
 
-_OF_ALL = (  # y, caption
-    ("train_loss", "Training loss, mean over each epoch."),
-    ("ratio", "How many times less is sent than dense gradients take, since the start."),
-)
+_LESS = "How many times less is sent than dense gradients take, since the start."
 _OVER_SEEDS = "Lines of several seeds are their mean, in a band from the least to the most."
 _MOST = 12  # panels of a figure, one for each run or its seeds
+_THEME = replace(THEMES["screen"], panel=(4.6, 3.0), fixed=True)  # for a telephone, names below
+_NARROW = replace(_THEME, panel=(3.4, 3.0))  # for a single graph
 
 
 def figure_sections(runs: Sequence[Run]) -> list[str]:
@@ -33,29 +32,38 @@ def figure_sections(runs: Sequence[Run]) -> list[str]:
     groups = grouped(drawn)
     several = any(len(group.runs) > 1 for group in groups)
     notes = [page.note(_OVER_SEEDS)] if several else []
-    parts = [*_metrics(groups), *_curves(groups)]
-    sections = [page.section("Figures", page.figures(parts), *notes)]
+    sections = [page.section("Figures", page.figures(_curves(groups)), *notes)]
     workers = [*_consensus(groups), *_panels(groups)]
     if workers:
         sections.append(page.section("Workers and layers", page.figures(workers)))
     return sections
 
 
-def _metrics(groups: Sequence[Group]) -> Iterator[str]:
-    """Yield the figures of each metric that the runs have."""
-    for metric in metrics_of(run for group in groups for run in group.runs):
-        column, title = f"val_{metric.column}", f"Validation {metric.title}"
-        own = _having(groups, lambda run: run.metric.column == metric.column)  # noqa: B023
-        own = _having(own, lambda run: _evaluated(run, column))  # noqa: B023
-        if not own:  # loops of one's own that were not evaluated
-            continue
-        dot = "a dot marks the best"
-        yield page.figure(_svg(own, y=column), f"{title} after each epoch; {dot}.")
+def _curves(groups: Sequence[Group]) -> Iterator[str]:
+    """Yield the figures of each metric that the runs have, and of their bytes.
+
+    Images and texts share no panel, nor do texts of words and of characters.
+    """
+    for metric in dict.fromkeys(run.metric for group in groups for run in group.runs):
+        yield from _metric(_having(groups, lambda run: run.metric == metric), metric)  # noqa: B023
+    yield page.figure(_svg(groups, y="ratio"), _LESS)
+
+
+def _metric(groups: Sequence[Group], metric: Metric) -> Iterator[str]:
+    """Yield the figures of runs that have a metric."""
+    column = f"val_{metric.column}"
+    per = f" per {metric.tokens}" if metric.tokens else ""
+    title = f"Validation {metric.title}{per}"
+    own = _having(groups, lambda run: _evaluated(run, column))
+    if own:  # loops of one's own need not be evaluated
+        yield page.figure(_svg(own, y=column), f"{title} after each epoch; a dot marks the best.")
         sent = "against the bytes that each worker has sent"
         yield page.figure(_svg(own, x="bytes", y=column), f"{title} {sent}.")
-        if len(own) > 1 and _all_ended_finite(own, column):
-            caption = f"{title} at the end against bytes, and the frontier of the best."
-            yield page.figure(_svg(own, x="bytes", y=column, kind="pareto"), caption)
+    if len(own) > 1 and _all_ended_finite(own, column):
+        caption = f"{title} at the end against bytes, and the frontier of the best."
+        yield page.figure(_svg(own, x="bytes", y=column, kind="pareto"), caption)
+    caption = f"Training loss{per}, mean over each epoch."
+    yield page.figure(_svg(groups, y="train_loss"), caption)
 
 
 def _having(groups: Sequence[Group], has: Callable[[RunTables], bool]) -> list[Group]:
@@ -71,11 +79,6 @@ def _evaluated(run: RunTables, column: str) -> bool:
 def _all_ended_finite(groups: Sequence[Group], column: str) -> bool:
     runs = [run for group in groups for run in group.runs]
     return all(run.evaluations[column].notna().iloc[-1] for run in runs)
-
-
-def _curves(groups: Sequence[Group]) -> Iterator[str]:
-    for column, caption in _OF_ALL:
-        yield page.figure(_svg(groups, y=column), caption)
 
 
 def _consensus(groups: Sequence[Group]) -> Iterator[str]:
@@ -125,6 +128,7 @@ def _svg(groups: Sequence[Group], x: str = "epoch", y: str = "", kind: str = "cu
     runs = [run for group in groups for run in group.runs]
     if x == "epoch" and not all(map(_knows_epochs, runs)):
         x = "step"
+    theme = _NARROW if kind == "topology" and len(groups) == 1 else _THEME
     request = Request(
         groups=groups,
         x=x,
@@ -132,7 +136,7 @@ def _svg(groups: Sequence[Group], x: str = "epoch", y: str = "", kind: str = "cu
         networks=(),
         pricing=Pricing(),
         smooth=1,
-        theme=THEMES["screen"],
+        theme=theme,
         appearance=Appearance(),
     )
     buffer = io.BytesIO()

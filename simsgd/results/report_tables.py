@@ -47,7 +47,7 @@ def verified_section(runs: Sequence[Run]) -> Iterator[str]:
     head = ["run", "verdict", "steps", "parameters differ by", "losses differ by", "bytes equal in"]
     words = "Largest relative differences between the simulation and real processes."
     table = page.table(TextTable(head, rows, names=2))
-    yield page.section("Held to real processes", table, page.note(words))
+    yield page.section("Compared with real processes", table, page.note(words))
 
 
 def _verified(run: Run) -> Iterator[list[str]]:

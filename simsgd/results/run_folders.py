@@ -29,7 +29,7 @@ def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
             found.setdefault(run.folder.resolve(), run)
     if not found:
         raise SettingError("run", None, "must name at least one run folder")
-    drawn = [run for run in found.values() if not (with_epochs and _is_verification(run))]
+    drawn = [run for run in found.values() if not (with_epochs and is_verification(run))]
     return drawn or list(found.values())
 
 
@@ -77,7 +77,8 @@ def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
     return ended or runs
 
 
-def _is_verification(run: RunTables) -> bool:
+def is_verification(run: RunTables) -> bool:
+    """Return whether `verify` made a run, which has steps but no epochs."""
     return run.config.get("verified_steps") is not None and run.evaluations.empty
 
 

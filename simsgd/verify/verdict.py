@@ -204,7 +204,7 @@ class Verdict:
 
     def _judgement(self) -> str:
         if self.holds:
-            return "the simulation is the reality"
+            return "simulation and processes agree"
         short = len(self.rows) < self.steps
         failed = [f"only {len(self.rows)} of {self.steps} steps ran"] if short else []
         if self.parted:

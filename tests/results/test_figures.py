@@ -253,6 +253,16 @@ def test_labels_and_what_leads_to_them_cross_nothing():
         assert not any(box.contains(*spot) for box in others for spot in inner)
 
 
+@pytest.mark.parametrize("others", [0, 6])
+def test_a_run_of_one_epoch_is_a_dot_that_is_seen(tmp_path, others):
+    for other in range(others):
+        make(tmp_path, f"before-{other}", config={"lr": other})
+    make(tmp_path, "one", (60.0,), config={"compressor": "sign"})
+    runs = [Run(path) for path in sorted(tmp_path.iterdir())]
+    dot = lines(plot_results(runs, y="ratio").axes[0])[others]
+    assert (dot.get_marker(), dot.get_markevery(), len(dot.get_xdata())) == ("o", None, 1)
+
+
 # layers
 
 

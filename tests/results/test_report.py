@@ -1,6 +1,7 @@
 """The page of `simsgd report`."""
 
 import html.parser
+import re
 import shlex
 
 import pandas as pd
@@ -14,6 +15,7 @@ from simsgd.results.report_figures import figure_sections
 from simsgd.results.run_command import command_of
 
 from ..toy import TINY
+from .test_figures import make
 
 SMALL = {**TINY, "workers": 4, "epochs": 1, "quiet": True}
 
@@ -51,7 +53,7 @@ def test_a_report_has_every_run_with_its_figures_and_settings(runs):
     page = Tags(report_page([runs]))
     assert {"seed2", "seed10", "dense", "batch_size"} <= set(page.words)
     assert len([1 for tag, _ in page.tags if tag == "img"]) == 5
-    assert len([1 for tag, _ in page.tags if tag == "details"]) == 4
+    assert len([1 for tag, _ in page.tags if tag == "details"]) == 5
     error = f"{simsgd.Run(runs / 'seed2').last.val_error1:.2f}"
     assert error in page.words
 
@@ -127,7 +129,7 @@ def test_a_report_shows_what_the_runs_have(tmp_path):
     assert captions == ["Validation", "Validation", "Training", "How",
                         "Consensus", "Neighbors", "Samples", "Bytes"]  # fmt: skip
     assert {"On a network", "wan", "10gbe"} <= set(page.words)
-    assert "Held to real processes" not in page.words
+    assert "Compared with real processes" not in page.words
 
 
 @pytest.mark.slow
@@ -137,7 +139,8 @@ def test_a_report_shows_the_verdict_of_verify(tmp_path):
     verdict = simsgd.verify(2, **recipe)
     words = Tags(report_page([tmp_path])).words
     assert verdict.holds
-    assert {"Held to real processes", "the simulation is the reality", "2 of 2 steps"} <= {*words}
+    assert {"Compared with real processes", "2 of 2 steps"} <= {*words}
+    assert "simulation and processes agree" in words
     assert command_of(simsgd.Run(tmp_path / "held")).startswith("simsgd verify --steps=2 ")
 
 
@@ -193,6 +196,35 @@ def test_a_method_has_one_name_and_color_in_all_figures(tmp_path, monkeypatch):
     report_page([tmp_path])
     assert {kind for kind, name, _ in seen if name == "c"} == {"curves", "pareto", "topology"}
     assert {(name, place) for _, name, place in seen} == {("a", 0), ("b", 1), ("c", 2)}
+
+
+def test_images_and_texts_share_no_panel(tmp_path, monkeypatch):
+    for name, tokens in (("a", None), ("b", "char"), ("c", "word"), ("d", "word")):
+        make(tmp_path, name, config={"tokens": tokens, "lr": ord(name)})
+    seen = []
+
+    def drawn(groups, x="epoch", y="", kind="curves"):
+        seen.append((y, {group.name for group in groups}))
+        return b"<svg/>"
+
+    monkeypatch.setitem(figure_sections.__globals__, "_svg", drawn)
+    captions = [a["alt"] for tag, a in Tags(report_page([tmp_path])).tags if tag == "img"]
+    losses = [names for y, names in seen if y == "train_loss"]
+    assert losses == [{"a"}, {"b"}, {"c", "d"}]
+    assert next(names for y, names in seen if y == "val_perplexity") == {"b"}
+    assert "Training loss per char, mean over each epoch." in captions
+
+
+def test_runs_of_each_metric_are_sorted_with_the_best_first_and_a_comparison_is_no_run(tmp_path):
+    for name, error in (("a", 5.0), ("b", 0.0), ("c", 7.0)):
+        make(tmp_path, name, (error,))
+    make(tmp_path, "text", (9.0,), config={"tokens": "word"})
+    make(tmp_path, "compared", (), config={"verified_steps": 2})
+    page = report_page([tmp_path])
+    table = page.split("<h2>Results</h2>")[1].split("</section>")[0]
+    assert re.findall(r"<tr><td>(\w+)", table) == ["b", "a", "c", "text"]
+    assert "Sorted by error@1, then perplexity, the best first." in table
+    assert "2 steps compared with real processes" in page
 
 
 @pytest.mark.slow

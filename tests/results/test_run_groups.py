@@ -62,20 +62,43 @@ def test_a_method_has_the_same_color_in_every_figure_of_its_folder(tmp_path):
     assert points[-1].get_color() == alone
 
 
-def test_a_method_has_the_same_color_in_figures_of_all_sweeps_and_of_one(tmp_path):
+def test_a_method_has_the_same_color_in_figures_of_all_folders_beside_and_of_one(tmp_path):
     places = {}
-    for sweep, methods in (("first", ("a", "b", "c")), ("second", ("d", "e"))):
+    for folder, methods in (("first", ("a", "b", "c")), ("second/deeper", ("d", "e"))):
         for name in methods:
-            places[name] = made(tmp_path / sweep, name, compressor=name), len(places)
-    for (run, _), alone in zip(places.values(), (0, 1, 2, 0, 1), strict=True):
-        assert [group.place for group in grouped([run])] == [alone]
-    for sweep in ("first", "second"):
-        (tmp_path / sweep / "sweep.json").write_text("{}")
-    for run, place in places.values():
-        assert [group.place for group in grouped([run])] == [place]
-    for i in range(NUM_LOOKS):  # more than there are looks: those of the sweep alone
+            places[name] = made(tmp_path / folder, name, compressor=name), len(places)
+    beside = made(tmp_path, "third", compressor="f")
+    (tmp_path / "figures").mkdir()  # without folders: it does not matter
+    for run, place in (*places.values(), (beside, 5)):
+        if run.folder.parent.name != "deeper":
+            assert [group.place for group in grouped([run])] == [place]
+    every = [run for run, _ in places.values()]
+    assert [group.place for group in grouped([*every, beside])] == [0, 1, 2, 3, 4, 5]
+    for i in range(NUM_LOOKS):  # more than there are looks: those of its own folder
         made(tmp_path / "first", f"more-{i}", compressor=f"m{i}")
     assert [group.place for group in grouped([places["e"][0]])] == [1]
+
+
+def test_runs_beside_other_folders_are_counted_alone(tmp_path):
+    made(tmp_path / "first", "a", compressor="a")
+    run = made(tmp_path / "second", "b", compressor="b")
+    assert [group.place for group in grouped([run])] == [1]
+    (tmp_path / "code/package").mkdir(parents=True)
+    assert [group.place for group in grouped([run])] == [0]
+
+
+def test_a_link_to_a_folder_of_runs_ends_no_search(tmp_path):
+    run = made(tmp_path / "first", "a", compressor="a")
+    (tmp_path / "first/again").symlink_to(tmp_path)
+    assert [group.place for group in grouped([run])] == [0]
+
+
+def test_runs_that_have_names_leave_the_settings_of_others_short(tmp_path):
+    swept = [made(tmp_path / "s", f"run{i}", compressor=c) for i, c in enumerate(("none", "sign"))]
+    (tmp_path / "s/sweep.json").write_text("{}")
+    other = made(tmp_path, "ring", workers=8, compressor="topk:0.1", algorithm="dpsgd")
+    assert names([*swept, other]) == ["dense", "sign", "ring"]
+    assert names([swept[1], other]) == ["workers 4, sign", "ring"]
 
 
 def test_another_seed_does_not_change_the_color(tmp_path):

@@ -330,7 +330,7 @@ class TestFromTheCommandLine:
         call("report", "runs", "-o", "report.html")
         page = Path("report.html").read_text()
         assert "Validation apart after each epoch" in page
-        assert "The best apart stands first" in page
+        assert "Sorted by apart, the best first" in page
 
     @pytest.mark.slow
     def test_it_is_swept(self):
@@ -345,7 +345,7 @@ class TestFromTheCommandLine:
     @pytest.mark.distributed
     def test_it_is_verified(self):
         words = call("verify", *OWN, "--steps", 2, "--epochs", 1)
-        assert "the simulation is the reality" in words
+        assert "simulation and processes agree" in words
 
 
 @pytest.mark.distributed
@@ -402,7 +402,7 @@ def test_files_that_import_the_files_beside_them_go_through_other_processes(tmp_
     )
     own = "--model", "parts/net.py", "--dataset", "parts/net.py", "--workers", 2, "--lr", 0.1
     own = *own, "--epochs", 1
-    assert "the simulation is the reality" in call("verify", *own, "--steps", 2, "--batch-size", 4)
+    assert "simulation and processes agree" in call("verify", *own, "--steps", 2, "--batch-size", 4)
     printed = call("sweep", *own, "--batch-size", "2,4", "--runs-dir", "s")
     assert "[2/2]" in printed
     assert "failed" not in printed

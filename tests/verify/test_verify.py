@@ -221,7 +221,7 @@ def test_what_needs_one_process_is_refused(files):
 
 @distributed
 @pytest.mark.parametrize(("compressor", "memory"), MATRIX)
-def test_the_simulation_is_the_reality(four_ranks, files, compressor, memory):
+def test_simulation_and_processes_agree(four_ranks, files, compressor, memory):
     rows, plain = four_ranks(verified, 10, recipe(files, compressor=compressor, memory=memory))
     assert not plain
     assert_real(rows)
@@ -342,7 +342,7 @@ def test_the_command_line_prints_a_verdict_and_leaves_a_folder(tmp_path, monkeyp
     words += ["2", "--compressor", "topk:0.1", "--device", "cpu", "--steps", "4", "--name", "both"]
     done = CliRunner().invoke(main, ["verify", *words])
     assert done.exit_code == 0, done.output
-    assert re.search(r"verdict +the simulation is the reality", done.output)
+    assert re.search(r"verdict +simulation and processes agree", done.output)
     assert "step    4: loss" in done.output
     table = pd.read_csv("runs/both/verify.csv")
     assert table["step"].tolist() == [1, 2, 3, 4]
@@ -482,7 +482,7 @@ def row(step, **changed):
 def test_the_judgement(tmp_path, dtype, second, holds):
     verdict = Verdict(dtype, 2, False, tmp_path, [row(1), row(2, **second)])
     assert verdict.holds is holds
-    assert ("the simulation is the reality" in verdict.summary()) is holds
+    assert ("simulation and processes agree" in verdict.summary()) is holds
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def _panel(
             color=color,
             linestyle=curve.look.linestyle,
             marker="o" if len(curve.x) == 1 else curve.look.marker,
-            markevery=curve.look.markevery,
+            markevery=None if len(curve.x) == 1 else curve.look.markevery,
         )
         if higher is not None:
             best = int(np.argmax(curve.y) if higher else np.argmin(curve.y))

@@ -22,13 +22,23 @@ def group_names(groups: Sequence[Sequence[RunTables]]) -> list[str]:
     in common; the settings that differ, if the names are automatic (a date, or a sweep's) or the
     same; or the folder.
     """
-    by_settings = _by_settings(groups)
-    stems = [_stem(runs) or own for runs, own in zip(groups, by_settings, strict=True)]
-    candidates = [_without_common_words(stems), by_settings, [runs[0].name for runs in groups]]
-    for names in candidates:
+    stems, by_settings = [_stem(runs) for runs in groups], _by_settings(groups)
+    for names in (
+        _without_common_words(_filled(stems, groups)),
+        by_settings,
+        [runs[0].name for runs in groups],
+    ):
         if len(set(names)) == len(names) and all(names):
             return names
     return _with_folders(by_settings, [runs[0].folder for runs in groups])
+
+
+def _filled(stems: Sequence[str], groups: Sequence[Sequence[RunTables]]) -> list[str]:
+    """Return stems, and for groups that have none the settings in which these differ."""
+    nameless = [place for place, stem in enumerate(stems) if not stem]
+    among = range(len(groups)) if len(nameless) == 1 else nameless
+    own = dict(zip(among, _by_settings([groups[place] for place in among]), strict=True))
+    return [stem or own[place] for place, stem in enumerate(stems)]
 
 
 def _with_folders(names: Sequence[str], folders: Sequence[Path]) -> list[str]:

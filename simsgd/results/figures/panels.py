@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_BESIDE = {"screen": 4, "paper": 2}
+_MOST_BESIDE, _MOST_IN_A_COLUMN = 4, 2  # panels
 
 
 def panels(
@@ -20,13 +20,14 @@ def panels(
     """Return a figure and its panels, which are `inches` wide unless the theme is fixed."""
     from .canvas import NotebookFigure  # here: it imports matplotlib
 
-    columns = min(len(titles), _MOST_BESIDE[theme.name])
+    columns = min(len(titles), _MOST_IN_A_COLUMN if theme.fixed else _MOST_BESIDE)
     rows = math.ceil(len(titles) / columns)
     side = theme.panel[0] / columns if theme.fixed else inches
     letters = max(8, int(side * 72 / (0.62 * float(theme.look["font.size"]))))
     wrapped = [textwrap.fill(name, letters) for name in titles]
     lines = 1 + max(name.count("\n") for name in wrapped)
-    beside = 0.5 if theme.fixed else 0.9  # below or beside the panels, for what colors mean
+    below = 0.07 * float(theme.look["axes.labelsize"])  # for what colors mean
+    beside = below if theme.fixed else 0.9
     width = theme.panel[0] if theme.fixed else side * columns + beside
     high = side + 0.17 * lines + 0.4
     figure = NotebookFigure(width, high * rows + (beside if theme.fixed else 0.1), title)

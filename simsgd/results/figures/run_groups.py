@@ -3,10 +3,9 @@
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...settings import SettingError, unknown
-from ..run_folders import natural_key
+from ..neighbors import around, runs_in
 from ..run_tables import RunTables
 from .group_names import group_names
 from .style import NUM_LOOKS
@@ -79,14 +78,17 @@ def _places(runs: Sequence[RunTables], drawn: Sequence[RunTables], average: bool
     """Return a place for each group's first run: that of its group among all of its folder.
 
     So a method has the same color in every figure of a folder, and of a folder that holds nothing
-    but sweeps if all of these together have looks enough. Where two would look the same, the places
-    are those in the figure.
+    but folders of runs if all of these together have looks enough. Where two would look the same,
+    the places are those in the figure.
     """
     keys = [_key(run, average) for run in runs]
+    known = {run.folder.resolve(): run for run in drawn}
     folders = list(dict.fromkeys(run.folder.resolve().parent for run in runs))
-    every = _numbered(_sweeps_beside(folders), drawn, average)
-    if len(every) > NUM_LOOKS or any(key not in every for key in keys):
-        every = _numbered(folders, drawn, average)
+    for wide in (around(folders), folders):
+        beside = (known.get(path) or RunTables(path) for path in runs_in(wide))
+        every = _numbered(beside, keys, average)
+        if len(every) <= NUM_LOOKS:
+            break
     places = [every.get(key, 0) for key in keys]
     if len({place % NUM_LOOKS for place in places}) < len(places):
         return list(range(len(runs)))
@@ -94,36 +96,13 @@ def _places(runs: Sequence[RunTables], drawn: Sequence[RunTables], average: bool
 
 
 def _numbered(
-    folders: Sequence[Path], drawn: Sequence[RunTables], average: bool
+    beside: Iterable[RunTables], keys: Sequence[object], average: bool
 ) -> dict[object, int]:
-    """Return the place of each group among all runs of some folders."""
+    """Return a place for each group of runs, of more than there are looks as far as `keys` need."""
     every: dict[object, int] = {}
-    for run in _runs_in(folders, drawn):
+    for run in beside:
         with contextlib.suppress(SettingError):  # a neighbor that is damaged
             every.setdefault(_key(run, average), len(every))
+        if len(every) > NUM_LOOKS and all(key in every for key in keys):
+            break
     return every
-
-
-def _sweeps_beside(folders: Sequence[Path]) -> list[Path]:
-    """Return all sweeps of the folders that hold these and no others, in natural order."""
-    found = []
-    for above in dict.fromkeys(folder.parent for folder in folders):
-        with contextlib.suppress(OSError):  # a folder that may not be read
-            beside = [c for c in _children(above) if c.is_dir() and not c.name.startswith(".")]
-            found += beside if all((c / "sweep.json").is_file() for c in beside) else []
-    return found
-
-
-def _runs_in(folders: Sequence[Path], drawn: Sequence[RunTables]) -> list[RunTables]:
-    """Return all runs of some folders, in natural order; those that are `drawn` are opened."""
-    children = [child for folder in folders for child in _children(folder)]
-    known = {run.folder.resolve(): run for run in drawn}
-    return [
-        known.get(child) or RunTables(child)
-        for child in children
-        if (child / "config.json").is_file()
-    ]
-
-
-def _children(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir(), key=lambda child: natural_key(child.name))
