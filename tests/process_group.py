@@ -10,6 +10,7 @@ import os
 import threading
 import traceback
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -24,6 +25,7 @@ from simsgd.communication.transport import (
     Channel,
     Distributed,
     InProcess,
+    NodeRanks,
     all_gather_object,
     broadcast_object,
     is_rank_zero,
@@ -31,7 +33,9 @@ from simsgd.communication.transport import (
 )
 from simsgd.communication.wire import Wire
 from simsgd.config import Config
+from simsgd.gradients.accumulation import accumulated
 from simsgd.settings import SettingError
+from simsgd.simulator import node_device
 from simsgd.training import run_data
 from simsgd.training.trainer import train
 from simsgd.verify.launch import launch
@@ -103,6 +107,33 @@ class Other(OwnWorker):
         if wrong == "gradient":
             inner = self.engine.inner
             self.engine.inner = lambda *asked: off_by_a_thousandth(inner(*asked))
+
+
+def held_to_another_device(steps, settings):
+    """Return the rows of verify.csv where the last device of each node computes something else."""
+    config = Config.of({"device": "cpu", **settings})
+    config, real = broadcast_object(checked(config, steps) if is_rank_zero() else None)
+    wrong = dist.get_rank() % config.devices
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        if wrong:
+            patch.setattr(node_device, "accumulated", lambda *asked: off(accumulated(*asked)))
+        compare(rows.append, config, steps, real)
+    return [row for row, _ in rows]
+
+
+def off(gradients):
+    gradients.flat[0].mul_(1.01)
+    return gradients
+
+
+def told_within(devices, numel):
+    """Return a node's sum at its first device, what all were told, and the bytes of each device."""
+    node = NodeRanks(devices)
+    own = torch.arange(numel, dtype=torch.float64) + 1000 * node.device
+    total = node.sum_at_first(own)
+    told = node.from_first(own)
+    return total, node.ask(told), node.ask((node.sent, node.received))
 
 
 def off_by_a_thousandth(gradients):

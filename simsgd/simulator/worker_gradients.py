@@ -23,6 +23,7 @@ from ..keyed_random import RandomKey
 from ..settings import SettingError
 from .components import Components
 from .node_gradients import (
+    gradient_of_node,
     key_of_devices,
     mean_over_devices,
     of_devices,
@@ -77,16 +78,31 @@ def _check_lengths(x: Tree, y: Tree) -> None:
 
 
 def _gradients(
-    parts: Components, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, key: RandomKey
+    parts: Components,
+    params: Tensors,
+    buffers: Tensors,
+    x: Tensor,
+    y: Tensor,
+    key: RandomKey,
+    trains: bool = True,
 ) -> Gradients:
+    """Return the gradients of workers whose samples are `x` and `y`, [L * G, M, b, ...].
+
+    Where no device of a node here `trains`, what is returned is dropped.
+    """
     needs_squares = any(own.compressor.needs_squares for own in parts.segment_states)
     squares = sample_squares if needs_squares else None
     params = {name: params[name] for name in parts.groups.parameters}  # as they lie in [L, P]
 
+    node, devices = parts.transport.node, parts.recipe.devices
+    if node is not None:
+        x, y = (row(part, slice(node.device, node.device + 1)) for part in (x, y))
+
     def compute(own: Tensors, before: Tensors, keys: RandomKey) -> Gradients:
         return accumulated(parts.engine, own, before, x, y, keys.fold_in("dropout"), squares)
 
-    devices = parts.recipe.devices
+    if node is not None:
+        return gradient_of_node(node, compute, params, buffers, key, trains)
     if devices == 1:
         return compute(params, buffers, key)
     if parts.parameters.per_worker:
@@ -143,7 +159,8 @@ def _of_some(
     before = {name: buffer[rows] for name, buffer in buffers.items()}
     own_key = dataclasses.replace(key, workers=key.workers[rows])
     places = places_of_devices(rows, parts.recipe.devices)
-    own = _gradients(parts, params, before, row(x, places), row(y, places), own_key)
+    x, y = row(x, places), row(y, places)
+    own = _gradients(parts, params, before, x, y, own_key, trains=len(trains) > 0)
     num, workers = len(trains), len(parts.workers)
 
     def of_all(values: Tensor) -> Tensor:

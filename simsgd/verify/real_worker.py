@@ -23,6 +23,7 @@ from ..gradients.trees import Tree, leaves, row
 from ..keyed_random import RandomKey
 from ..simulator.checkpoint_check import StateDict
 from ..simulator.optimizer_class import optimizer_arguments, optimizer_class
+from ..simulator.record import StepRecord
 from ..simulator.shard import shard
 from ..simulator.step_settings import StepSettings
 from ..training.experiment import Experiment
@@ -41,6 +42,7 @@ class RealStep:
     decided: list[Decided]  # what was decided in the messages of all workers
     parameters: dict[str, Tensor]  # {name: [*shape]}, or of all workers' own, [W, *shape]
     measured: Sequence[Measured] = ()  # each collective, if the worker times them
+    record: StepRecord | None = None  # of the worker's own simulator, if it has one
 
 
 class Worker(ABC):
@@ -50,8 +52,11 @@ class Worker(ABC):
     transport: Distributed
 
     @abstractmethod
-    def step(self, x: Tree, y: Tree, epoch: int) -> RealStep:
-        """Train on the own part of a global batch, `x` [B, ...] and `y` [B, ...]."""
+    def step(self, x: Tree, y: Tree, epoch: int) -> RealStep | None:
+        """Train on the own part of a global batch, `x` [B, ...] and `y` [B, ...].
+
+        Returns None in a process that has no part in what is compared.
+        """
 
     @abstractmethod
     def gradients(self) -> list[Tensors]:
@@ -75,8 +80,8 @@ class OwnWorker(Worker):
     are timed once the transport has a stopwatch.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.transport = Distributed(config.workers)
+    def __init__(self, config: Config, transport: Distributed | None = None) -> None:
+        self.transport = transport or Distributed(config.workers)
         config = dataclasses.replace(config, engine="loop", worker_chunk="auto")
         self.recorder = DecisionRecorder()
         self.participants: Tensor | None = None  # that train in the last step, [W] bool; None: all
@@ -94,7 +99,8 @@ class OwnWorker(Worker):
         decided = [(segment, rows(codes)) for segment, codes in self.recorder.decided]
         ended = self.experiment.simulator.parameters()
         times = () if self.transport.stopwatch is None else measured(self.transport)
-        return RealStep(record.losses, sent, record.bytes.payload, decided, ended, times)
+        counted = record.bytes.payload
+        return RealStep(record.losses, sent, counted, decided, ended, times, record)
 
     def gradients(self) -> list[Tensors]:
         """Return the gradients of all workers that trained in the last step."""

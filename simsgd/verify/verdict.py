@@ -124,10 +124,12 @@ class Verdict:
         what = f"prune {config.prune:g}" if config.prune else config.compressor or "no compression"
         what += f", {config.compress_layers}" if config.compress_layers else ""
         real = "of DistributedDataParallel and torch.optim" if self.plain else "of one worker each"
+        real = real if config.devices == 1 else "of one device each"
+        ranks = config.workers * config.devices
         behind = "" if self.times is None else f", behind links of {self.times.link}"
         return (
             f"{config.model} on {config.dataset}, {what}, memory {config.memory}, {self.dtype}: "
-            f"simulated, and as {config.workers} real processes {real}{behind}"
+            f"simulated, and as {ranks} real processes {real}{behind}"
         )
 
     def is_shown(self, row: VerifyRow) -> bool:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ..communication.transport import broadcast_object, is_rank_zero
+from ..communication.transport import NodeRanks, broadcast_object, is_rank_zero
 from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
 from ..gradients.trees import Tree
+from ..recipe_rules import with_nodes
 from ..results.tables import StepRow, TransferRow
 from ..settings import require, require_kind
 from ..simulator.checkpoint_check import StateDict
@@ -33,6 +34,7 @@ from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch, require_room
 from .link_times import LinkStep, LinkTimes, fitted_latency
 from .message_flips import DecisionRecorder, Flip, first_flip
+from .node_worker import FirstDevice, OtherDevice, sent_within
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
 from .shaped_links import checked_rate
 from .verdict import LIMITS, FlipColumns, Verdict, VerifyRow
@@ -76,8 +78,11 @@ def _verify(
     settings: Mapping[str, object],
 ) -> Verdict:
     rate = None if link is None else checked_rate(link)
-    config, real = checked(Config.of({**DEFAULTS, **settings}), steps, timed=link is not None)
-    require_room(config.workers)
+    config, real = checked(
+        Config.of({**DEFAULTS, **with_nodes(settings)}), steps, timed=link is not None
+    )
+    ranks = config.workers * config.devices
+    require_room(ranks)
     known = {**config.plain(), "environment": environment(config.device), "verified_steps": steps}
     known |= {} if link is None else {"link": link}
     name = config.name or "verify-" + default_name(known, config.runs_dir)
@@ -96,7 +101,7 @@ def _verify(
 
     try:
         shown(verdict.opening(config))
-        for put in launch(compare, config.workers, config, steps, real, rate, link=link):
+        for put in launch(compare, ranks, config, steps, real, rate, link=link):
             if isinstance(put, LinkStep):
                 verdict.add_times(put)
                 continue
@@ -130,6 +135,9 @@ def checked(config: Config, steps: int, timed: bool = False) -> tuple[Config, Ma
     require(config.resume is None, "resume", str(config.resume), "has no place in verify")
     budget, fix = config.until_bytes, "leave it out: steps says how many"
     require(budget is None, "until_bytes", budget, "has no place in verify", fix)
+    levels = timed and config.cluster is not None
+    rule, fix = "has no place behind links of one rate: it has two levels", "leave one out"
+    require(not levels, "cluster", config.cluster, rule, fix)
     experiment = Experiment.of(config)
     spans, rule = (
         experiment.simulator.components.algorithm.between_processes,
@@ -150,23 +158,34 @@ def compare(
     of `rate` bits a second a `LinkStep` is put before them.
     """
     config = dataclasses.replace(config, device=_own_device(config.device))
-    worker = real(config)
+    worker = worker_of(config, real)
     simulation = Simulation(config) if is_rank_zero() else None
     latency: dict[str, float] = {}
     if rate is not None:
+        assert isinstance(worker, OwnWorker)
         worker.transport.start_stopwatch()
         latency = fitted_latency(worker.transport, rate)
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
         step = worker.step(x, y, epoch)
-        parted = simulation is not None and simulation.parts_from(step, x, y, epoch)
+        parted = False
+        if simulation is not None and step is not None:
+            parted = simulation.parts_from(step, x, y, epoch)
         if broadcast_object(parted):
             gradients, state = worker.gradients(), worker.state()
             if simulation is not None:
                 simulation.explain(gradients, state)
-        if simulation is not None and rate is not None:
+        if simulation is not None and step is not None and rate is not None:
             put(LinkStep(simulation.step, step.measured, simulation.transfers, latency))
         if simulation is not None:
             put(simulation.rows)
+
+
+def worker_of(config: Config, real: MakeWorker) -> Worker:
+    """Return the worker that this process is, or the device of a worker that is a node."""
+    if config.devices == 1:
+        return real(config)
+    node = NodeRanks(config.devices)
+    return FirstDevice(config, node) if node.is_first else OtherDevice(config, node)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +242,8 @@ class Simulation:
         self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None
         self.real = copies(real.parameters)
         self.apart = difference(self.simulator.parameters(), self.real)
-        payload, sent = record.bytes.payload.cpu(), real.sent.cpu()
+        payload = torch.cat([record.bytes.payload.cpu(), sent_within(record)])
+        sent = real.sent.cpu()
         counted = payload if real.counted is None else real.counted.cpu()
         agree = torch.equal(sent, counted)
         if self.flip is None and not lost:  # else the two may have other things to send
@@ -263,7 +283,8 @@ class Simulation:
         self.simulator.load_state_dict(ended)
 
     def _worker(self, row: int) -> int:
-        """Return which worker has a row of the gradients, which those who train have."""
+        """Return which worker has a row of the gradients, which devices of those who train have."""
+        row //= self.experiment.config.devices
         if self.participants is None:
             return row
         return int(self.participants.nonzero()[row])

@@ -11,6 +11,7 @@ import torch
 
 import simsgd
 from simsgd import SettingError, Simulator
+from simsgd.communication.node_bytes import WithinNodes
 from simsgd.communication.transport import Distributed, is_rank_zero
 
 from ..process_group import (
@@ -26,6 +27,7 @@ from ..process_group import (
     shared_out,
     shared_out_nonfinite,
     thirty_thousand,
+    told_within,
     trained,
     trained_unalike,
     voted,
@@ -72,6 +74,17 @@ def test_messages_of_no_entries_arrive(four_ranks):
     mean, _, sent, _, _ = carried_once(four_ranks, "nobody")
     assert not mean.any()
     assert sent.tolist() == [4] * 4  # a count of 0
+
+
+@pytest.mark.parametrize("numel", [3, 8, 40_001])
+@pytest.mark.parametrize("devices", [2, 4])
+def test_devices_of_a_node_send_what_is_counted(four_ranks, devices, numel):
+    total, told, counted = four_ranks(told_within, devices, numel)
+    values = torch.arange(numel, dtype=torch.float64)
+    assert torch.equal(total, devices * values + 1000 * sum(range(devices)))
+    assert all(torch.equal(own, values) for own in told)
+    within = WithinNodes.of([(numel, 8)], devices)
+    assert counted == list(zip(within.sent, within.received, strict=True))
 
 
 def test_all_processes_get_one_vote(four_ranks):

@@ -11,14 +11,16 @@ import simsgd
 from simsgd import SettingError
 from simsgd.cli import main
 from simsgd.communication.messages import Dense, Levels, SharedSparse, Signs, Sparse
+from simsgd.communication.node_bytes import WithinNodes
 from simsgd.communication.transport import RankLost
+from simsgd.config import Config
 from simsgd.results.tables import STEP_COLUMNS
 from simsgd.verify.message_flips import Flip, decisions, first_flip
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
 from simsgd.verify.verdict import COLUMNS, Verdict
 from simsgd.verify.verify import checked, difference, verify
 
-from ..process_group import held_to_another, verified
+from ..process_group import held_to_another, held_to_another_device, verified
 
 distributed = pytest.mark.distributed
 
@@ -189,6 +191,23 @@ ALGORITHMS = [
 ]
 
 
+NODES = {"cluster": "2x2", "workers": 2}
+OF_SMALL = 4 * 9 + 2 * 4 + 4 * 36 * 10 + 10  # numbers of the small model
+CLUSTERS = [
+    {"compressor": "none"},
+    {"compressor": "topk:0.1", "model_config": "dropout=0.3", "accumulate": 2},
+    {"compressor": "powersgd:2", "memory": "residual", "clip": 1.0},
+    {"compressor": "topk:0.1", "collective": "gtopk"},
+    {"compressor": "sign:none", "memory": "momentum", "aggregate": "vote", "lr": 0.001},
+    {"downlink": "topk:0.1", "compressor": "qsgd:63", "memory": "residual"},
+    {"algorithm": "choco", "compressor": "topk:0.1", "consensus_stepsize": 0.2},
+    {"algorithm": "local", "local_steps": 2, "compressor": "topk:0.1"},
+    {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5, "partition": "sorted"},
+    {"algorithm": "diloco", "local_steps": 2, "inner_state": "average", "optimizer": "AdamW"},
+    {"algorithm": "async", "compressor": "topk:0.1", "memory": "residual"},
+]
+
+
 def assert_real(rows, steps=10):
     assert len(rows) == steps
     assert max(row["parameter_difference"] for row in rows) < 1e-10
@@ -204,6 +223,38 @@ def test_workers_with_models_of_their_own_are_real_ranks(four_ranks, files, sett
     rows, plain = four_ranks(verified, 10, recipe(files, **settings))
     assert not plain
     assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize("settings", CLUSTERS, ids=str)
+def test_devices_of_nodes_are_real_ranks(four_ranks, files, settings):
+    rows, plain = four_ranks(verified, 10, recipe(files, **NODES, **settings))
+    assert not plain
+    assert_real(rows)
+    within = 2 * sum(WithinNodes.of([(OF_SMALL, 8)], 2).sent)
+    least = min(row["sent_bytes"] for row in rows)
+    assert least >= (within // 2 if "participation" in settings else within)
+
+
+@distributed
+def test_a_node_whose_device_does_something_else_is_found(four_ranks, files):
+    settings = recipe(files, **NODES, compressor="topk:0.1")
+    rows = four_ranks(held_to_another_device, 3, settings)
+    assert max(row["parameter_difference"] for row in rows) > 1e-6
+
+
+@distributed
+def test_in_float32_nodes_agree_but_in_steps_with_a_flip(four_ranks, files):
+    settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32"}
+    settings = recipe(files, **NODES, **settings, compressor="qsgd:255", memory="residual")
+    rows, _ = four_ranks(verified, 20, settings)
+    assert Verdict("float32", 20, False, files, rows).holds
+
+
+@distributed
+def test_nodes_behind_links_of_one_rate_are_refused():
+    with pytest.raises(SettingError, match=r"^cluster has no place behind links of one rate"):
+        checked(Config.of(NODES), 1, timed=True)
 
 
 @distributed

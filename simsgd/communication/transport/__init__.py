@@ -8,6 +8,7 @@ from .channel import Channel, Observer
 from .contract import Transport, rides_all_reduce
 from .distributed import Distributed
 from .in_process import InProcess
+from .node_ranks import NodeRanks
 from .process_group import (
     Bucket,
     RankLost,
@@ -30,6 +31,7 @@ __all__ = [
     "Distributed",
     "InProcess",
     "Measured",
+    "NodeRanks",
     "Observer",
     "RankLost",
     "Transport",

@@ -5,18 +5,23 @@ Letters: W workers, L hosted here, n elements of one segment.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
 from ..messages import Dense, Message, Places, Sparse
 from ..mixing import Mixing
 
+if TYPE_CHECKING:
+    from .node_ranks import NodeRanks
+
 Passed = TypeVar("Passed", Sparse, Places)  # what goes from one worker to another
 
 
 class Transport(ABC):
     """Carries messages between workers."""
+
+    node: "NodeRanks | None" = None  # whose devices are other processes; None: none are
 
     @abstractmethod
     def hosted(self, workers: int) -> slice:

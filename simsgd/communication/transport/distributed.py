@@ -16,8 +16,9 @@ from ..ledger import NEIGHBORS
 from ..messages import Dense, Foreign, Message, SharedSparse
 from ..mixing import Mixing
 from ..wire import pack_bits, unpack_bits, value_bytes
-from . import hops
 from .contract import Passed, Transport, outcome, rides_all_reduce
+from .hops import Hops
+from .node_ranks import NodeRanks
 from .process_group import broadcast_object, collective_device, collective_errors
 from .timing import Stopwatch
 
@@ -33,10 +34,17 @@ class Distributed(Transport):
     With `partial_sums` each rank adds up its own workers first, and the ranks' sums of n values
     ride an all-reduce: fast where a rank hosts many, but no worker's buffer is on the network, and
     sums may differ from those of one process in the last bit.
+
+    With a `node`, whose first device this is, its ranks are the first devices of all nodes.
     """
 
-    def __init__(self, workers: int, partial_sums: bool = False) -> None:
-        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+    def __init__(
+        self, workers: int, partial_sums: bool = False, node: NodeRanks | None = None
+    ) -> None:
+        self.node = node
+        self.group = None if node is None else node.firsts
+        self.hops = Hops(self.group)
+        self.rank, self.ranks = self.hops.rank, self.hops.ranks
         rule = f"must be a multiple of the {self.ranks} ranks"
         require(workers % self.ranks == 0, "workers", workers, rule)
         self.workers = workers
@@ -187,9 +195,9 @@ class Distributed(Transport):
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
         packed = message.pack(0).to(collective_device())
         size = torch.tensor([len(packed)], device=collective_device())
-        header = broadcast_object(_on_cpu(message.header()))
+        header = broadcast_object(_on_cpu(message.header()), self.group)
         with collective_errors():
-            dist.broadcast(size, src=0)
+            dist.broadcast(size, src=0, group=self.group)
         if self.rank:
             packed = packed.new_empty(int(size))
         self._broadcast(packed)
@@ -203,7 +211,7 @@ class Distributed(Transport):
         flat = value_bytes(own).to(collective_device())
         parts = [torch.empty_like(flat) for _ in range(self.ranks)]
         with collective_errors():
-            dist.all_gather(parts, flat)
+            dist.all_gather(parts, flat, group=self.group)
         whole = torch.cat(parts).to(own.device).view(own.dtype)
         return whole.view(self.workers, *own.shape[1:])
 
@@ -220,13 +228,13 @@ class Distributed(Transport):
     def _all_reduce(self, own: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
         total = own.to(collective_device(), copy=True).contiguous()
         with self._carried("all-reduce", total.numel() * total.element_size()):
-            dist.all_reduce(total, how)
+            dist.all_reduce(total, how, group=self.group)
         return total.to(own.device)
 
     def _broadcast(self, values: Tensor) -> None:
         """Put rank 0's values into those of the others."""
         with self._carried("broadcast", values.numel() * values.element_size()):
-            hops.broadcast(values)
+            self.hops.broadcast(values)
 
     @contextmanager
     def _carried(self, collective: str, num_bytes: int, degree: int = 0) -> Iterator[None]:
@@ -277,7 +285,7 @@ class Distributed(Transport):
         """Send a buffer to each rank of `going`, and fill those of `coming`, {rank: uint8}."""
         total, degree = sum(map(len, going.values())), sum(len(g) > 0 for g in going.values())
         with self._carried(NEIGHBORS, total // max(1, degree), degree):
-            hops.exchange(going, coming)
+            self.hops.exchange(going, coming)
 
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""
@@ -287,7 +295,8 @@ class Distributed(Transport):
         whole = torch.cat(list(own)).to(collective_device())
         collective = "all-gather" if to_all else "gather"
         with self._carried(collective, len(whole)):
-            gathered = (hops.ring_all_gather if to_all else hops.gather)(whole, of_ranks)
+            carry = self.hops.ring_all_gather if to_all else self.hops.gather
+            gathered = carry(whole, of_ranks)
         return None if gathered is None else list(torch.cat(gathered).cpu().split(sizes))
 
     def _all_sizes(self, buffers: Sequence[Tensor]) -> list[int]:

@@ -96,12 +96,12 @@ def collective_errors() -> Iterator[None]:
         raise RankLost(f"another process no longer responds ({reason})") from wrong
 
 
-def broadcast_object(thing: _Thing) -> _Thing:
-    """Return rank 0's thing, which must be picklable, on every rank."""
+def broadcast_object(thing: _Thing, group: Any = None) -> _Thing:
+    """Return rank 0's thing, which must be picklable, on every rank, or those of a group with 0."""
     box = [thing]
     if is_initialized():
         with collective_errors():
-            dist.broadcast_object_list(box, src=0)
+            dist.broadcast_object_list(box, src=0, group=group)
     return box[0]
 
 
