@@ -36,6 +36,7 @@ EPOCH_COLUMNS = [
 NAMES = {"gpt": "loss", "lstm_lm": "perplexity"}  # of measures by model; all others: error
 HEADS = {"error": "error@1 (%)", "perplexity": "perplexity", "loss": "loss"}
 DIGITS = {"error": 1, "perplexity": 1, "loss": 3}
+WORK = {"compute_ms": 12, "compress_ms": 0}  # of a worker in a step, on an idle core, for all alike
 NETWORKS = {"wan": "seconds on wan", "gbe": "seconds on 1gbe"}
 SPREAD = {"error": 0.5, "perplexity": 1.0, "loss": 0.01}  # that seeds alone may make
 
@@ -86,7 +87,7 @@ def take(folder):
             if str(run.config[setting]) != (value or "True"):
                 raise ValueError(f"{path} has {setting} {run.config[setting]}, not {value}")
         own = {"experiment": name, "seed": int(seed)}
-        prices = simsgd.network(path, ["wan", "1gbe"]).set_index("network")["seconds"]
+        prices = simsgd.network(path, ["wan", "1gbe"], **WORK).set_index("network")["seconds"]
         row = {
             "options": options,
             "seconds": round(run.seconds, 1),
