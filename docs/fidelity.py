@@ -27,7 +27,9 @@ RECIPES = [
     ("adaptive_threshold", "residual"), ("adacomp", "residual"), ("sign", "residual"),
     ("onebit", "residual"), ("terngrad", "none"), ("qsgd:255", "none"),
     ("qsgd:4,bucket=512", "none"), ("natural", "none"), ("int8", "none"), ("fp16", "none"),
-    ("powersgd:2", "residual"), ("topk:0.01+sign", "dgc"),
+    ("powersgd:2", "residual"), ("topk:0.01+sign", "dgc"), ("turns:0.01", "residual"),
+    ("tiled_topk:4,tile=16", "residual"), ("tiled_topk:4,tile=16,basis=dct", "residual"),
+    ("topk:0.1+bins:2", "residual"), ("e3m0", "residual"), ("dion:2", "residual"),
 ]  # fmt: skip
 ALGORITHMS = [
     {"algorithm": "dpsgd"},
@@ -43,7 +45,26 @@ ALGORITHMS = [
     {"algorithm": "diloco", "local_steps": 5},
     {"algorithm": "async", "staleness": "uniform:3", "compressor": "topk:0.01"},
     {"algorithm": "allreduce", "compressor": "qsgd:255", "downlink": "topk:0.1"},
-]
+    {"algorithm": "allreduce", "compressor": "topk:0.01", "collective": "gtopk"},
+    {"algorithm": "allreduce", "compressor": "topk:0.01", "collective": "oktopk"},
+    {"algorithm": "allreduce", "compressor": "topk:0.01", "collective": "cltk"},
+    {"algorithm": "streaming:delay=1,mixing=0.5", "local_steps": 6, "compressor": "e3m0",
+     "memory": "none"},
+    {"algorithm": "sparta", "compressor": "randomk:0.01,shared=true"},
+    {"algorithm": "sparta_diloco", "local_steps": 5},
+    {"algorithm": "diloco", "local_steps": 5, "outer_optimizer": "slowmo", "outer_lr": 1.0},
+    {"algorithm": "noloco", "local_steps": 5},
+    {"algorithm": "islands", "local_steps": 5},
+    {"algorithm": "sgp"},
+    {"algorithm": "qg_dsgdm", "momentum": 0.0},
+    {"algorithm": "powergossip"},
+    {"algorithm": "onebit_adam:freeze_step=20", "compressor": "sign:rms", "optimizer": "Adam",
+     "lr": 0.01, "momentum": None},
+    {"algorithm": "zero_one_adam:freeze_step=20,local_scaler=10", "compressor": "sign:rms",
+     "lr": 0.01, "momentum": 0.0},
+    {"algorithm": "scaffold", "local_steps": 5},
+    {"algorithm": "fedprox:mu=0.1", "local_steps": 5},
+]  # fmt: skip
 IN_FLOAT32 = [
     ("none", "none"),
     ("topk:0.01", "dgc"),

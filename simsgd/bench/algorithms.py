@@ -23,7 +23,6 @@ from .timing import Work, in_time, rows_of, taking_turns
 FLOOR = "allreduce"
 _CASES = (MLP, LENET, RESNET)
 _LOCAL = ("local", "fedavg", "diloco")  # local methods
-_SPECS = {"streaming": "streaming:fragments=2"}  # of algorithms whose defaults are for large models
 _WORKERS = (16,)
 _ROUNDS, _ENOUGH = 21, 60.0  # rounds at most, and seconds after which they are enough
 
@@ -72,9 +71,7 @@ def _works(case: Case, device: str, compressor: str, notes: list[str]) -> dict[s
         task = task_of(case, device)  # each has a model of its own
         settings = {"local_steps": 1} if name in _LOCAL else {}
         try:
-            simulated = simulator(
-                task, algorithm=_SPECS.get(name, name), compressor=compressor, **settings
-            )
+            simulated = simulator(task, algorithm=name, compressor=compressor, **settings)
         except SettingError as declined:
             note = f"{name} is left out with {case.workers} workers: {declined}"
             notes.extend([note] if note not in notes else [])

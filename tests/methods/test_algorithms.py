@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import simsgd
 from simsgd import SettingError, Simulator
@@ -699,6 +700,27 @@ def test_all_fragments_arrive_after_the_last_step_if_asked():
 def test_fragments_that_do_not_fit_are_refused(spec, rule):
     with pytest.raises(SettingError, match=rule):
         Simulator(mlp(), workers=2, lr=0.1, algorithm=f"streaming:local_steps=4,{spec}")
+
+
+@pytest.mark.parametrize(("steps", "parts"), [(6, 3), (8, 2), (5, 1)])
+def test_unless_given_fragments_are_as_many_as_fit_three_at_most(steps, parts):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    simulator = Simulator(model, workers=2, lr=0.1, algorithm="streaming", local_steps=steps)
+    begins = {begin for _, begin in simulator.components.algorithm.begins}
+    assert begins == {(turn + 1) * steps // parts for turn in range(parts)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "wrong"),
+    [
+        ("streaming:delay=2,fragments=2", {"local_steps": 6}, {"local_steps": 4}),
+        ("fedavg:outer_lr=0.5", {"outer_optimizer": "sgd"}, {}),
+    ],
+)
+def test_settings_in_a_spec_and_beside_it_are_held_to_each_other(spec, given, wrong):
+    Simulator(mlp(), workers=2, lr=0.1, algorithm=spec, **given)
+    with pytest.raises(SettingError, match=r"must lie in \[0, 2\)|without outer_optimizer"):
+        Simulator(mlp(), workers=2, lr=0.1, algorithm=spec, **wrong)
 
 
 # SPARTA, islands, NoLoCo

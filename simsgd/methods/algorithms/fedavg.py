@@ -64,10 +64,6 @@ class FedAvg(LocalSGD):
         if self.client_buffers not in ("local", "average", "server"):
             rule = "must be local, average or server"
             raise SettingError("client_buffers", self.client_buffers, rule)
-        if self.outer_optimizer is None:
-            rule, fix = "has no effect without outer_optimizer", "set outer_optimizer too, as sgd"
-            require(self.outer_lr == 1, "outer_lr", self.outer_lr, rule, fix)
-            require(self.outer_momentum == 0, "outer_momentum", self.outer_momentum, rule, fix)
         for name in ("clients", "local_epochs"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
@@ -84,8 +80,12 @@ class FedAvg(LocalSGD):
         return outer_optimizer_of(self.outer_optimizer, self.outer_lr, self.outer_momentum)
 
     def check(self, recipe: Recipe) -> None:
-        """Raise `SettingError` for settings that do not go with clients, or with local epochs."""
+        """Raise `SettingError` for settings that do not go with each other."""
         super().check(recipe)
+        if self.outer_optimizer is None:
+            rule, fix = "has no effect without outer_optimizer", "set outer_optimizer too, as sgd"
+            require(self.outer_lr == 1, "outer_lr", self.outer_lr, rule, fix)
+            require(self.outer_momentum == 0, "outer_momentum", self.outer_momentum, rule, fix)
         if recipe.local_epochs is not None and recipe.local_steps is not None:
             raise SettingError("local_epochs", None, "and local_steps were both given", "give one")
         if self.clients is None:

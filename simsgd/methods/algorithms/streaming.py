@@ -36,7 +36,7 @@ class StreamingDiLoCo(DiLoCo):
     Differs from the paper: the embedding and what follows the last layer count as layers.
     """
 
-    fragments: int = 3  # P, which divides local_steps, at most the layers
+    fragments: int | None = None  # P: divides local_steps, at most the layers; none: 3, 2 or 1
     delay: int = 0  # tau in steps, below local_steps / fragments
     mixing: float = 0.0  # alpha in [0, 1]: share of a worker's own parameters that stays
     pattern: str = "strided"  # layers of a fragment: strided (p, p + P ...), or sequential
@@ -46,18 +46,30 @@ class StreamingDiLoCo(DiLoCo):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        steps, parts = self.local_steps, self.fragments
-        fits = 1 <= parts <= steps and steps % parts == 0
-        require(fits, "fragments", parts, f"must divide the {steps} local steps")
-        rule = f"must lie in [0, {steps // parts}), the steps from one fragment to the next"
-        require(0 <= self.delay < steps // parts, "delay", self.delay, rule)
         require(0 <= self.mixing <= 1, "mixing", self.mixing, "must lie in [0, 1]")
         if self.pattern not in ("strided", "sequential"):
             raise SettingError("pattern", self.pattern, "must be strided or sequential")
 
+    @property
+    def parts(self) -> int:
+        """P, the number of fragments; unless given, the largest up to 3 that divides the steps."""
+        if self.fragments is not None:
+            return self.fragments
+        return next(parts for parts in (3, 2, 1) if self.local_steps % parts == 0)
+
     def check(self, recipe: Recipe) -> None:
-        """Raise `SettingError` for an epoch from which local steps apply."""
+        """Raise `SettingError` for fragments or a delay that do not fit into the local steps.
+
+        And for an epoch from which local steps apply.
+        """
         super().check(recipe)
+        steps, parts = self.local_steps, self.parts
+        fits = 1 <= parts <= steps and steps % parts == 0
+        rule = f"has fragments {parts}, which must divide the {steps} local steps"
+        require(fits, "algorithm", recipe.algorithm, rule)
+        fits, between = 0 <= self.delay < steps // parts, f"[0, {steps // parts})"
+        rule = f"has delay {self.delay}, which must lie in {between}, the steps between fragments"
+        require(fits, "algorithm", recipe.algorithm, rule)
         check_kept(self.inner_state, recipe)
         rule = "has no effect with algorithm streaming"
         require(self.post_local_from == 0, "post_local_from", self.post_local_from, rule)
@@ -71,10 +83,8 @@ class StreamingDiLoCo(DiLoCo):
         self._rule.check_layout(layout)
         layers = {segment.name: _layer(segment.parameters[0]) for segment in layout.segments}
         order = list(dict.fromkeys(layers.values()))
-        rule = (
-            f"has {self.fragments} fragments, which must not exceed the model's {len(order)} layers"
-        )
-        require(self.fragments <= len(order), "algorithm", "streaming", rule)
+        rule = f"has {self.parts} fragments, which must not exceed the model's {len(order)} layers"
+        require(self.parts <= len(order), "algorithm", "streaming", rule)
         begins = tuple(
             (name, self._begin(order.index(layer), len(order))) for name, layer in layers.items()
         )
@@ -82,9 +92,9 @@ class StreamingDiLoCo(DiLoCo):
 
     def _begin(self, layer: int, layers: int) -> int:
         """Return the step of a round, from 1 to H, at which a layer is sent."""
-        strided = layer % self.fragments
-        fragment = strided if self.pattern == "strided" else layer * self.fragments // layers
-        return (fragment + 1) * self.local_steps // self.fragments
+        strided = layer % self.parts
+        fragment = strided if self.pattern == "strided" else layer * self.parts // layers
+        return (fragment + 1) * self.local_steps // self.parts
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return DiLoCo's state and, where it arrives late, the mean on its way, [1, n]."""
