@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from simsgd.communication.cuts import Cuts
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo, distinct_places, turns
@@ -452,9 +453,15 @@ def test_cuda_sends_what_the_cpu_sends(spec):
 
 
 @pytest.mark.parametrize("kinds", [1, 3, 50, 10**9])
-def test_a_turn_is_that_of_all_in_order_whatever_is_equal(kinds, monkeypatch):
-    monkeypatch.setattr(turns, "_MANY", 0)
+def test_a_turn_is_that_of_all_in_order_whatever_is_equal(kinds):
     rank = torch.randint(kinds, (200,), generator=torch.Generator().manual_seed(1)).double()
     for first, last in [(0, 1), (0, 200), (7, 30), (150, 200)]:
         wanted = rank.argsort(stable=True)[first:last].sort().values
         assert torch.equal(turns._between(rank, first, last), wanted)
+
+
+def test_turns_of_segments_are_found_together_as_one_by_one():
+    cuts, ends = Cuts((7, 200, 1, 40)), [(0, 2), (150, 200), (0, 1), (3, 9)]
+    rank = torch.randint(30, (1, cuts.total), generator=torch.Generator().manual_seed(2)).double()
+    found = turns._between_of_each(rank[0], cuts, ends)
+    assert torch.equal(turns.sorted_in_segments(rank[0], cuts, ends), found)

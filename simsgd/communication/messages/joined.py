@@ -19,6 +19,7 @@ from .contract import Header, Message
 from .dense import Dense
 from .quantized import Quantized, in_order
 from .shared_sparse import SharedSparse
+from .signs import Signs
 from .sparse import Sparse
 
 Split = Callable[[Message], Sequence[Message]]
@@ -232,6 +233,31 @@ def marked_group(cuts: Cuts, mask: Tensor, values: Tensor) -> Joined:
             for v, i, n, c in pieces
         ]
 
+    return Joined.made_together(cuts, whole, split)
+
+
+def signed_group(found: Joined, scales: Tensor) -> Joined:
+    """Return messages of sparse segments as signs times `scales` [L, S], float32, one each."""
+    sparse, cuts = found.whole, found.cuts
+    assert isinstance(sparse, Sparse)
+    dtype = sparse.values.dtype
+    size = pad(cuts.spread(scales.to(dtype)), (0, 1)).gather(1, sparse.index)  # 0 of padding
+    values = torch.where(sparse.values < 0, -size, size)  # [L, K]
+
+    def split(sent: Message) -> list[Message]:
+        assert isinstance(sent, Sparse)
+        parts = [part for part in found.parts if isinstance(part, Sparse)]
+        own = zip(parts, scales.split(1, dim=1), strict=True)
+        return [
+            replace(
+                part,
+                inner=Signs(part.values < 0, scale, dtype, part.counts, num_scales=1),
+                coding=sent.coding,
+            )
+            for part, scale in own
+        ]
+
+    whole = replace(sparse, inner=Decoded(values, dtype, sparse.counts))
     return Joined.made_together(cuts, whole, split)
 
 

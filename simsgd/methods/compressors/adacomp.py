@@ -5,16 +5,21 @@ Letters: L workers hosted here, n elements of one segment.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Sparse, State
+from ...communication.cuts import Cuts, end_to_end
+from ...communication.messages import Joined, Sparse, State
+from ...communication.messages.joined import marked_group, signed_group
 from ...communication.messages.signs import Signs
 from ...registry import register
 from ...settings import SettingError, require
 from .contract import Compressor, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import as_float32, bucket_peak, row_mean
 
 _CONVOLUTION, _OTHER = 50, 500  # entries of a bin, where the setting is "auto"
@@ -61,10 +66,34 @@ class AdaComp(Compressor):
     def compress(self, x: Tensor, state: State, step: StepInfo) -> Sparse:
         """Return the entries of `x` [L, n] that stand out; step has the gradient."""
         assert step.gradient is not None
-        size = _OTHER if isinstance(self.bin, str) else self.bin
-        most = bucket_peak(x, size)  # [L, bins], max |G|
-        found = Sparse.where(self._outstanding(x, step.gradient, most, size), x)
+        most = bucket_peak(x, self._size)  # [L, bins], max |G|
+        found = Sparse.where(self._outstanding(x, step.gradient, most, self._size), x)
         return found if self.variant == "values" else self._quantized(found, most)
+
+    @property
+    def group_key(self) -> object:
+        """The method with whatever bins: each segment of a group has its own."""
+        return replace(self, bin="auto")
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return the entries of each segment of `x` [L, P] that stand out."""
+        own = [each for each in group.compressors if isinstance(each, AdaComp)]
+        cuts, sizes = group.cuts, tuple(each._size for each in own)
+        pieces = zip(cuts.split(x), group.steps, strict=True)
+        gradient = end_to_end([x if s.gradient is None else s.gradient for x, s in pieces])
+        bins = Cuts(_bins(cuts.sizes, sizes))
+        owner = bins.owner(x.device).expand_as(x)
+        most = x.new_zeros(len(x), len(bins.sizes)).scatter_reduce_(1, owner, x.abs(), "amax")
+        ahead = torch.add(x, gradient, alpha=self.c)
+        found = marked_group(cuts, (ahead.abs() >= most.gather(1, owner)) & (x != 0), x)
+        if self.variant == "values":
+            return found
+        of_each = Cuts(tuple(-(-n // size) for n, size in zip(cuts.sizes, sizes, strict=True)))
+        return signed_group(found, as_float32(GroupReductions(of_each).mean_magnitude(most)))
+
+    @property
+    def _size(self) -> int:
+        return _OTHER if isinstance(self.bin, str) else self.bin
 
     def _outstanding(self, x: Tensor, gradient: Tensor, most: Tensor, size: int) -> Tensor:
         """Return where |G + c g| >= max |G| of the bin and G is not 0, G being `x` [L, n]."""
@@ -86,3 +115,10 @@ class AdaComp(Compressor):
         scale = as_float32(row_mean(most, num_bins))  # [L, 1]
         signs = Signs(values < 0, scale, values.dtype, found.counts, num_scales=1)
         return replace(found, inner=signs)
+
+
+@lru_cache(maxsize=64)
+def _bins(sizes: tuple[int, ...], bins: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many entries each bin of each segment has, of so many at most."""
+    pairs = zip(sizes, bins, strict=True)
+    return tuple(min(most, n - first) for n, most in pairs for first in range(0, n, most))

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Codebook, State
+from ...communication.messages import Codebook, Joined, State
+from ...communication.messages.joined import coded_group
 from ...registry import register
 from ...settings import SettingError
 from .contract import Quantizer, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import entries_of, row_sum
 
 _WIDTH = 6.0  # standard deviations that all bins together are wide
@@ -51,6 +54,28 @@ class Bins(Quantizer):
         scales = torch.cat([shift, table], 1).float()  # [L, 1 + bins]
         return Codebook(codes, scales, values.dtype, counts, self.bits)
 
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the bin of each of `values` [L, P], and the means in each segment."""
+        cuts, bins, dtype = group.cuts, 2**self.bits, values.dtype
+        rows = GroupReductions(cuts)
+        wide = values.double()
+        entries = rows.entries(wide)  # [1, S]
+        shift = _mean(rows.sum(wide), entries)  # [L, S]
+        centered = wide - cuts.spread(shift)
+        width = _width(rows.sum(centered.square()), entries, bins)
+        codes = _places(centered, cuts.spread(width), bins)  # [L, P]
+        column = cuts.owner(values.device) * bins + codes
+        zeros = centered.new_zeros(len(values), len(cuts.sizes) * bins)
+        ones = torch.ones_like(centered)
+        totals, counted = (zeros.scatter_add(1, column, each) for each in (centered, ones))
+        table = (totals / counted.clamp(min=1)).unflatten(1, (-1, bins))
+        scales = torch.cat([shift.unsqueeze(2), table], 2).float()  # [L, S, 1 + bins]
+        pieces = zip(cuts.split(codes.to(torch.uint8)), scales.unbind(1), strict=True)
+        parts = [Codebook(own, told, dtype, None, self.bits) for own, told in pieces]
+        numbers = scales.to(dtype)
+        means = (numbers[..., :1] + numbers[..., 1:]).flatten(1)  # [L, S bins]
+        return coded_group(cuts, parts, means.gather(1, column))
+
 
 def _by_torch(values: Tensor, entries: Tensor, bins: int) -> tuple[Tensor, ...]:
     """Return the mean of a row's first `entries` [L, 1] values, the bin of each, and two of bins.
@@ -61,8 +86,7 @@ def _by_torch(values: Tensor, entries: Tensor, bins: int) -> tuple[Tensor, ...]:
     shift = _mean(row_sum(values.double()), entries)
     centered = (values.double() - shift).mul_(sent)
     width = _width(row_sum(centered.square()), entries, bins)
-    place = (centered / width + bins // 2).round_().clamp_(0, bins - 1).nan_to_num_(0)
-    codes = place.long().mul_(sent)
+    codes = _places(centered, width, bins).mul_(sent)
     zeros = centered.new_zeros(len(values), bins)
     totals, counted = (zeros.scatter_add(1, codes, each) for each in (centered, sent.double()))
     return shift, codes.to(torch.uint8), totals, counted
@@ -77,6 +101,12 @@ def _compiled(values: Tensor, entries: Tensor, bins: int) -> tuple[Tensor, ...]:
     squares = row_sum(double_sums(values, shift, entries, squares=True))
     width = _width(squares, entries, bins)
     return shift, *binned(values, shift, width, entries, bins)
+
+
+def _places(centered: Tensor, width: Tensor, bins: int) -> Tensor:
+    """Return the bins of offsets from the mean, int64; NaN goes into the first."""
+    place = (centered / width).add_(bins // 2).round_().clamp_(0, bins - 1)
+    return place.nan_to_num_(0).long()
 
 
 def _mean(total: Tensor, entries: Tensor) -> Tensor:

@@ -121,7 +121,9 @@ class Composed(Compressor):
         """Return the entries of `x` [L, P] that are selected, quantized."""
         if any(group.states):
             return None
-        selected = self.sparsifier.compress_group(x, group.of(group.cuts, 0))
+        sparsifiers = [own.sparsifier for own in group.compressors if isinstance(own, Composed)]
+        selecting = replace(group.of(group.cuts, 0), compressors=sparsifiers)
+        selected = self.sparsifier.compress_group(x, selecting)
         if selected is None or type(selected.whole) is not Sparse:
             return None
         if selected.whole.counts is not None:  # a quantizer's group has as many in every row

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Codebook, State
+from ...communication.messages import Codebook, Joined, State
+from ...communication.messages.joined import coded_group
 from ...registry import register
 from .contract import Quantizer, StepInfo
+from .group import Group
+from .group_reductions import GroupReductions
 from .row_reductions import as_float32, row_peak
 
 _POWERS = tuple(2.0**-exponent for exponent in range(6, -1, -1))  # 1/64 ... 1
@@ -42,15 +45,29 @@ class E3M0(Quantizer):
         """Return the power of each of `values` [L, k], and the largest magnitude."""
         scale = as_float32(row_peak(values))  # [L, 1]
         divisor = torch.where(scale > 0, scale, 1.0).to(values.dtype)
-        powers = torch.tensor((0.0, *_POWERS), dtype=values.dtype, device=values.device)
-        between = (powers[1:] + powers[:-1]) / 2
-        codes = _codes(values, divisor, between)
+        codes = _codes(values, divisor, self._between(values))
         return Codebook(codes, scale, values.dtype, counts, 4, _TABLE)
+
+    def quantize_group(self, values: Tensor, group: Group) -> Joined:
+        """Return the power of each of `values` [L, P], and each segment's largest magnitude."""
+        cuts, dtype = group.cuts, values.dtype
+        scale = as_float32(GroupReductions(cuts).peak(values))  # [L, S]
+        divisor = cuts.spread(torch.where(scale > 0, scale, 1.0).to(dtype))
+        codes = _codes(values, divisor, self._between(values))
+        pieces = zip(cuts.split(codes), scale.split(1, dim=1), strict=True)
+        parts = [Codebook(own, peak, dtype, None, 4, _TABLE) for own, peak in pieces]
+        table = torch.tensor(_TABLE, dtype=dtype, device=values.device)
+        return coded_group(cuts, parts, cuts.spread(scale.to(dtype)) * table[codes.int()])
+
+    def _between(self, like: Tensor) -> Tensor:
+        """Return halfway between which powers an entry lies, ascending."""
+        powers = torch.tensor((0.0, *_POWERS), dtype=like.dtype, device=like.device)
+        return (powers[1:] + powers[:-1]) / 2
 
 
 def _codes(values: Tensor, divisor: Tensor, between: Tensor) -> Tensor:
     """Return the power just above each of `values` [L, k], uint8, plus 8 of those below zero."""
-    if compiled_loops.takes(values):
+    if compiled_loops.takes(values) and divisor.shape[1] == 1:
         from .bin_kernels import powers_below
 
         return powers_below(values, divisor, between, _NEGATIVE)

@@ -4,6 +4,7 @@ Letters: L workers hosted here, n elements of one segment, k of them in a turn.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -11,13 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...communication.messages import SharedSparse, State
+from ... import keyed_random
+from ...communication.cuts import Cuts
+from ...communication.messages import Joined, SharedSparse, State
+from ...communication.messages.joined import shared_group
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import require
 from .contract import Compressor, StepInfo
-
-_MANY = 32768  # entries
+from .group import Group
 
 
 @register("compressor", "turns")
@@ -43,22 +46,45 @@ class Turns(Compressor):
     def compress(self, x: Tensor, state: State, step: StepInfo) -> SharedSparse:
         """Return the entries of `x` [L, n] whose turn it is."""
         n = x.shape[1]
-        parts = min(n, math.ceil(1 / Decimal(str(self.ratio))))
-        turn, number = step.number % parts, step.number // parts if self.fresh else 0
-        everyone = RandomKey(step.key.seed, step.key.workers[:1]).shared()
-        key = replace(everyone, place=("turns", step.segment, number))
-        rank = key.uniform(n, torch.float64)[0]  # [n]
-        index = _between(rank, turn * n // parts, (turn + 1) * n // parts)  # [k]
+        first, last = self._turn(n, step.number)
+        rank = self._key(n, step).uniform(n, torch.float64)[0]  # [n]
+        index = _between(rank, first, last)  # [k]
         return SharedSparse.of(x[:, index], index, n)
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return the entries of each segment of `x` [L, P] whose turn it is."""
+        cuts, steps = group.cuts, group.steps
+        turns = [self._turn(n, step.number) for n, step in zip(cuts.sizes, steps, strict=True)]
+        keys = [self._key(n, step) for n, step in zip(cuts.sizes, steps, strict=True)]
+        streams = keyed_random.stacked(keys)  # [1, S]
+        place = cuts.place(streams.device)
+        rank = keyed_random.uniform_at(cuts.spread(streams), place, torch.float64)[0]  # [P]
+        index, kept = _between_of_each(rank, cuts, turns), _kept(turns)
+        return shared_group(cuts, kept, x[:, index], index)
+
+    def _turn(self, n: int, number: int) -> tuple[int, int]:
+        """Return which of n entries go in the step of this number: from the first to the last."""
+        parts = self._parts(n)
+        turn = number % parts
+        return turn * n // parts, (turn + 1) * n // parts
+
+    def _parts(self, n: int) -> int:
+        return min(n, math.ceil(1 / Decimal(str(self.ratio))))
+
+    def _key(self, n: int, step: StepInfo) -> RandomKey:
+        """Return the key of the round's order, one for all workers."""
+        number = step.number // self._parts(n) if self.fresh else 0
+        everyone = RandomKey(step.key.seed, step.key.workers[:1]).shared()
+        return replace(everyone, place=("turns", step.segment, number))
 
 
 def _between(rank: Tensor, first: int, last: int) -> Tensor:
     """Return where the entries number `first` to `last` - 1 in the order of `rank` [n] are.
 
-    The result is ascending. Of equal ones the one before comes first. Of many entries the CPU finds
-    the two ends without sorting all.
+    The result is ascending. Of equal ones the one before comes first. The CPU finds the two ends
+    without sorting all.
     """
-    if rank.is_cuda or len(rank) < _MANY:
+    if rank.is_cuda:
         return rank.argsort(stable=True)[first:last].sort().values
     values, end = rank.numpy(), min(last, len(rank) - 1)
     ends = np.partition(values, (first, end))
@@ -67,3 +93,26 @@ def _between(rank: Tensor, first: int, last: int) -> Tensor:
     if len(index) == last - first:
         return torch.from_numpy(index)
     return rank.argsort(stable=True)[first:last].sort().values  # two at an end are equal
+
+
+def _between_of_each(rank: Tensor, cuts: Cuts, turns: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the same of each segment of `rank` [P], counted among all P; ascending."""
+    if not rank.is_cuda:
+        pieces = zip(cuts.split(rank[None]), turns, strict=True)
+        index = torch.cat([_between(own[0], *turn) for own, turn in pieces])
+        return index.add_(cuts.begin(_kept(turns), index.device))
+    return sorted_in_segments(rank, cuts, turns)
+
+
+def sorted_in_segments(rank: Tensor, cuts: Cuts, turns: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the same from two sorts of all entries: by rank, then by segment."""
+    order = rank.argsort(stable=True)
+    order = order[cuts.owner(rank.device)[order].argsort(stable=True)]  # [P], of each segment
+    kept = _kept(turns)
+    firsts = kept.repeated(tuple(first for first, _ in turns), rank.device)
+    column = cuts.begin(kept, rank.device) + firsts + kept.place(rank.device)  # [K]
+    return order[column].sort().values
+
+
+def _kept(turns: Sequence[tuple[int, int]]) -> Cuts:
+    return Cuts(tuple(last - first for first, last in turns))
