@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .recipe import Recipe
-from .settings import (
-    MOST_THREADS,
-    SettingError,
-    require,
-    setting,
-    size_in_bytes,
-    whole_paths,
-    whole_spec,
-)
+from .recipe_rules import whole_paths, whole_spec
+from .settings import MOST_THREADS, SettingError, require, setting, size_in_bytes
 
 TOKENS = ("word", "char", "byte")
 KEEPS = ("last", "best", "all")

@@ -99,6 +99,11 @@ def without_objects(settings: Mapping[str, object]) -> dict[str, object]:
     return settings
 
 
+def plainly(text: str) -> str:
+    """Return a setting's text as a message has it, that of an object without its prefix."""
+    return text.removeprefix(PREFIX)
+
+
 def is_lost(text: object) -> bool:
     """Return whether a text stands for an object that is not there any more."""
     return isinstance(text, str) and text.startswith(PREFIX) and not isinstance(text, GivenObject)

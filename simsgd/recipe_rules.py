@@ -1,4 +1,4 @@
-"""Fills in the settings of a published method, and refuses those that are wrong together."""
+"""Fills in settings: a published method's, and files by their whole paths; refuses what clashes."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import build, settings_of
-from .settings import SettingError, check_prune, names_file, require, require_kind
+from .settings import SettingError, check_prune, require, require_kind
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -156,3 +156,40 @@ def _check_chunk(recipe: "Recipe") -> None:
         rule = f"has no effect with engine {recipe.engine}"
         fix = "leave it out, or use engine onepass or vmap"
         raise SettingError("worker_chunk", chunk, rule, fix)
+
+
+def names_file(spec: str) -> bool:
+    """Return whether a spec is the path of a file of numbers.
+
+    >>> names_file("ring.txt"), names_file("./mine.csv"), names_file("erdos-renyi:0.3")
+    (True, True, False)
+    """
+    return "/" in spec or spec.endswith((".txt", ".csv", ".edges"))
+
+
+def names_own_file(spec: str) -> bool:
+    """Return whether a spec names a function in a user's own file.
+
+    >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
+    (True, True, False)
+    """
+    return re.search(r"\.py(:\w+)?$", spec) is not None
+
+
+def whole_paths(names: str | None) -> str | None:
+    """Return names joined by +, those of files with their whole path."""
+    if names is None:
+        return None
+    parts = [
+        n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
+        for n in names.split("+")
+    ]
+    return "+".join(parts)
+
+
+def whole_spec(spec: str | None) -> str | None:
+    """Return the spec of a function in a file with the file's whole path; another as it is."""
+    if spec is None or not names_own_file(spec):
+        return spec
+    path, _, name = spec.partition(".py")
+    return f"{whole_paths(path + '.py')}{name}"

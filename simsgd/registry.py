@@ -25,16 +25,8 @@ from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from .given_object import GivenObject, is_lost, refuse_lost
-from .settings import (
-    SettingError,
-    check_size,
-    fits,
-    is_plain_number,
-    kinds_in_words,
-    one_line,
-    require,
-    unknown,
-)
+from .settings import SettingError, check_size, fits, kinds_in_words, one_line, require, unknown
+from .units import is_plain_number
 
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
@@ -199,6 +191,9 @@ def _given(kind: str, spec: GivenObject) -> object:
     if isinstance(spec.value, type):
         rule = f"is the class {spec.value.__name__}"
         raise SettingError(kind, spec.value.__name__, rule, "give an object of it")
+    if isinstance(spec.value, list | tuple):
+        rule, fix = f"is a {name} of {len(spec.value)}, and one is needed", "sweep takes several"
+        raise SettingError(kind, None, rule, fix)
     if not isinstance(spec.value, base):
         fix = f"let its class inherit from simsgd.methods.{base.__name__}"
         raise SettingError(kind, name, f"is no {base.__name__}", fix)

@@ -28,8 +28,6 @@ _LONGEST_SHOWN = 100  # characters of a wrong value in a message
 _MOST_LISTED = 12  # names in a message; of more, the nearest
 _NEAREST = 5
 
-_NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
-
 _LISTS = {  # what shows all names of a kind
     **{
         name: f"simsgd list {name}s"
@@ -39,6 +37,34 @@ _LISTS = {  # what shows all names of a kind
     "topology": "simsgd list topologies",
     "downlink": "simsgd list compressors",
     "setting": "simsgd train --help",
+}
+
+_OTHER_NAMES = {  # what other tools call a setting, in small letters and without - and _
+    "accumulate": "gradaccum gradientaccumulation gradientaccumulationsteps accumulationsteps",
+    "amp": "fp16 bf16 mixedprecision autocast",
+    "batch_size": "batch bs trainbatchsize localbatchsize perdevicetrainbatchsize",
+    "clip": "gradclip gradientclip clipgrad clipnorm clipgradnorm maxgradnorm gradientclipval",
+    "compressor": "compress compression compressionratio density quantization quantize ratio topk",
+    "criterion": "loss lossfn lossfunction",
+    "dataset": "data",
+    "device": "cuda gpu gpus",
+    "dtype": "precision",
+    "epochs": "numepochs nepochs maxepochs trainepochs numtrainepochs",
+    "local_steps": "syncevery localiterations innersteps communicationperiod",
+    "lr": "learningrate learnrate baselr initiallr eta stepsize",
+    "memory": "errorfeedback feedback ef residual",
+    "model": "arch architecture net",
+    "name": "runname expname experiment experimentname",
+    "optimizer": "optim opt",
+    "prune": "sparsity pruning prunerate",
+    "resume": "resumefrom resumefromcheckpoint continue",
+    "runs_dir": "outputdir outdir output logdir logdirectory savedir",
+    "scheduler": "lrscheduler lrschedule schedule",
+    "seed": "randomseed manualseed randomstate",
+    "steps": "numsteps maxsteps trainsteps iterations iters maxiters",
+    "topology": "graph mixing",
+    "weight_decay": "wd l2 decay",
+    "workers": "numworkers nworkers worldsize nprocpernode nodes ranks nproc numprocesses",
 }
 
 Scope = Literal["identity", "machine", "run"]  # what a setting is about, as `setting` explains
@@ -138,15 +164,34 @@ def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> Se
     Of more than twelve only the nearest are shown, and the command that lists all.
     """
     choices = sorted(known)
-    near = difflib.get_close_matches(str(value), choices, n=3, cutoff=0.5)
+    near = known_by_another_name(str(value), choices) or nearest(str(value), choices, 3, 0.5)
     hint = [f"did you mean {' or '.join(near)}?"] if near else []
     if len(choices) <= _MOST_LISTED:
         hint += [f"known: {', '.join(choices)}"]
     else:
-        nearest = difflib.get_close_matches(str(value), choices, n=_NEAREST, cutoff=0.0)
-        hint += [] if near else [f"nearest of {len(choices)}: {', '.join(nearest)};"]
+        ranked = nearest(str(value), choices, _NEAREST, 0.0)
+        hint += [] if near else [f"nearest of {len(choices)}: {', '.join(ranked)};"]
         hint += [f"`{_LISTS[name]}` shows all"] if name in _LISTS else []
     return SettingError(name, value, "is not known", f"{' '.join(hint).rstrip(';')}{fix}")
+
+
+def known_by_another_name(name: str, known: Iterable[str]) -> list[str]:
+    """Return the setting among `known`, if it is, that other tools call so.
+
+    >>> known_by_another_name("learning-rate", ["lr", "epochs"])
+    ['lr']
+    """
+    bare = re.sub("[-_ ]", "", name).lower()
+    return [own for own, others in _OTHER_NAMES.items() if own in known and bare in others.split()]
+
+
+def nearest(name: str, known: Iterable[str], most: int, cutoff: float) -> list[str]:
+    """Return the names most like one, whether letters are small or large."""
+    small: dict[str, list[str]] = {}
+    for own in known:
+        small.setdefault(own.lower(), []).append(own)
+    found = difflib.get_close_matches(name.lower(), small, most, cutoff)
+    return [own for each in found for own in small[each]][:most]
 
 
 def one_line(error: BaseException) -> str:
@@ -231,24 +276,6 @@ def kept(prune: float) -> float:
     return float(1 - Decimal(str(prune)))
 
 
-def is_plain_number(text: str) -> bool:
-    """Return whether a text is a number in the one way in which options and specs have it.
-
-    >>> is_plain_number("-1.5e-3"), is_plain_number("0x10"), is_plain_number("1_000")
-    (True, False, False)
-    """
-    return _NUMBER.fullmatch(text.strip()) is not None
-
-
-def names_file(spec: str) -> bool:
-    """Return whether a spec is the path of a file of numbers.
-
-    >>> names_file("ring.txt"), names_file("./mine.csv"), names_file("erdos-renyi:0.3")
-    (True, True, False)
-    """
-    return "/" in spec or spec.endswith((".txt", ".csv", ".edges"))
-
-
 def check_kinds(settings: Any) -> None:
     """Raise `SettingError` for a field of a dataclass of settings that has another kind of value.
 
@@ -268,34 +295,6 @@ def check_kinds(settings: Any) -> None:
         if choices and value is not None:
             require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")
         check_size(f.name, getattr(settings, f.name))
-
-
-def names_own_file(spec: str) -> bool:
-    """Return whether a spec names a function in a user's own file.
-
-    >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
-    (True, True, False)
-    """
-    return re.search(r"\.py(:\w+)?$", spec) is not None
-
-
-def whole_paths(names: str | None) -> str | None:
-    """Return names joined by +, those of files with their whole path."""
-    if names is None:
-        return None
-    parts = [
-        n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
-        for n in names.split("+")
-    ]
-    return "+".join(parts)
-
-
-def whole_spec(spec: str | None) -> str | None:
-    """Return the spec of a function in a file with the file's whole path; another as it is."""
-    if spec is None or not names_own_file(spec):
-        return spec
-    path, _, name = spec.partition(".py")
-    return f"{whole_paths(path + '.py')}{name}"
 
 
 def fits(value: object, kinds: Iterable[type]) -> bool:
@@ -339,8 +338,8 @@ def quoted(value: object) -> object:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message has it: cut where it is long, escaped where it is no text."""
+    """Return a value as a message has it, in one line: cut if long, escaped if it is no text."""
     plain = isinstance(value, str) and value and value.isprintable()
-    text = str(value) if plain else repr(value)
+    text = str(value) if plain else " ".join(repr(value).split())
     whole = len(text) <= _LONGEST_SHOWN
     return text if whole else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"

@@ -1,8 +1,10 @@
-"""Writes and reads bytes in units, and writes counts with their nouns, and lists of names."""
+"""Reads and writes numbers, bytes in units, counts with their nouns, and lists of names."""
 
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+
+_NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
 
 
 def in_units(num_bytes: float) -> str:
@@ -41,6 +43,15 @@ def num_bytes(text: str) -> int | None:
     power = "KMG".index(read[2].upper()) + 1 if read[2] else 0
     found = Decimal(read[1]) * (1024 if read[3] else 1000) ** power
     return int(found) if found == int(found) else None
+
+
+def is_plain_number(text: str) -> bool:
+    """Return whether a text is a number in the one way in which options and specs have it.
+
+    >>> is_plain_number("-1.5e-3"), is_plain_number("0x10"), is_plain_number("1_000")
+    (True, False, False)
+    """
+    return _NUMBER.fullmatch(text.strip()) is not None
 
 
 def counted(number: int, what: str) -> str:

@@ -127,6 +127,19 @@ def test_a_resumed_run_keeps_its_settings(tmp_path, words, message):
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 
+@pytest.mark.parametrize("line", ["evaluate runs", "generate runs", "train --resume runs"])
+def test_a_folder_of_runs_is_told_from_a_run(tmp_path, line):
+    for name in "abcd":
+        (tmp_path / "runs/sweep" / name).mkdir(parents=True)
+        (tmp_path / "runs/sweep" / name / "config.json").write_text("{}")
+    setting = "--resume" if "resume" in line else "checkpoint"
+    fix = "give one, such as runs/sweep/a, runs/sweep/b or runs/sweep/c"
+    refused(
+        CliRunner().invoke(main, line.split()),
+        f"{setting} is no run but a folder of runs, got runs; {fix}",
+    )
+
+
 def _cut(path):
     path.write_bytes(path.read_bytes()[:-100])
 

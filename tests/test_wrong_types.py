@@ -55,6 +55,35 @@ CALLS = {
     "network('runs', to=5)": "to must be NAME=VALUE, got 5; such as error=5 or val_loss=2.0",
     "results('runs', at_bytes=[])": "at_bytes must be a number of bytes greater than 0, got []",
     "advise(compress_ms=[])": "compress_ms must be a number or text or a path, not list, got []",
+    "train(learning_rate=0.1)": "setting is not known, got learning_rate; did you mean lr?",
+    "Simulator(torch.nn.Linear(3, 2), workers=2, batch_size=3)": "batch_size is a setting of "
+    "train, got 3; a Simulator gets its batches in step",
+    "Simulator(torch.nn.Linear(3, 2), workers=2, epochs=3)": "epochs is a setting of train, got",
+    "Simulator(torch.nn.Linear(3, 2), regime={0: {'learning_rate': 0.1}})": "regime sets "
+    "something that is not known, got learning_rate; did you mean lr?",
+    "bytes_of(lr=0.1)": "lr has no effect on the bytes of a step, got 0.1; leave it out",
+    "bytes_of(dataset='digits')": "dataset has no effect on the bytes of a step, got digits;",
+    "bytes_of(memory='residual', compressor='topk:0.1')": "memory has no effect on the bytes",
+    "bytes_of(algorithm='fedavg', client_buffers='average')": "client_buffers cannot be counted "
+    "from shapes alone: they do not show which buffers a model has, got average; ",
+    "advise('10gbe', 'sign', prune=0.9)": "prune has no effect on advice, got 0.9; leave it out",
+    "advise('10gbe', 'sign', epochs=3)": "epochs has no effect on advice, got 3; leave it out",
+    "verify(2, eval_every=1)": "eval_every has no effect on a comparison of steps, got 1; ",
+    "verify(2, tensorboard=True)": "tensorboard has no effect on a comparison of steps; leave",
+    "train(compressor=['topk:0.1'])": "compressor is a list of 1, and one is needed; sweep takes",
+    "Simulator(torch.nn.Linear(3, 2), memory=('ef21',))": "memory is a tuple of 1, and one is",
+    "Simulator(torch.nn.Linear(3, 2), algorithm='dpsgd', topology=torch.eye(2))": "topology must "
+    "be text, got tensor([[1., 0.], [0., 1.]])",
+    "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': '0.1'}})": "lr must be a number, not "
+    "text, got '0.1'",
+    "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': True}})": "lr must be a number, not true",
+    "Simulator(torch.nn.Linear(3, 2), regime=[{'epoch': '0', 'lr': 0.1}])": "regime must have a "
+    "number of at least 0 as epoch, got '0'",
+    "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': 0.1, 'dampening': '0'}})": "dampening "
+    "must be a number, not text, got '0'",
+    "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': 0.1, 'foreach': 'no'}})": "foreach must",
+    "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': 0.1, 'differentiable': True}})": "differ"
+    "entiable has no place here, where no step is differentiated; leave it out",
     "Config(until_bytes=1.5)": "until_bytes must be text or a whole number, got 1.5",
     "advise(5)": "network must be text, not int, got 5",
     "advise([5])": "network must be text, not int, got 5",
@@ -94,6 +123,19 @@ STEPS = {  # of a simulator of two workers
     "load_state_dict(5)": "checkpoint must be a dict, not int, got 5",
     "load_state_dict(simulator.state_dict() | {'parameters': 5})": "checkpoint holds missing or "
     "broken parts",
+    "load_state_dict(simulator.state_dict() | {'workers': 4})": "checkpoint belongs to a "
+    "simulator of 4 workers, and this one has 2",
+    "load_state_dict(simulator.state_dict() | {'steps': -1})": "checkpoint holds -1 as steps, ",
+    "load_state_dict(simulator.state_dict() | {'epoch': 'x'})": "checkpoint holds x as epoch, ",
+    "load_state_dict(simulator.state_dict() | {'results': [5]})": "checkpoint holds results of ",
+    "load_state_dict(simulator.state_dict() | {'optimizer': 5})": "checkpoint holds missing or ",
+    "load_state_dict(simulator.state_dict() | {'optimizer': {'name': '', 'inner': 5, 'decayed': "
+    "{}}})": "checkpoint holds missing or broken parts",
+    "load_state_dict(simulator.state_dict() | {'compressor': 5})": "checkpoint holds missing or ",
+    "load_state_dict(simulator.state_dict() | {'compress_layers': 5})": "checkpoint holds missing",
+    "load_state_dict({**(s := simulator.state_dict()), 'parameters': {n: p.double() for n, p in "
+    "s['parameters'].items()}})": "checkpoint has parameters of torch.float64, and the model has "
+    "torch.float32",
     "load_state_dict({})": "checkpoint lacks parameters, buffers, compressor, voices, optimizer",
     "evaluation_model('median')": "buffers must be mean or rank0, got median",
     "evaluation_model(worker=2)": "worker must lie in [0, 2), got 2",
@@ -131,6 +173,18 @@ def test_a_simulator_refuses_a_value_of_another_type_in_one_line(call, line):
     with pytest.raises(simsgd.SettingError) as refused:
         eval(f"simulator.{call}", known)
     assert str(refused.value).startswith(line)
+
+
+def test_a_state_of_other_workers_leaves_a_simulator_as_it_was():
+    x, y = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+    ours, theirs = (simsgd.Simulator(torch.nn.Linear(3, 2), workers=w, lr=0.1) for w in (2, 4))
+    theirs.step(x, y)
+    before = repr(ours.state_dict())
+    with pytest.raises(simsgd.SettingError, match="of 4 workers, and this one has 2"):
+        ours.load_state_dict(theirs.state_dict())
+    assert repr(ours.state_dict()) == before
+    earlier = {name: part for name, part in ours.state_dict().items() if name != "workers"}
+    ours.load_state_dict(earlier)  # an earlier version did not write them
 
 
 @pytest.mark.parametrize(("arguments", "line"), MADE.items())

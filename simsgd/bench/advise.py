@@ -17,6 +17,7 @@ from ..methods.compressors import composed
 from ..recipe import Recipe
 from ..registry import names
 from ..results.cluster import Cluster
+from ..results.config_values import refuse_idle
 from ..results.network import Network
 from ..results.network_prices import largest_part, milliseconds
 from ..results.pricing import Pricing
@@ -28,6 +29,11 @@ from ..units import in_units
 from .compression_source import CompressionSource
 from .step_price import StepPrice, pieces_of, step_price
 
+_SETTINGS = (  # that a price depends on, or that are refused for another reason
+    "model", "model_config", "dtype", "workers", "accumulate", "granularity", "compress_if",
+    "compress_layers", "prune_1d", "value_dtype", "index_dtype", "method", "algorithm", "aggregate",
+    "downlink", "collective", "topology", "local_steps", "participation", "seed",
+)  # fmt: skip
 USUAL = {  # settings for those that have no defaults, as their papers use them
     "topk": ("topk:0.01", "topk:0.001"),
     "sampled_topk": ("sampled_topk:0.001",),
@@ -134,6 +140,7 @@ def advise(
     if cluster is not None:
         settings = {"workers": Cluster.of(cluster).nodes, **settings}
     config = Config.of(settings)
+    refuse_idle(settings, _SETTINGS, "advice")
     source = CompressionSource.of(compress_ms, measure, device)
     pricing = Pricing(compute_ms, source.milliseconds, all_reduce, fusion, overlap, cluster)
     links = _networks([network] if isinstance(network, Network | str) else network)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..recipe import Recipe
-from ..settings import is_plain_number, require, require_kind
+from ..settings import require, require_kind
 from ..simulator.step_bytes import Sizes
+from ..units import is_plain_number
 from .compressor_time import seconds_to_compress
 from .measured_compression import MeasuredCompression
 

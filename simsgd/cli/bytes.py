@@ -4,6 +4,7 @@ import json
 
 import click
 
+from ..results.config_values import OF_BYTES
 from .group import main
 from .numbers import WHOLE
 from .options import StagedCommand, chosen, given, shape_options
@@ -11,34 +12,7 @@ from .terminal import show
 
 
 @main.command("bytes", cls=StagedCommand, short_help="Count the bytes of a step, without training.")
-@chosen(
-    "model",
-    "model_config",
-    "dtype",
-    "workers",
-    "batch_size",
-    "global_batch_size",
-    "accumulate",
-    "cluster",
-    "prune",
-    "compressor",
-    "compress_layers",
-    "granularity",
-    "compress_if",
-    "prune_1d",
-    "value_dtype",
-    "index_dtype",
-    "method",
-    "algorithm",
-    "aggregate",
-    "downlink",
-    "collective",
-    "topology",
-    "local_steps",
-    "participation",
-    "clients",
-    "seed",
-)
+@chosen(*OF_BYTES)
 @shape_options
 @click.option("--samples", type=WHOLE, help="Samples of an epoch, to count its bytes too.")
 @click.option("--per-layer", is_flag=True, help="Print a line for each segment.")

@@ -9,7 +9,7 @@ import click
 
 from .. import __version__
 from ..registry import own_file, own_line
-from ..settings import SettingError
+from ..settings import SettingError, known_by_another_name
 from .error_text import with_options
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -48,6 +48,8 @@ def _code(work: Callable[[], object], with_traceback: bool) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
+    except click.NoSuchOption as error:
+        return _print_error(_no_such_option(error), 2)
     except click.ClickException as error:
         return _print_error(" ".join(error.format_message().split()), 2)
     except click.exceptions.Abort:
@@ -73,6 +75,16 @@ def _code_of(error: BaseException, with_traceback: bool) -> int:
         raise error
     rest = "simsgd --traceback COMMAND shows all of it"
     return _print_error(f"{own_file(error)} raised {own_line(error)}; {rest}", 2)
+
+
+def _no_such_option(error: click.NoSuchOption) -> str:
+    """Return click's text, with the option that other tools call so where there is one."""
+    known = error.ctx.command.params if error.ctx else []
+    names = known_by_another_name(error.option_name, [own.name or "" for own in known])
+    if not names:
+        return error.format_message()
+    flags = " or ".join(f"'--{own.replace('_', '-')}'" for own in names)
+    return f"{error.message} Did you mean {flags}?"
 
 
 def _print_error(text: str, code: int) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 from click.types import FloatParamType, IntParamType
 
-from ..settings import is_plain_number
+from ..units import is_plain_number
 
 
 class _Whole(IntParamType):

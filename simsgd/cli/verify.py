@@ -2,7 +2,7 @@
 
 import click
 
-from ..verify.defaults import DEFAULTS, STEPS
+from ..verify.defaults import DEFAULTS, IDLE, STEPS
 from .group import main
 from .options import StagedCommand, given, settings_without
 from .terminal import show
@@ -13,7 +13,7 @@ from .terminal import show
     context_settings={"default_map": DEFAULTS},
     short_help="Compare a simulation with real processes.",
 )
-@settings_without("steps")
+@settings_without("steps", *IDLE)
 @click.option("--steps", default=STEPS, show_default=True, help="Steps to compare.")
 @click.option(
     "--link",

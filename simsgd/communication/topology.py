@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from ..keyed_random import derived
+from ..recipe_rules import names_file
 from ..registry import literal
-from ..settings import SettingError, names_file, one_line, require, require_kind, unknown
+from ..settings import SettingError, one_line, require, require_kind, unknown
 from .mixing import Mixing
 from .square_sides import square_sides
 

@@ -88,7 +88,7 @@ def _scalar(loss: object) -> Tensor:
 def require_gradient(loss: Tensor) -> None:
     """Raise `SettingError` for a loss that no parameter has led to."""
     if not loss.requires_grad:
-        fix = "detach neither output nor loss, and compute them without torch.no_grad"
+        fix = "detach neither output nor loss, and compute them without argmax or torch.no_grad"
         raise SettingError("model", None, "gives a loss without a gradient", fix)
 
 

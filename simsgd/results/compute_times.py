@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..settings import SettingError, is_plain_number, require
+from ..settings import SettingError, require
+from ..units import is_plain_number
 
 Floats = NDArray[np.float64]
 _LAW = re.compile(r"lognormal:([^,]+),([^,]+)(?:,seed=(\d+))?")

@@ -5,10 +5,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..config import Config, default
-from ..settings import Scope
+from ..settings import Scope, SettingError
 
 # Keys of config.json that are no settings.
 RECORDS = frozenset({"environment", "recorded", "used", "verified_steps"})
+
+# Settings from which the bytes of a step follow, as the help of `simsgd bytes` has them.
+OF_BYTES = (
+    "model", "model_config", "dtype", "workers", "batch_size", "global_batch_size", "accumulate",
+    "cluster",
+    "prune", "compressor", "compress_layers", "granularity", "compress_if", "prune_1d",
+    "value_dtype", "index_dtype", "method", "algorithm", "aggregate", "downlink", "collective",
+    "topology", "local_steps", "participation", "clients", "seed",
+)  # fmt: skip
 
 Identity = frozenset[tuple[str, str]]  # names of settings, and their values as text
 
@@ -31,6 +40,21 @@ OF_THE_MACHINE = with_scope("machine")  # a run may have other values of them an
 OF_ONE_RUN = with_scope("run")  # a sweep decides them by itself
 ON_RESUME = _where("on_resume", True)  # a resumed run may have other values of them
 PER_RANK = _where("per_rank", True)  # each rank may have its own values of them
+
+
+def refuse_idle(
+    given: Mapping[str, object], used: Iterable[str], what: str, fix: str = "leave it out"
+) -> None:
+    """Raise `SettingError` for a setting that was given and has no effect on `what`.
+
+    One that has its default is as good as none.
+    """
+    known = {*used}
+    for name, value in given.items():
+        if name in known or plain(value) == default_of(name):
+            continue
+        told = None if value is True else value
+        raise SettingError(name, told, f"has no effect on {what}", fix)
 
 
 def identity(settings: Mapping[str, object]) -> Identity:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..settings import SettingError, require_kind
 from .config_values import Identity, identity
+from .folder_of_runs import require_run
 from .kept_files import KeptFiles
 from .metric import Metric, metric_of, with_metric
 from .tables import (
@@ -327,13 +328,6 @@ def _own(table: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     return table.copy(deep=int(pd.__version__.partition(".")[0]) < 3)  # later it copies on write
-
-
-def require_run(folder: Path, setting: str) -> None:
-    """Raise `SettingError` unless `folder` is a run folder."""
-    if not (folder / "config.json").is_file():
-        rule = "is not a run folder (no config.json in it)"
-        raise SettingError(setting, str(folder), rule)
 
 
 def _holds_settings(config: object) -> bool:

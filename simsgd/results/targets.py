@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..settings import SettingError, is_plain_number, unknown
-from ..units import in_units
+from ..settings import SettingError, unknown
+from ..units import in_units, is_plain_number
 from .metric import NAMES, column_named, higher_is_better, values_of_column
 from .run_tables import RunTables
 

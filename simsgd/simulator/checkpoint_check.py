@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..settings import SettingError, require, require_kind
+from ..settings import SettingError, require, require_kind, shown
 
 StateDict = dict[str, Any]  # of plain values, tensors, and dicts and lists of them, as of torch
-_OPTIONAL = ("compress_layers", "engine")  # which earlier versions lack
+_OPTIONAL = ("compress_layers", "engine", "workers")  # which earlier versions lack
 _STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
 
@@ -25,6 +25,9 @@ def require_fitting(state: StateDict, own: StateDict) -> None:
 def _require_fitting(state: StateDict, own: StateDict) -> None:
     lacking = [name for name in own if name not in state and name not in _OPTIONAL]
     require(not lacking, "checkpoint", None, f"lacks {', '.join(lacking)}")
+    before, now = state.get("workers", own["workers"]), own["workers"]
+    rule = f"belongs to a simulator of {before} workers, and this one has {now}"
+    require(before == now, "checkpoint", None, rule)
     if shapes(state["parameters"]) != shapes(own["parameters"]):
         rule = "belongs to another model, algorithm or number of workers"
         raise SettingError("checkpoint", None, rule)
@@ -32,10 +35,44 @@ def _require_fitting(state: StateDict, own: StateDict) -> None:
         raise SettingError("checkpoint", None, "belongs to another number of workers")
     if shapes(state.get("clients", {})) != shapes(own.get("clients", {})):
         raise SettingError("checkpoint", None, "belongs to another number of clients")
+    before, now = _dtype(state["parameters"]), _dtype(own["parameters"])
+    rule = f"has parameters of {before}, and the model has {now}"
+    require(before == now, "checkpoint", None, rule)
+    _require_counts(state)
+    _require_forms(state)
     for place, what in _STATES.items():
         if _of_segments(state["voices"], place) != _of_segments(own["voices"], place):
             rule = f"belongs to another {what}, granularity or number of workers"
             raise SettingError("checkpoint", None, rule)
+
+
+def _dtype(tensors: Mapping[str, Tensor]) -> str:
+    """Return the dtypes of tensors in words."""
+    return ", ".join(dict.fromkeys(str(tensor.dtype) for tensor in tensors.values()))
+
+
+def _require_counts(state: StateDict) -> None:
+    """Raise `SettingError` for steps or an epoch that are no number, or results that are none."""
+    for name in ("steps", "epoch"):
+        count = state[name]
+        holds = type(count) is int and count >= 0
+        rule = f"holds {shown(count)} as {name}, which must be a whole number of at least 0"
+        require(holds or (name == "epoch" and count is None), "checkpoint", None, rule)
+    whole = all(isinstance(row, Mapping) for row in state["results"])
+    require(whole, "checkpoint", None, "holds results of epochs that are no dicts")
+
+
+def _require_forms(state: StateDict) -> None:
+    """Raise `SettingError` or another error for parts of another form than a simulator writes."""
+    optimizer = state["optimizer"]
+    whole = isinstance(optimizer["decayed"], Mapping) and isinstance(optimizer["name"], str)
+    if optimizer["inner"] is not None:
+        whole = whole and isinstance(optimizer["inner"]["state"], Mapping)
+        whole = whole and isinstance(optimizer["inner"]["param_groups"], list)
+    whole = whole and isinstance(state["compressor"], str)
+    whole = whole and isinstance(state.get("compress_layers", []), list)
+    whole = whole and isinstance(state.get("engine", ""), str)
+    require(whole, "checkpoint", None, "holds missing or broken parts")
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -3,7 +3,7 @@
 Letters: W simulated workers, L hosted here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -16,6 +16,7 @@ from ..communication.ledger import Ledger
 from ..communication.segments import Layout
 from ..communication.transport import Channel, InProcess, Observer, Transport, broadcast_object
 from ..communication.wire import Wire
+from ..config import Config
 from ..gradients import GradientEngine
 from ..gradients.contract import Criterion, EngineConfig
 from ..gradients.plan import Plan, plan_of
@@ -92,6 +93,15 @@ class Components:
     def hosts_all(self) -> bool:
         """Whether all workers are hosted here."""
         return len(self.workers) == self.recipe.workers and isinstance(self.transport, InProcess)
+
+
+def recipe_of(settings: Mapping[str, object]) -> Recipe:
+    """Return the settings of a simulator. Raises `SettingError` for those of a whole run."""
+    for name, value in settings.items():
+        of_a_run = name in Config.__dataclass_fields__ and name not in Recipe.__dataclass_fields__
+        fix = "a Simulator gets its batches in step"
+        require(not of_a_run, name, value, "is a setting of train", fix)
+    return Recipe.of(settings)
 
 
 def components_of(

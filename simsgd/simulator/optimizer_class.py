@@ -7,7 +7,12 @@ from collections.abc import Callable
 import torch
 
 from ..given_object import GivenObject
-from ..settings import SettingError, unknown
+from ..settings import SettingError, quoted, unknown
+
+_OF_NO_STEP = {
+    "differentiable": "no step is differentiated",
+    "capturable": "no step is captured in a graph",
+}
 
 
 def optimizer_class(name: object) -> type[torch.optim.Optimizer]:
@@ -42,6 +47,23 @@ def optimizer_arguments(name: str) -> frozenset[str]:
 @functools.cache
 def _arguments(kind: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(kind).parameters) - {"params"}
+
+
+def check_argument(name: str, value: object) -> None:
+    """Raise `SettingError` for text where optimizers take numbers, and for what has no place."""
+    if name in _OF_NO_STEP and value is True:
+        raise SettingError(
+            name, None, f"has no place here, where {_OF_NO_STEP[name]}", "leave it out"
+        )
+    if not isinstance(value, str):
+        return
+    kinds = {
+        str(inspect.signature(kind).parameters[name].annotation)
+        for kind in torch_optimizers().values()
+        if name in optimizer_arguments(kind.__name__)
+    }
+    if kinds and not any("str" in kind for kind in kinds):
+        raise SettingError(name, quoted(value), "must be a number, not text")
 
 
 @functools.cache

@@ -58,6 +58,11 @@ def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: Stat
     if not bool((copied == x).logical_or(x.isnan()).all()):
         rule = "has a compress that changes its input, which is what the memory keeps"
         raise SettingError("compressor", type(compressor).__name__, rule, "change a clone of it")
+    if fault := message.fault():
+        rule, _, fix = fault.partition("; ")
+        raise SettingError(
+            "compressor", type(compressor).__name__, f"gives a message that {rule}", fix
+        )
     try:
         dense = message.to_dense()
     except (IndexError, RuntimeError) as wrong:
@@ -66,9 +71,6 @@ def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: Stat
     if not _has_shape(dense, (x.shape[0], x.shape[1])):
         _refuse("compressor", compressor, "compress", dense, (x.shape[0], x.shape[1]))
     _require_dtype("compressor", compressor, "compress", dense, x.dtype)
-    if fault := message.fault():
-        rule, fix = f"gives a message that {fault}", "take each index once, and sort them"
-        raise SettingError("compressor", type(compressor).__name__, rule, fix)
 
 
 def check_aggregated(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from ..settings import SettingError, one_line, require
+from ..settings import SettingError, one_line, quoted, require
 
 _Form = TypeVar("_Form")
 _NUMBERED = ("epoch", "step")
@@ -35,7 +35,7 @@ def check_structure(phase: Mapping[str, object]) -> None:
     for key in _NUMBERED:
         start = phase.get(key, 0)
         holds = isinstance(start, int | float) and math.isfinite(start) and start >= 0
-        require(holds, "regime", start, f"must have a number of at least 0 as {key}")
+        require(holds, "regime", quoted(start), f"must have a number of at least 0 as {key}")
     for key, most in (("epoch_lambda", 3), ("step_lambda", 1)):
         function = phase.get(key)
         if function is not None and not callable(function):
@@ -74,8 +74,10 @@ def _check_decay(phase: Mapping[str, object]) -> None:
     if rate is None and steps is None:
         return
     holds = isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0
-    require(holds, "regime", rate, "must have a number of at least 0 as lr_decay_rate")
+    require(holds, "regime", quoted(rate), "must have a number of at least 0 as lr_decay_rate")
     holds = isinstance(steps, int) and steps >= 1
-    require(holds, "regime", steps, "must have a whole number of at least 1 as lr_decay_steps")
+    require(
+        holds, "regime", quoted(steps), "must have a whole number of at least 1 as lr_decay_steps"
+    )
     made = "lr" in phase or "step_lambda" in phase or "epoch_lambda" in phase
     require(made, "regime", None, "has lr_decay_rate in a phase without lr", "set lr there")

@@ -6,9 +6,15 @@ from typing import Any
 
 import torch
 
-from ..settings import SettingError, check_size, require, unknown
+from ..settings import SettingError, check_size, kinds_in_words, quoted, require, unknown
 from .layer_compressors import layer_rules
-from .optimizer_class import optimizer_arguments, optimizer_class, optimizer_name, taken_by_any
+from .optimizer_class import (
+    check_argument,
+    optimizer_arguments,
+    optimizer_class,
+    optimizer_name,
+    taken_by_any,
+)
 from .parameter_groups import ParameterGroup, Settings, check_group, parameter_groups
 from .regularizers import regularizers
 from .schedulers import scheduler_of
@@ -41,6 +47,7 @@ def check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()
             fix = unknown("regime", str(key), known | taken_by_any()).fix.split(" `")[0]
             raise SettingError("regime", str(key), "sets something that is not known", fix)
         _check_value(key, value)
+        check_argument(key, value)
     both = settings.keys() >= set(OURS)
     require(not both, "regime", None, "sets prune and compressor at once", "set one")
     if isinstance(name, str):
@@ -95,6 +102,10 @@ def _grouped(settings: Any) -> Any:
 def _check_value(key: str, value: object) -> None:
     if callable(value):
         return
+    if key in ("lr", "weight_decay", "momentum", "prune") and isinstance(value, str | bool):
+        raise SettingError(
+            key, quoted(value), f"must be a number, not {kinds_in_words([type(value)])}"
+        )
     if key == "prune":
         holds = isinstance(value, int | float) and 0 <= value < 1
         require(holds, "prune", value, "must lie in [0, 1)", "for 99.9 % use 0.999")

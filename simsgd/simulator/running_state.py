@@ -90,6 +90,7 @@ class RunningState:
             "epoch": self.epoch,
             "results": list(self.results),
             "engine": parts.engine_name,
+            "workers": parts.recipe.workers,
             **self._server_state(),
             **({} if self.clients is None else {"clients": self.clients.rows}),
         }

@@ -17,7 +17,7 @@ from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from ..settings import require, require_kind
 from .client_pool import begin_round, drawn_clients
-from .components import Components, WrapEngine, components_of
+from .components import Components, WrapEngine, components_of, recipe_of
 from .exchange_step import ExchangeStep
 from .gradient_noise import check_one_model, measure_noise
 from .gradient_transforms import transform_gradients
@@ -83,7 +83,7 @@ class Simulator:
         wrap_engine: WrapEngine | None = None,
         **settings: object,
     ) -> None:
-        recipe = Recipe.of(with_objects(settings))
+        recipe = recipe_of(with_objects(settings))
         self._parts = components_of(
             model,
             criterion,

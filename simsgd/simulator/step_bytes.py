@@ -18,6 +18,7 @@ from ..given_object import with_objects
 from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor, composed
 from ..recipe import Recipe
+from ..results.config_values import OF_BYTES, refuse_idle
 from ..results.tables import ratio
 from ..settings import SettingError, check_size, kept, require
 from ..units import in_units
@@ -32,6 +33,8 @@ from .step_settings import check_use
 _COPIES = 3  # of a segment's gradients, at least: they, a model or a memory, and what is sent
 _MOST_WORKERS = 1_000_000
 _MOST_STEPS = 10_000  # of a round, which is gone through
+_NOT_COUNTED = ("client_buffers", "inner_state", "local_epochs", "staleness")  # and told why
+_OF_AN_EPOCH = ("batch_size", "global_batch_size", "accumulate")
 _PROBE = torch.Size([256, 512])  # of a segment on which it is tried whether sizes vary
 
 
@@ -245,6 +248,9 @@ def _algorithm(recipe: Recipe) -> Algorithm:
     if algorithm.inner_state == "average":
         rule = "cannot be counted from shapes alone: they do not show what the optimizer keeps"
         raise SettingError("inner_state", algorithm.inner_state, rule, fix)
+    if algorithm.client_buffers == "average":
+        rule = "cannot be counted from shapes alone: they do not show which buffers a model has"
+        raise SettingError("client_buffers", algorithm.client_buffers, rule, fix)
     if algorithm.local_epochs is not None:
         rule = "cannot be counted from shapes alone: they do not show how many samples clients have"
         fix = "give local_steps: the bytes of a round are the same"
@@ -265,9 +271,14 @@ def bytes_of(
     """Return the bytes of a step for a model, and of an epoch of so many samples, without training.
 
     `settings` are those of `train` that concern a message. `input_shape` is such as "3x32x32"; what
-    is left out is the model's default. Raises `SettingError` as `sizes` does.
+    is left out is the model's default. Raises `SettingError` as `sizes` does, and for a setting
+    that the bytes do not depend on.
     """
     config = Config.of(with_objects(settings))
+    refuse_idle(settings, (*OF_BYTES, *_NOT_COUNTED), "the bytes of a step")
+    if samples is None:
+        used, fix = settings.keys() - {*_OF_AN_EPOCH}, "set samples=N too, to count an epoch's"
+        refuse_idle(settings, used, "the bytes of a step", fix)
     model = config.model or "lenet"
     shapes = shapes_of(model, config.model_config, num_classes, input_shape)
     recipe = config.recipe()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..results.folder_of_runs import refuse_folder_of_runs
 from ..settings import SettingError, require, require_kind
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> "StateDict":
 
     require_kind(name, path, str, Path)
     file = Path(path) / "last.pt" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        refuse_folder_of_runs(Path(path), name)
     require(file.is_file(), name, str(file), "names a file that does not exist")
     try:
         _require_undamaged(file)

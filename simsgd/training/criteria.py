@@ -10,8 +10,10 @@ from torch import nn
 
 from ..catalog import attribute
 from ..config import Config
+from ..given_object import plainly
 from ..gradients.contract import Criterion
-from ..settings import SettingError, names_own_file, shown, unknown
+from ..recipe_rules import names_own_file
+from ..settings import SettingError, shown, unknown
 from .given import Given, refuse_object
 from .own_functions import own_function
 
@@ -37,7 +39,7 @@ def criterion_of(
         return _named(config.criterion)
     own: Criterion | None = attribute(module, model, "criterion")
     if own is None and not classes:
-        rule = f"must be given: the targets of {config.dataset} are no class numbers"
+        rule = f"must be given: the targets of {plainly(config.dataset)} are no class numbers"
         raise SettingError("criterion", None, rule, "such as mse_loss, or a function of your own")
     if own is not None and not callable(own):
         rule = f"declares a criterion that is no function but {shown(own)}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import prod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,9 +12,11 @@ from ..gradients.contract import carried
 from ..gradients.trees import Tree
 from ..settings import require
 from .data import Text, in_order
-from .experiment import Experiment
 from .metrics import num_targets
 from .totals import Measures
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 _CHUNK = 1000  # samples at a time, the mean does not depend on it,
 _CHUNK_ON_CPU = 125  # with a cache that more would outgrow,
@@ -21,7 +24,7 @@ _PIXELS = 1 << 23  # or as many as have so many numbers
 
 
 @torch.no_grad()
-def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> Measures:
+def evaluate(experiment: "Experiment", model: nn.Module, part: str = "val") -> Measures:
     """Return loss, errors (in percent) and metric over the whole validation split.
 
     Of a text these are means over tokens, of pictures to be labeled over pixels; `part` may be
@@ -43,7 +46,7 @@ def evaluate(experiment: Experiment, model: nn.Module, part: str = "val") -> Mea
 
 
 def evaluation_batches(
-    experiment: Experiment, model: nn.Module, part: str
+    experiment: "Experiment", model: nn.Module, part: str
 ) -> Iterator[tuple[Tree, Tree]]:
     """Return what a model in evaluation mode gets of a part of the data, and what is right."""
     dataset = experiment.dataset
@@ -67,7 +70,7 @@ def chunk_size(input_shape: tuple[int, ...] | None, device: str) -> int:
     return max(1, min(most, _PIXELS // prod(input_shape or (1,))))
 
 
-def evaluate_workers(experiment: Experiment) -> list[Measures]:
+def evaluate_workers(experiment: "Experiment") -> list[Measures]:
     """Return what `evaluate` says of each worker's own model, with its own statistics."""
     simulator = experiment.simulator
     return [

@@ -7,8 +7,8 @@ from .signals import Interrupted
 
 _WITHOUT_ERROR = {
     0: "All is well",
-    1: "`verify`: the two differ; `sweep`: something was left out or failed; "
-    "or an unexpected error",
+    1: "`verify`: the two differ, or it is inconclusive; `sweep`: something was left out or "
+    "failed; or an unexpected error",
 }
 
 

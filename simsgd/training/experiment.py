@@ -19,12 +19,11 @@ from ..config import BPTT, TOKENS, Config
 from ..gradients.contract import Criterion, GradientEngine, carried
 from ..gradients.trees import Tree, mapped
 from ..keyed_random import RandomKey
-from ..registry import own_line
 from ..results.metric import NONE, PIXEL_ERROR
 from ..results.metric import metric_of as shown_metric
-from ..settings import SettingError, one_line, require
+from ..settings import require
 from ..simulator.simulator import Simulator
-from .criteria import criterion_of, shapes_that_fit
+from .criteria import criterion_of
 from .data import (
     Dataset,
     RoundOrder,
@@ -35,9 +34,10 @@ from .data import (
     is_text,
 )
 from .devices import device_of
+from .first_batch import evaluated_once, require_class_scores, trained_once
 from .given import NOTHING, Given, model_module
 from .input_transforms import Transform, fitted, require_as_many
-from .metrics import Metric, class_scores, metric_of
+from .metrics import Metric, metric_of
 from .run_data import (
     batches_of,
     dataset_of,
@@ -190,12 +190,13 @@ class Experiment:
     def with_metric(self, given: Given = NOTHING) -> "Experiment":
         """Return the experiment with the metric that suits the first batch.
 
-        Raises `SettingError` if the model cannot learn from the data, or the metric does not suit.
+        Raises `SettingError` if the model cannot learn from the data, or be evaluated on them, or
+        the metric does not suit.
         """
-        output, target = self._forward_once()
+        output, target = trained_once(self)
         own_loss = given.criterion is not None or self.config.criterion is not None
         if has_classes(self.dataset) and not own_loss and self.config.metric is None:
-            self._check_classes(output, target)
+            require_class_scores(self, output, target)
         metric = metric_of(self.config, given, output, target)
         named = self.config.metric
         if named is None and metric.shown.name in (PIXEL_ERROR, NONE):
@@ -203,52 +204,15 @@ class Experiment:
         mode = "max" if metric.shown.higher_is_better else "min"
         own_mode = mode if metric.shown.is_own else None
         config = dataclasses.replace(self.config, metric=named, metric_mode=own_mode)
-        return dataclasses.replace(self, metric=metric, config=config)
+        measured = dataclasses.replace(self, metric=metric, config=config)
+        evaluated_once(measured)
+        return measured
 
-    def _forward_once(self) -> tuple[Tree, Tree]:
-        """Return the output and the targets of a worker's share of the first batch."""
-        config = self.config
-        try:
-            x, y = next(self.epoch_batches(0))
-            with shapes_that_fit():
-                output = self.simulator.forward_once(x, y)
-            self._evaluate_once()
-            recipe = self.simulator.recipe
-            few = recipe.workers * recipe.devices * recipe.accumulate
-            return output, mapped(lambda part: part[: len(part) // few], y)
-        except SettingError as wrong:
-            if wrong.value is not None:
-                raise
-            own = {"criterion": config.criterion, "dataset": config.dataset}.get(wrong.name)
-            raise SettingError(wrong.name, own or config.model, wrong.rule, wrong.fix) from wrong
-        except Exception as wrong:  # whatever the user's own model raises
-            place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
-            rule = f"cannot be trained on {config.dataset}: {place}"
-            if isinstance(wrong, IndexError) and str(wrong).startswith("Target "):
-                rule = f"gives scores for too few classes: {wrong}"
-            raise SettingError("model", str(config.model), rule) from wrong
-
-    def _evaluate_once(self) -> None:
-        """Raise what samples of another shape raise in evaluation, which comes after an epoch."""
-        if isinstance(self.dataset, Text):
-            return
-        few = torch.arange(min(2, len(self.dataset.val)))
-        x, _ = next(iter(self.dataset.val.batches([few])))
-        x = self.prepared(x, "eval")
-        if not isinstance(x, Tensor) or tuple(x.shape[1:]) != self.dataset.input_shape:
-            with torch.no_grad():
-                self.simulator.evaluation_model()(x)
-
-    def _check_classes(self, output: Tree, y: Tensor) -> None:
-        """Raise `SettingError` for an output that has not a score for each class."""
-        classes = self.dataset.num_classes
-        assert classes is not None
-        scores = class_scores(output, y)
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        rule = f"gives an output of shape {shape} for {classes} classes"
-        wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
-        enough = scores is not None and scores.shape[-1] >= classes
-        require(enough, "model", str(self.config.model), rule, f"it must be [{wanted}]")
+    def first_samples(self, number: int) -> tuple[Tree, Tree]:
+        """Return the first samples and targets of the validation part as an evaluation has them."""
+        assert not isinstance(self.dataset, Text)
+        x, y = next(iter(self.dataset.val.batches([torch.arange(number)])))
+        return self.prepared(x, "eval"), self.typed(y)
 
     @property
     def largest_segment(self) -> int:

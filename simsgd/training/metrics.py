@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ..config import Config
 from ..gradients.trees import Tree, leaves
+from ..recipe_rules import names_own_file
 from ..results.metric import ACCURACY, ERROR, NAMES, NONE, PERPLEXITY, PIXEL_ERROR, own_name
 from ..results.metric import Metric as Shown
 from ..results.metric import metric_of as shown_metric
 from ..results.tables import EPOCH_COLUMNS, WORKER_COLUMNS
-from ..settings import SettingError, names_own_file, one_line, unknown
+from ..settings import SettingError, one_line, unknown
 from .given import Given, refuse_object
 from .own_functions import own_function
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from ..config import Config
 from ..given_object import NAMES, GivenObject
 from ..results.config_values import ON_RESUME
+from ..results.folder_of_runs import require_run
 from ..results.run import Run
-from ..results.run_tables import require_run
 from ..settings import SettingError, require
 from ..units import counted
 from .ranks import restarted_folder

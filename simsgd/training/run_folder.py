@@ -26,8 +26,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..results.atomic_files import NotWritten, sync
+from ..results.folder_of_runs import require_run
 from ..results.metric import Metric, metric_of
-from ..results.run_tables import RunTables, require_run
+from ..results.run_tables import RunTables
 from ..results.tables import (
     EPOCH_COLUMNS,
     EVALUATION_COLUMNS,

@@ -124,10 +124,20 @@ class LinkTimes:
         """What keeps the limit not, in words."""
         return [f"seconds of {line.collective}" for line in self.lines if not line.holds]
 
+    @property
+    def only_slower(self) -> bool:
+        """Whether what keeps the limit not took longer than its price, as beside other work."""
+        return all(line.difference > 0 for line in self.lines if not line.holds)
+
+    @property
+    def rate_in_words(self) -> str:
+        """The link as it was given, of bytes a second in bits too."""
+        return self.link if "bit" in self.link else f"{self.link} ({self.rate / 1e6:g} Mbit/s)"
+
     def summary(self) -> str:
         """Return the table."""
         words = [f"{spelled(name)} {milliseconds(1000 * s)}" for name, s in self.latency.items()]
-        head = f"behind links of {self.link}, a hop of a small message: {', '.join(words)}"
+        head = f"behind links of {self.rate_in_words}, a hop of a small message: {', '.join(words)}"
         if not self.rows:
             return f"{head}\nnothing was sent"
         cells = [_cells(line) for line in self.lines]

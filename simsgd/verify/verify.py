@@ -17,6 +17,7 @@ from ..config import Config
 from ..gradients.contract import GradientEngine, Tensors
 from ..gradients.trees import Tree
 from ..recipe_rules import with_nodes
+from ..results.config_values import refuse_idle
 from ..results.tables import StepRow, TransferRow
 from ..settings import require, require_kind
 from ..simulator.checkpoint_check import StateDict
@@ -29,7 +30,7 @@ from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
 from ..training.signals import Interrupted, raised_signals
 from ..training.totals import Totals, transfer_rows
-from .defaults import DEFAULTS, STEPS
+from .defaults import DEFAULTS, IDLE, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch, require_room
 from .link_times import LinkStep, LinkTimes, fitted_latency
@@ -78,9 +79,9 @@ def _verify(
     settings: Mapping[str, object],
 ) -> Verdict:
     rate = None if link is None else checked_rate(link)
-    config, real = checked(
-        Config.of({**DEFAULTS, **with_nodes(settings)}), steps, timed=link is not None
-    )
+    asked = Config.of({**DEFAULTS, **with_nodes(settings)})
+    refuse_idle(settings, settings.keys() - {*IDLE}, "a comparison of steps")
+    config, real = checked(asked, steps, timed=link is not None)
     ranks = config.workers * config.devices
     require_room(ranks)
     known = {**config.plain(), "environment": environment(config.device), "verified_steps": steps}

@@ -36,6 +36,19 @@ COMPRESSORS = {
     "  def compress(self, x, state, step): return Sparse.of(x[:, [3, 2]],"
     " torch.tensor([[3, 2]] * len(x)), x.shape[1])": "has indices that do not ascend in each row",
     "@dataclass(frozen=True)\nclass Mine(Base):\n"
+    "  def compress(self, x, state, step): return Sparse.of(torch.tensor([[2, 3]] * len(x)),"
+    " x[:, [2, 3]], x.shape[1])": "torch.float32 as indices and torch.int64 as values, got Mine; "
+        "give Sparse.of(values, index, n)",
+    "@dataclass(frozen=True)\nclass Mine(Base):\n"
+    "  def compress(self, x, state, step): return Sparse.of(x[:, [2, 3]],"
+    " torch.tensor([[2]] * len(x)), x.shape[1])": "has values [4, 2] and indices [4, 1], got",
+    "@dataclass(frozen=True)\nclass Mine(Base):\n"
+    "  def compress(self, x, state, step): return Sparse.of(x[:, [2, 3]],"
+    " torch.tensor([[2, 3]] * len(x)), float(x.shape[1]))": "has float as n, which must be a whole",
+    "@dataclass(frozen=True)\nclass Mine(Base):\n"
+    "  def compress(self, x, state, step): return Sparse.of(x[:, [2, 3]],"
+    " torch.tensor([[2, 10**6]] * len(x)), x.shape[1])": "has an index outside [0, ",
+    "@dataclass(frozen=True)\nclass Mine(Base):\n"
     "  def init(self, like): return {'e': torch.zeros(3, 5)}": "no tensor with a row a worker",
     "@dataclass(frozen=True)\nclass Mine(Base):\n  ratio: float = 'a lot'": "must be a number",
     "@dataclass(frozen=True)\nclass Mine(Base):\n  def __post_init__(self): raise ValueError('no')":

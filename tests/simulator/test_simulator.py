@@ -201,7 +201,7 @@ def test_a_model_without_parameters_is_refused():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"workers": 2}, "belongs to another memory, granularity or number of workers"),
+        ({"workers": 2}, "belongs to a simulator of 4 workers, and this one has 2"),
         ({"memory": "residual"}, "belongs to another memory"),
         ({"granularity": "model"}, "belongs to another memory"),
     ],

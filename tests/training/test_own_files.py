@@ -26,7 +26,22 @@ MODELS = {
     NET.format("sys.exit('enough')"): RAISED.format("SystemExit at line 9: enough"),
     NET.format("return self.linear(x.flatten(1)).detach()"): (
         f"--model gives a loss without a gradient, {GOT}; detach neither output nor loss, and "
-        "compute them without torch.no_grad"
+        "compute them without argmax or torch.no_grad"
+    ),
+    NET.format("return self.linear(x.flatten(1)).argmax(1)"): (
+        f"--model gives int64, which has no gradient, {GOT}; give scores of classes, without "
+        "argmax or rounding"
+    ),
+    NET.format("return self.linear(x.view(8, 64))"): (
+        "--model cannot be evaluated on 125 samples of digits: RuntimeError at line 9: shape "
+        f"'[8, 64]' is invalid for input of size 8000, {GOT}"
+    ),
+    NET.format("return self.linear(x.flatten(1))[:, :10 if self.training else 3]"): (
+        f"--model gives scores for too few classes: Target 6 is out of bounds., {GOT}"
+    ),
+    NET.format("return [self.linear(x.flatten(1)), 5 / self.training][0]"): (
+        "--model cannot be evaluated on 125 samples of digits: ZeroDivisionError at line 9: "
+        f"division by zero, {GOT}"
     ),
     NET.format("raise ValueError('deep\\ninside')"): (
         f"--model cannot be trained on digits: ValueError at line 9: deep inside, {GOT}"
@@ -52,7 +67,7 @@ MODELS = {
     ),
     f"{MODEL}def criterion(o, y): return torch.zeros(())": (
         f"--model gives a loss without a gradient, {GOT}; detach neither output nor loss, and "
-        "compute them without torch.no_grad"
+        "compute them without argmax or torch.no_grad"
     ),
     f"{MODEL}def criterion(o, y): return y.no_such": (
         "--model cannot be trained on digits: AttributeError at line 6: 'Tensor' object has no "
@@ -109,7 +124,7 @@ REGIMES = {
         "--regime must give a dict of settings, got x"
     ),
     'regime = {0: {"lr": None}}': "--lr must be a number of at least 0",
-    'regime = {0: {"lr": "0.1"}}': "--lr must be a number of at least 0, got 0.1",
+    'regime = {0: {"lr": "0.1"}}': "--lr must be a number, not text, got '0.1'",
     'regime = {0: {"lr": torch.ones(2)}}': "--lr must be a number of at least 0, got tensor",
     'regime = {0: {"lr": 1e300}}': ("--lr must be at most 3.4e+38, as float32 allows, got 1e+300"),
     'regime = {0: {"lr": 0.1, "step_lambda": 5}}': (

@@ -148,6 +148,18 @@ def test_large_messages_must_be_within_a_tenth_of_their_price_by_hand():
     assert "+11.0 % (over 10 %)" in times.summary()
 
 
+def test_a_rate_in_bytes_is_told_in_bits_too():
+    assert LinkTimes("100MB", 8e8, 4).rate_in_words == "100MB (800 Mbit/s)"
+    assert LinkTimes("100Mbit", 1e8, 4).rate_in_words == "100Mbit"
+
+
+def test_messages_may_be_slower_beside_other_work_and_not_faster():
+    for seconds, slower in ((9.0, True), (0.1, False)):
+        times = LinkTimes("1MB", 8e6, 4)
+        times.add(step(1, "all-gather", 1_000_000, seconds))
+        assert (times.failed, times.only_slower) == (["seconds of all-gather"], slower)
+
+
 def test_small_messages_are_not_judged():
     times = LinkTimes("1MB", 8e6, 4)
     times.add(step(1, "neighbours", 99_999, 1.0, degree=2))

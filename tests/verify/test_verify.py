@@ -12,9 +12,10 @@ from simsgd import SettingError
 from simsgd.cli import main
 from simsgd.communication.messages import Dense, Levels, SharedSparse, Signs, Sparse
 from simsgd.communication.node_bytes import WithinNodes
-from simsgd.communication.transport import RankLost
+from simsgd.communication.transport import Measured, RankLost
 from simsgd.config import Config
 from simsgd.results.tables import STEP_COLUMNS
+from simsgd.verify.link_times import LinkStep, LinkTimes
 from simsgd.verify.message_flips import Flip, decisions, first_flip
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
 from simsgd.verify.verdict import COLUMNS, Verdict
@@ -562,6 +563,27 @@ def test_the_step_from_which_parameters_differ_is_named(tmp_path):
     rows = [row(1), row(2, parameter_difference=1e-4), row(3)]
     verdict = Verdict("float32", 3, False, tmp_path, rows)
     assert "they differ: parameters from step 2 on\n" in verdict.summary()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "changed", "words"),
+    [
+        (
+            9.0,
+            {},
+            "inconclusive: parameters, losses and bytes agree, seconds of all-gather are",
+        ),
+        (0.1, {}, "they differ: seconds of all-gather"),
+        (9.0, {"bytes_agree": 0}, "they differ: bytes, seconds of all-gather"),
+    ],
+)
+def test_slow_messages_alone_are_inconclusive(tmp_path, seconds, changed, words):
+    times = LinkTimes("1MB", 8e6, 4)
+    measured = Measured("all-gather", 1_000_000, 0, seconds)
+    times.add(LinkStep(1, [measured], [], {"all-gather": 0.001}))
+    verdict = Verdict("float64", 1, False, tmp_path, [row(1, **changed)], times=times)
+    assert re.search(rf"verdict +{words}", verdict.summary())
+    assert not verdict.holds
 
 
 def test_a_verification_that_ended_early_does_not_hold(tmp_path):

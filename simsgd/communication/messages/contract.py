@@ -55,7 +55,10 @@ class Message(ABC):
         return None
 
     def fault(self) -> str:
-        """Return what is wrong with a message that somebody made by hand, or "". It waits."""
+        """Return what is wrong with a message that somebody made by hand, or "". It waits.
+
+        What to do comes after a semicolon, if anything does.
+        """
         return ""
 
     @abstractmethod

@@ -114,14 +114,25 @@ class Sparse(Message):
         return replace(self, inner=self.inner.on_wire(wire), coding=wire.index_dtype)
 
     def fault(self) -> str:
-        """Return what is wrong with places that somebody chose, or ""."""
+        """Return what is wrong with values or places that somebody chose, or ""."""
+        values, index, order = self.values, self.index, "give Sparse.of(values, index, n)"
+        if index.dtype != torch.int64:
+            return f"has {index.dtype} as indices and {values.dtype} as values; {order}"
+        if values.shape != index.shape or index.dim() != 2:
+            return f"has values {[*values.shape]} and indices {[*index.shape]}; make both [L, k]"
+        if not isinstance(self.n, int):
+            return f"has {type(self.n).__name__} as n, which must be a whole number; {order}"
+        if bool((index < 0).logical_or(index > self.n).any()):
+            return f"has an index outside [0, {self.n})"
         steps = self.index.diff(dim=1)  # [L, k - 1]
         if self.counts is not None:  # the rest is padding
             column = torch.arange(1, self.index.shape[1], device=steps.device)
             steps = steps.masked_fill(column >= self.counts.unsqueeze(1), 1)
         if bool((steps == 0).any()):
-            return "has an index twice in a row"
-        return "" if bool((steps > 0).all()) else "has indices that do not ascend in each row"
+            return "has an index twice in a row; take each index once, and sort them"
+        if bool((steps > 0).all()):
+            return ""
+        return "has indices that do not ascend in each row; take each index once, and sort them"
 
     def to_dense(self) -> Tensor:
         """Return the values at their places and zeros elsewhere, [L, n]."""

@@ -7,7 +7,8 @@ files.
 
 from pathlib import Path
 
-from ...settings import names_own_file, unknown
+from ...recipe_rules import names_own_file
+from ...settings import unknown
 from ...simulator.epoch_length import worker_batches
 from .contract import Dataset, Samples, Split
 from .downloaded import DOWNLOADED, from_files

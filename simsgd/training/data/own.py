@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_map
 
 from ...gradients.generators import put_back
 from ...gradients.trees import Tree, leaves, mapped, row, stacked
-from ...settings import SettingError, one_line, require
+from ...registry import own_line
+from ...settings import SettingError, one_line, quoted, require, shown
 from ..own_functions import own_function
 from .contract import Dataset, Numbers, Samples
 from .rows import paired
@@ -99,7 +100,7 @@ class Read:
     def _one(self, index: int, seed: int) -> tuple[Tree, Tree]:
         with put_back(torch.device("cpu")) as generators:
             generators.seed(seed)
-            x, y = self.source[index][:2]
+            x, y = _pair(self.source, index)
         return _tensors(x), _targets(_tensors(y)) if self.labels is None else y
 
 
@@ -156,7 +157,9 @@ def _first(name: str, part: Samples) -> tuple[Tree, Tree]:
     """Return the first sample and target, [1, ...] each."""
     try:
         return next(iter(part.batches([torch.arange(1)])))
-    except Exception as wrong:  # of tensors that cannot be taken apart, or of the user's own code
+    except SettingError as wrong:
+        raise SettingError("dataset", name, wrong.rule, wrong.fix) from wrong
+    except Exception as wrong:  # of tensors that cannot be taken apart
         raise _no_pair(name, wrong) from wrong
 
 
@@ -178,14 +181,18 @@ def _samples(name: str, part: Any) -> Samples:
     tensors = part.tensors if isinstance(part, torch.utils.data.TensorDataset) else part
     if isinstance(tensors, list | tuple) and len(tensors) == 2 and _is_tree(tensors):
         return _held(name, *tensors)
+    if isinstance(tensors, list | tuple) and len(tensors) == 2 and hasattr(tensors[0], "shape"):
+        kinds = " and ".join(type(each).__name__ for each in tensors)
+        rule = f"has a part of {kinds}, and both must be tensors"
+        raise SettingError("dataset", name, rule, "such as torch.as_tensor makes of an array")
     indexed = hasattr(part, "__len__") and hasattr(part, "__getitem__")
     if isinstance(part, Tensor) or not indexed or (isinstance(part, tuple) and _is_tree(part)):
         rule = f"has a part of type {type(part).__name__}, which holds no pairs (x, y)"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
     try:
         return _read(name, paired(name, part))
-    except SettingError:
-        raise
+    except SettingError as wrong:
+        raise SettingError("dataset", name, wrong.rule, wrong.fix) from wrong
     except Exception as wrong:  # whatever the user's own code raises
         raise _no_pair(name, wrong) from wrong
 
@@ -209,15 +216,47 @@ def _held(name: str, x: Tree, y: Tree) -> Held:
 def _read(name: str, part: Any) -> Read:
     rule = f"has a part of {len(part):,} samples, and may have {_MOST:,}"
     require(len(part) <= _MOST, "dataset", name, rule)
-    x, y = part[0][:2]
+    x, y = _pair(part, 0)
     _tensors(x)
     first = _tensors(y)
     if not isinstance(first, Tensor) or first.dim() or first.is_floating_point():
         return Read(part, None)
     known = next((getattr(part, own) for own in _LABELS if hasattr(part, own)), None)
     if known is None or getattr(part, "target_transform", None) is not None:
-        known = [int(part[i][1]) for i in range(len(part))]
-    return Read(part, _classes(name, torch.as_tensor(known)))
+        known = [_class(_pair(part, i)[1], i) for i in range(len(part))]
+    labels = _tensors_of(known)
+    rule = f"has {len(labels)} targets for {len(part)} samples"
+    require(len(labels) == len(part), "dataset", name, rule, "each input needs a target")
+    return Read(part, _classes(name, labels))
+
+
+def _pair(source: Any, index: int) -> Sequence[Any]:
+    """Return a sample and its target. Raises `SettingError` for one that is none, with its number.
+
+    What a data set returns beside them is not used.
+    """
+    try:
+        sample = source[index]
+    except Exception as wrong:  # whatever the user's own code raises
+        told = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)[:_LONGEST]}"
+        raise SettingError("dataset", None, f"cannot give sample {index}: {told}") from wrong
+    if not isinstance(sample, tuple | list) or len(sample) < 2:
+        kind = type(sample).__name__
+        rule = f"gives a {kind} as sample {index}, which is no pair (x, y)"
+        raise SettingError("dataset", None, rule, "give the target beside the input")
+    return sample[:2]
+
+
+def _class(target: object, index: int) -> int:
+    """Return a class number. Raises `SettingError` for a target that is none, unlike the first."""
+    try:
+        number = int(target)  # type: ignore[call-overload]
+        if number == target:
+            return int(number)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    rule = f"has {quoted(target)} as the target of sample {index}, and class numbers before"
+    raise SettingError("dataset", None, rule, "make all of them class numbers, from 0 on")
 
 
 def _classes(name: str, targets: Tree) -> Tensor | None:
@@ -248,13 +287,27 @@ def _tensors(sample: object) -> Tree:
     def of_leaf(leaf: object) -> Tensor:
         if type(leaf).__module__.startswith("PIL."):
             raise SettingError("dataset", None, "gives PIL images", "give it transforms.ToTensor()")
-        return torch.as_tensor(leaf)
+        return _tensors_of(leaf)
 
     return (
         of_leaf(sample)
         if not isinstance(sample, dict | list | tuple)
         else tree_map(of_leaf, sample)
     )
+
+
+def _tensors_of(numbers: Any) -> Tensor:
+    """Return numbers as a tensor. Raises `SettingError` for text, and for anything else."""
+    try:
+        return torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        first = numbers[0] if isinstance(numbers, list | tuple) and numbers else numbers
+        if isinstance(first, str | bytes):
+            rule = f"gives text, such as {shown(first)!r}, where numbers are needed"
+            fix = "make words numbers: classes from 0 on"
+        else:
+            rule, fix = f"gives {shown(first)} where numbers are needed", "give tensors or numbers"
+        raise SettingError("dataset", None, rule, fix) from wrong
 
 
 def _on(tree: Tree, device: torch.device | str) -> Tree:

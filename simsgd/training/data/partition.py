@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ...keyed_random import derived
 from ...results.tables import PartitionRow
-from ...settings import SettingError, is_plain_number, require, unknown
+from ...settings import SettingError, require, unknown
+from ...units import is_plain_number
 
 Numbers = NDArray[np.int64]
 PARTITIONS = (

@@ -41,8 +41,8 @@ def sweep(
 
     What is done there is not done again and what stopped goes on, so that a sweep may be stopped,
     repeated and widened. A combination that contradicts itself, or a run that fails, is told in
-    `failures` of what is returned. Raises `SettingError` if no combination is sound, `Interrupted`
-    after Ctrl-C.
+    `failures` of what is returned. Raises `SettingError` before the first run for a value that is
+    wrong wherever it stands, and if no combination is sound; `Interrupted` after Ctrl-C.
     """
     grid = _grid(without_objects(settings), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
@@ -181,9 +181,24 @@ def _refused(
     forward_once.close()
     if refused and len(refused) == len(grid.points()):
         raise next(iter(refused.values()))
+    _require_values(grid, refused)
     for combination, error in refused.items():
         progress.write(f"left out: {combination}: {error}")
     return refused
+
+
+def _require_values(grid: Grid, refused: Mapping[str, SettingError]) -> None:
+    """Raise `SettingError` for a value that is wrong by itself in all combinations with it."""
+    for name in grid.varying:
+        for value in grid.values[name]:
+            errors = [
+                refused.get(grid.described(point))
+                for point in grid.points()
+                if point[name] == value
+            ]
+            own = [error for error in errors if error and error.name == name]
+            if len(own) == len(errors) and str(own[0].value).strip("'") == str(value):
+                raise own[0]
 
 
 def _named(

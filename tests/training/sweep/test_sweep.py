@@ -151,6 +151,24 @@ def test_a_sweep_of_nothing_but_contradictions_is_a_users_error(here, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"lr": [0.1, "x"]}, "lr must be a number, got 'x'"),
+        ({"lr": [0.1, -1.0], "momentum": [0.0, 0.9]}, "lr must be greater than 0, got -1.0"),
+        ({"compressor": ["topk:0.1", "tokp"]}, "compressor is not known, got tokp; did you"),
+        ({"workers": [2, 0]}, "workers must be at least 1, got 0"),
+    ],
+)
+def test_a_value_that_is_wrong_wherever_it_stands_is_refused_before_the_first_run(
+    here, tmp_path, values, told
+):
+    with pytest.raises(SettingError) as refused:
+        sweep(**values)
+    assert str(refused.value).startswith(told)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_run_that_fails_does_not_end_the_sweep(here):
     left = sweep(lr=[1e38, 0.1], runs_dir="made")

@@ -1,0 +1,125 @@
+"""Tries model, loss and metric on first batches, before anything of a run is written.
+
+Letters: B samples of a batch.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..given_object import plainly
+from ..gradients.generators import put_back
+from ..gradients.trees import Tree, mapped
+from ..registry import own_line
+from ..settings import SettingError, one_line, require
+from .criteria import shapes_that_fit
+from .data import Text
+from .evaluation import chunk_size, evaluation_batches
+from .metrics import class_scores
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
+_FEW = (2, 3)  # samples that a model is tried on: one that takes any number takes both
+
+
+def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
+    """Return the output and the targets of a worker's share of the first batch.
+
+    Raises `SettingError` for a model or a loss that cannot be trained on it.
+    """
+    with _told(experiment, "trained on"):
+        x, y = next(experiment.epoch_batches(0))
+        try:
+            with shapes_that_fit():
+                output = experiment.simulator.forward_once(x, y)
+        except (RuntimeError, NotImplementedError):
+            _require_scores(experiment, x)
+            raise
+        recipe = experiment.simulator.recipe
+        few = recipe.workers * recipe.devices * recipe.accumulate
+        return output, mapped(lambda part: part[: len(part) // few], y)
+
+
+def evaluated_once(experiment: "Experiment") -> None:
+    """Raise `SettingError` for a model that cannot be evaluated, which comes after an epoch.
+
+    Of samples it gets few, and where it fails on those, as many as an evaluation would give it.
+    """
+    if isinstance(experiment.dataset, Text):
+        with _told(experiment, "evaluated on"):
+            model = experiment.simulator.evaluation_model()
+            _evaluate(experiment, itertools.islice(evaluation_batches(experiment, model, "val"), 1))
+            experiment.simulator.evaluation_model()  # which puts back what texts it began
+        return
+    samples = len(experiment.dataset.val)
+    chunk = chunk_size(experiment.dataset.input_shape, experiment.config.device)
+    last = (samples - 1) % chunk + 1
+    few = [1] * (last == 1) + [n for n in _FEW if n <= samples]
+    whole = dict.fromkeys((min(chunk, samples), last))
+    try:
+        _evaluate(experiment, map(experiment.first_samples, few))
+    except SettingError as wrong:
+        with _told(experiment, "evaluated on"):
+            raise wrong
+    except Exception:  # whatever the user's own model raises on so few
+        for number in whole:
+            with _told(experiment, f"evaluated on {number} samples of"):
+                _evaluate(experiment, [experiment.first_samples(number)])
+
+
+def require_class_scores(experiment: "Experiment", output: Tree, y: Tensor) -> None:
+    """Raise `SettingError` for an output that has not a score for each class of `y` [B, ...]."""
+    classes = experiment.dataset.num_classes
+    assert classes is not None
+    scores = class_scores(output, y)
+    shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    rule = f"gives an output of shape {shape} for {classes} classes"
+    wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
+    enough = scores is not None and scores.shape[-1] >= classes
+    require(enough, "model", str(experiment.config.model), rule, f"it must be [{wanted}]")
+
+
+@contextmanager
+def _told(experiment: "Experiment", what: str) -> Iterator[None]:
+    """Raise what a user's code or data raise as `SettingError`: the model cannot be `what`."""
+    config = experiment.config
+    try:
+        yield
+    except SettingError as wrong:
+        if wrong.value is not None:
+            raise
+        own = {"criterion": config.criterion, "dataset": config.dataset}.get(wrong.name)
+        raise SettingError(wrong.name, own or config.model, wrong.rule, wrong.fix) from wrong
+    except Exception as wrong:
+        place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
+        rule = f"cannot be {what} {plainly(config.dataset)}: {place}"
+        if isinstance(wrong, IndexError) and str(wrong).startswith("Target "):
+            rule = f"gives scores for too few classes: {wrong}"
+        raise SettingError("model", str(config.model), rule) from wrong
+
+
+def _require_scores(experiment: "Experiment", x: Tree) -> None:
+    """Raise `SettingError` for a model whose output is whole numbers, as of an argmax."""
+    few = mapped(lambda part: part[: len(part) // experiment.simulator.recipe.workers], x)
+    with torch.no_grad(), put_back(torch.device(experiment.config.device)):
+        output = experiment.model(few)
+    if isinstance(output, Tensor) and not (output.is_floating_point() or output.is_complex()):
+        rule = f"gives {str(output.dtype).removeprefix('torch.')}, which has no gradient"
+        fix = "give scores of classes, without argmax or rounding"
+        raise SettingError("model", None, rule, fix)
+
+
+@torch.no_grad()
+def _evaluate(experiment: "Experiment", batches: Iterable[tuple[Tree, Tree]]) -> None:
+    """Do with batches what an evaluation does, and leave everything as it was."""
+    model = experiment.simulator.evaluation_model()
+    with put_back(torch.device(experiment.config.device)):
+        for x, y in batches:
+            output = model(x)
+            experiment.criterion(output, y)
+            experiment.metric.sums(output, y)

@@ -1,0 +1,68 @@
+"""What a model is tried on before its run: few samples, or as many as an evaluation gives it."""
+
+import pytest
+import torch
+from torch import nn
+
+from simsgd import SettingError, train
+
+X, Y = torch.rand(96, 64), torch.arange(96) % 3
+SMALL = {"workers": 2, "batch_size": 8, "epochs": 1, "lr": 0.1, "quiet": True}
+
+
+class Sized(nn.Module):
+    """Takes batches of some sizes only, and notes which it was evaluated on."""
+
+    def __init__(self, *sizes):
+        super().__init__()
+        self.linear, self.sizes, self.seen = nn.Linear(64, 3), sizes, []
+
+    def forward(self, x):
+        if not self.training:
+            self.seen.append(len(x))
+        if self.sizes and len(x) not in self.sizes:
+            raise RuntimeError(f"not {len(x)}")
+        return self.linear(x)
+
+
+def trained(model, tmp_path, samples):
+    data = (X, Y), (X[:samples], Y[:samples])
+    return train(model=model, dataset=data, runs_dir=tmp_path / "runs", **SMALL)
+
+
+def test_a_model_of_any_size_is_tried_on_few_samples(tmp_path):
+    model = Sized()
+    trained(model, tmp_path, 96)
+    assert model.seen[:3] == [2, 3, 96]
+
+
+def test_a_model_that_takes_what_an_evaluation_gives_it_is_trained(tmp_path):
+    model = Sized(8)
+    assert trained(model, tmp_path, 8).epochs["val_loss"].notna().all()
+
+
+def test_one_that_does_not_is_told_so_before_its_run(tmp_path):
+    with pytest.raises(SettingError, match="cannot be evaluated on 96 samples of tuple: Runtime"):
+        trained(Sized(8), tmp_path, 96)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_last_batch_of_one_sample_is_tried_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("simsgd.training.evaluation._CHUNK_ON_CPU", 5)
+    with pytest.raises(SettingError, match="cannot be evaluated on 1 samples of tuple: Runtime"):
+        trained(Sized(2, 3, 5, 8), tmp_path, 6)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trying_draws_nothing_from_the_generator(tmp_path):
+    class Drawing(Sized):
+        def forward(self, x):
+            return super().forward(x) + (0 if self.training else torch.rand(()))
+
+    model = Drawing()
+    torch.manual_seed(5)
+    trained(model, tmp_path, 96)
+    evaluated = torch.rand(())
+    torch.manual_seed(5)
+    torch.rand(())  # of the one evaluation
+    assert torch.rand(()) == evaluated
