@@ -5,6 +5,7 @@ Each task is a function here; all ranks run it, and the test gets what rank 0 re
 
 import dataclasses
 import functools
+import itertools
 import multiprocessing
 import os
 import threading
@@ -37,6 +38,7 @@ from simsgd.gradients.accumulation import accumulated
 from simsgd.settings import SettingError
 from simsgd.simulator import node_device
 from simsgd.training import run_data
+from simsgd.training.totals import transfer_rows
 from simsgd.training.trainer import train
 from simsgd.verify.launch import launch
 from simsgd.verify.real_worker import OwnWorker, TorchWorker
@@ -120,6 +122,17 @@ def held_to_another_device(steps, settings):
             patch.setattr(node_device, "accumulated", lambda *asked: off(accumulated(*asked)))
         compare(rows.append, config, steps, real)
     return [row for row, _ in rows]
+
+
+def messages_of_a_step(settings):
+    """Return the collectives of the second step of real ranks, and its rows of transfers.csv."""
+    config = Config.of({"device": "cpu", **settings})
+    config, _ = broadcast_object(checked(config, 2, timed=True) if is_rank_zero() else None)
+    worker = OwnWorker(config)
+    worker.transport.start_stopwatch()
+    for x, y in itertools.islice(worker.experiment.epoch_batches(0), 2):
+        step = worker.step(x, y, 0)
+    return [one.collective for one in step.measured], transfer_rows(step.record)
 
 
 def off(gradients):

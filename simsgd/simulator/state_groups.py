@@ -98,7 +98,8 @@ def _grouped(
 def _key(own: SegmentState, compressor: Compressor) -> object:
     """Return what segments of a group have in common; None: this one is alone."""
     methods = own.algorithm, own.memory, compressor
-    apart = not (own.algorithm.takes_groups and own.memory.elementwise)
+    takes = own.algorithm.takes_groups or (own.segment.dense and own.algorithm.takes_dense_groups)
+    apart = not (takes and own.memory.elementwise)
     if apart or compressor.group_key is None or any(map(is_own, methods)):
         return None
     kept = tuple((name, len(v)) for name, v in own.memory_state.items())

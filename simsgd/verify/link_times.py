@@ -4,6 +4,7 @@ Letters: W workers, which is W ranks.
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,7 @@ class LinkTimes:
     latency: dict[str, float] = field(default_factory=dict)
     rows: list[LinkRow] = field(default_factory=list)
     by_ledger: list[float] = field(default_factory=list)  # seconds of each step, of its transfers
+    fused: list[int] = field(default_factory=list)  # messages of each step, were segments' one
 
     def add(self, step: LinkStep) -> None:
         """Take what was measured in a step."""
@@ -100,7 +102,9 @@ class LinkTimes:
                     "priced_seconds": price,
                 }
             )
-        self.by_ledger.append(sum(self._price_of(row) for row in step.transfers))
+        counted = Counter(one.collective for one in step.measured)
+        self.by_ledger.append(sum(self._price_of(row, counted) for row in step.transfers))
+        self.fused.append(sum(row["rounds"] for row in step.transfers))
 
     def network(self, collective: str) -> Network:
         """Return the network that prices a collective: the link, and the latency of its hops."""
@@ -144,8 +148,10 @@ class LinkTimes:
         total = statistics.median(self._by_step())
         ledger = statistics.median(self.by_ledger)
         names = ["a step's", "messages", "bytes each", "measured", "priced", "difference"]
+        sent, fused = (statistics.median(own) for own in (self._messages(), self.fused))
         closing = f"a step's communication: {milliseconds(1000 * total)} measured, "
-        closing += f"{milliseconds(1000 * ledger)} by the ledger's collectives"
+        closing += f"{milliseconds(1000 * ledger)} by the ledger's collectives; {sent:g} messages"
+        closing += "" if sent == fused else f", which are {fused:g} if all segments' go as one"
         return f"{head}\n{TextTable(names, cells)}\n{closing}"
 
     def write(self, folder: Path) -> None:
@@ -156,12 +162,17 @@ class LinkTimes:
         for step in dict.fromkeys(row["step"] for row in self.rows):
             yield sum(row["measured_seconds"] for row in self.rows if row["step"] == step)
 
-    def _price_of(self, row: TransferRow) -> float:
-        """Return the seconds of a step's collectives of one kind, each by itself."""
+    def _messages(self) -> list[int]:
+        """Return how many messages each step sent."""
+        return list(Counter(row["step"] for row in self.rows).values())
+
+    def _price_of(self, row: TransferRow, counted: Mapping[str, int]) -> float:
+        """Return the seconds of a step's collectives of one kind, as many as were `counted`."""
         way = way_of(row["collective"], self.workers, row["degree"], "gloo")
+        messages = min(row["messages"], counted.get(row["collective"], row["rounds"]))
         summed = row["payload_bytes"] if row["collective"] == "gather" else row["slowest_bytes"]
         network = self.network(row["collective"])
-        seconds: float = way.seconds(network, row["messages"], summed)
+        seconds: float = way.seconds(network, messages, summed)
         return seconds
 
 

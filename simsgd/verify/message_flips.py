@@ -49,16 +49,23 @@ class DecisionRecorder:
 
 
 def first_flip(step: int, simulated: Sequence[Decided], real: Sequence[Decided]) -> Flip | None:
-    """Return the first flip among all that was decided in one step, in the same order in both."""
+    """Return the first flip among all that was decided in one step, by name of the segment.
+
+    Where segments go together they do so in another order.
+    """
     flip: Flip | None = None
     entries = decided = 0
-    for (segment, one), (_, other) in zip(simulated, real, strict=True):
+    for (segment, one), (_, other) in zip(_by_name(simulated), _by_name(real), strict=True):
         differ = one != other
         entries += int(differ.sum())
         decided += int((one.ne(0) | other.ne(0)).sum())
         if flip is None and bool(differ.any()):
             flip = Flip(step, int(differ.any(1).nonzero()[0]), segment)
     return flip and dataclasses.replace(flip, entries=entries, decided=decided)
+
+
+def _by_name(decided: Sequence[Decided]) -> list[Decided]:
+    return sorted(decided, key=lambda own: own[0])  # messages of a segment stay in their order
 
 
 def decisions(message: Message) -> Tensor:

@@ -21,7 +21,12 @@ from simsgd.verify.real_worker import OwnWorker, TorchWorker
 from simsgd.verify.verdict import COLUMNS, Verdict
 from simsgd.verify.verify import checked, difference, verify
 
-from ..process_group import held_to_another, held_to_another_device, verified
+from ..process_group import (
+    held_to_another,
+    held_to_another_device,
+    messages_of_a_step,
+    verified,
+)
 
 distributed = pytest.mark.distributed
 
@@ -190,6 +195,31 @@ ALGORITHMS = [
     {"downlink": "threshold:0.01", "compressor": "none"},
     {"downlink": "qsgd:15,bucket=32", "compressor": "topk:0.1", "memory": "dgc"},
 ]
+
+
+@distributed
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({"compressor": "topk:0.1"}, ["all-gather", "all-reduce"]),
+        ({"compressor": "threshold:0.01"}, ["all-gather", "all-reduce"]),
+        ({"compressor": "randomk:0.1,shared=true"}, ["all-reduce", "all-reduce"]),
+        ({"compressor": "powersgd:2"}, ["all-reduce", "all-reduce", "all-reduce"]),
+        ({"algorithm": "dpsgd", "compressor": "qsgd:63"}, ["neighbours", "neighbours"]),
+        (
+            {"compressor": "topk:0.1", "collective": "oktopk"},
+            [*["neighbours"] * 3, "all-gather"] * 2 + ["all-reduce"],
+        ),
+    ],
+    ids=str,
+)
+def test_segments_of_a_kind_are_one_message_on_real_ranks(four_ranks, files, settings, sent):
+    """The model has two weights and three segments that go whole."""
+    found, rows = four_ranks(messages_of_a_step, recipe(files, **settings))
+    assert sorted(found) == sorted(sent)
+    if settings == {"compressor": "topk:0.1"}:  # as many as are priced
+        assert sum(row["rounds"] for row in rows) == len(found)
+        assert sum(row["messages"] for row in rows) == 5
 
 
 NODES = {"cluster": "2x2", "workers": 2}

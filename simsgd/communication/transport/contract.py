@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
-from ..messages import Dense, Message, Places, Sparse
+from ..messages import Dense, Joined, Message, Places, Sparse
 from ..mixing import Mixing
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ Passed = TypeVar("Passed", Sparse, Places)  # what goes from one worker to anoth
 class Transport(ABC):
     """Carries messages between workers."""
 
+    fuses: bool = False  # what goes together is one message on the network, not one a segment
     node: "NodeRanks | None" = None  # whose devices are other processes; None: none are
 
     @abstractmethod
@@ -90,6 +91,8 @@ class Transport(ABC):
 
 def rides_all_reduce(message: Message) -> bool:
     """Return whether ranks add the message up in the dtype that its values travel in."""
+    if isinstance(message, Joined):
+        return all(rides_all_reduce(part) for part in message.parts)
     return isinstance(message, Dense) and message.wire_dtype == message.values.dtype
 
 

@@ -5,7 +5,6 @@ Letters: W workers, L hosted here, R ranks (processes), L = W / R, n elements of
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from ...settings import SettingError, require
 from ..ledger import NEIGHBORS
-from ..messages import Dense, Foreign, Message, SharedSparse
+from ..messages import Dense, Foreign, Joined, Message, SharedSparse
 from ..mixing import Mixing
 from ..wire import pack_bits, unpack_bits, value_bytes
 from .contract import Passed, Transport, outcome, rides_all_reduce
 from .hops import Hops
+from .joined_rows import mean_of_shared, on_cpu, unpacked
 from .node_ranks import NodeRanks
 from .process_group import broadcast_object, collective_device, collective_errors
 from .timing import Stopwatch
@@ -49,6 +49,7 @@ class Distributed(Transport):
         require(workers % self.ranks == 0, "workers", workers, rule)
         self.workers = workers
         self.partial_sums = partial_sums
+        self.fuses = not partial_sums
         self.sent = torch.zeros(workers // self.ranks, dtype=torch.int64)  # bytes handed over, [L]
         self.stopwatch: Stopwatch | None = None
 
@@ -67,11 +68,13 @@ class Distributed(Transport):
         if isinstance(message, SharedSparse):
             values = self.all_reduce_mean(message.inner)  # [k]
             return values.new_zeros(message.n).index_copy_(0, message.index, values)
+        if isinstance(message, Joined) and isinstance(message.parts[0], SharedSparse):
+            return mean_of_shared(message, self.all_reduce_mean)
         if self.partial_sums:
             return self._reduced(message.sum().unsqueeze(0))
         if rides_all_reduce(message):
             buffers = [message.pack(row) for row in range(len(self.sent))]
-            packed = message.unpack(buffers, _on_cpu(message.header()))
+            packed = message.unpack(buffers, on_cpu(message.header()))
             return self._reduced(packed.to_dense().to(message.to_dense().device))
         gathered = self._gathered(message)
         assert gathered is not None
@@ -119,9 +122,10 @@ class Distributed(Transport):
         self.sent += mixing.degree[own] * message.payload_bytes().cpu()
         gathered = values.new_zeros(self.workers, values.shape[1])
         gathered[own] = values
-        header = _on_cpu(message.header())
+        lengths = self._lengths(message)
         for other, buffer in self._from_others(message, receives).items():
-            gathered[other] = message.unpack([buffer], header).to_dense()[0].to(values)
+            arrived = unpacked(message, [buffer], lengths[other : other + 1])
+            gathered[other] = arrived.to_dense()[0].to(values)
         return mixing.times(gathered, own)
 
     def passed_on(self, message: Passed, sources: Sequence[int]) -> Passed:
@@ -134,7 +138,7 @@ class Distributed(Transport):
         arrived = self._from_others(message, receives)
         arrived |= {w: message.pack(row) for row, w in enumerate(range(own.start, own.stop))}
         buffers = [arrived[worker] for worker in sources[own]]
-        received = message.unpack(buffers, _on_cpu(message.header()))
+        received = message.unpack(buffers, on_cpu(message.header()))
         return received.to(message.index.device)
 
     def swap(self, message: Dense, mixing: Mixing) -> Tensor:
@@ -165,7 +169,7 @@ class Distributed(Transport):
         self._exchange(going, coming)
         if arriving:
             buffers = _joined(list(coming.values())).cpu().split(size)
-            rows = parts.unpack(buffers, _on_cpu(parts.header())).to_dense()
+            rows = parts.unpack(buffers, on_cpu(parts.header())).to_dense()
             arrived.index_put_(
                 torch.tensor(arriving, device=values.device).unbind(1), rows.to(values)
             )
@@ -175,11 +179,12 @@ class Distributed(Transport):
         """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
         values, own = message.to_dense(), weights[self.hosted(self.workers)]
         packed = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
-        arrived = self._buffers(packed, to_all=False)
+        arrived, lengths = self._buffers(packed, to_all=False), self._lengths(message)
         total = values.new_zeros(values.shape[1])
         if arrived is not None:
             sent = [buffer for buffer, w in zip(arrived, weights.tolist(), strict=True) if w]
-            rows = message.unpack(sent, _on_cpu(message.header())).to_dense()
+            kept = [own for own, w in zip(lengths, weights.tolist(), strict=False) if w]
+            rows = unpacked(message, sent, kept).to_dense()
             total = (weights[weights > 0].to(rows) @ rows).to(total)
         total = total.to(collective_device())
         self._broadcast(total)
@@ -195,7 +200,7 @@ class Distributed(Transport):
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
         packed = message.pack(0).to(collective_device())
         size = torch.tensor([len(packed)], device=collective_device())
-        header = broadcast_object(_on_cpu(message.header()), self.group)
+        header = broadcast_object(on_cpu(message.header()), self.group)
         with collective_errors():
             dist.broadcast(size, src=0, group=self.group)
         if self.rank:
@@ -250,10 +255,19 @@ class Distributed(Transport):
             rule = "cannot send between processes: only the worker's own process can decode it"
             raise SettingError("compressor", None, rule, "use a compressor of simsgd")
         buffers = [message.pack(row) for row in range(len(self.sent))]
-        arrived = self._buffers(buffers, to_all)
-        if arrived is None:
-            return None
-        return message.unpack(arrived, _on_cpu(message.header()))
+        arrived, lengths = self._buffers(buffers, to_all), self._lengths(message)
+        return None if arrived is None else unpacked(message, arrived, lengths)
+
+    def _lengths(self, message: Message) -> list[list[int]]:
+        """Return the bytes of joined messages of each worker, [W][S]; nothing of another message.
+
+        All ranks must call this.
+        """
+        if not isinstance(message, Joined):
+            return []
+        own = torch.stack([part.payload_bytes() for part in message.parts], dim=1)  # [L, S]
+        lengths: list[list[int]] = self.all_gather_rows(own).tolist()
+        return lengths
 
     def _from_others(self, message: Message, receives: Tensor) -> dict[int, Tensor]:
         """Return {worker: buffer} of those in other processes from whom hosted ones receive.
@@ -322,12 +336,3 @@ def _joined(buffers: Sequence[Tensor]) -> Tensor:
 
 
 _EMPTY = torch.zeros(0, dtype=torch.uint8)
-
-
-def _on_cpu(header: Any) -> Any:
-    """Return a header with its tensors on the CPU, where buffers are unpacked."""
-    if isinstance(header, Tensor):
-        return header.cpu()
-    if isinstance(header, dict):
-        return {name: _on_cpu(value) for name, value in header.items()}
-    return tuple(map(_on_cpu, header)) if isinstance(header, tuple) else header

@@ -79,6 +79,11 @@ class AllReduce(GradientAlgorithm):
         """Whether there is no server with a memory, and no element looks at another."""
         return not self.downlink and self._rule.elementwise and not self._collects
 
+    @property
+    def takes_dense_groups(self) -> bool:  # type: ignore[override]
+        """Whether what is sent whole is averaged, whatever becomes of a few entries."""
+        return not self.downlink and self._rule.elementwise
+
     @functools.cached_property
     def _rule(self) -> Aggregation:
         return aggregation_of(self.aggregate)

@@ -119,6 +119,7 @@ class Algorithm(ABC):
     computes_mean: ClassVar[bool] = True  # of what all workers sent, as memory ef21 needs
     between_processes: ClassVar[bool] = True  # workers may live in several processes
     takes_groups: ClassVar[bool] = False  # no element looks at another: segments may go together
+    takes_dense_groups: ClassVar[bool] = False  # at least those that are sent whole
     inner_state: str = "keep"  # or average, or reset: what optimizers keep, at an exchange
     client_buffers: str = "local"  # or average, or server: what becomes of buffers in an exchange
     clients: int | None = None  # of whom workers act for some in each round; None: for themselves
