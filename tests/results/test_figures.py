@@ -25,7 +25,7 @@ from simsgd.results.network import Network
 from simsgd.results.pricing import Pricing
 from simsgd.results.run import Run
 from simsgd.results.step_times import step_times
-from simsgd.results.tables import ALL_STEP_COLUMNS, EPOCH_COLUMNS, STEP_COLUMNS
+from simsgd.results.tables import EPOCH_COLUMNS, NOISE_STEP_COLUMNS, STEP_COLUMNS
 from simsgd.settings import SettingError
 from simsgd.training.run_folder import RunFolder
 
@@ -38,7 +38,7 @@ def make(folder, name="run", errors=(60.0, 9.0, 4.0), sent=2**20, layers=0, conf
     run = RunFolder.create(folder, name, kept)
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), sent // 2)
     usual = {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, **sizes}
-    columns = ALL_STEP_COLUMNS if kept.get("noise_scale") else STEP_COLUMNS
+    columns = NOISE_STEP_COLUMNS if kept.get("noise_scale") else STEP_COLUMNS
     for step in range(1, 2 * len(errors) + 1):
         row = dict.fromkeys(columns, 0.5) | {"step": step, "epoch": (step - 1) // 2}
         whole = {"dense_bytes": 2**20, "network_bytes": 1, "sent_elements": 1, "samples": 8}

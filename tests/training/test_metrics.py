@@ -97,7 +97,7 @@ class TestTargetsThatAreNoClasses:
         assert f"val loss {wanted:.4f}, sent" in run.log
 
     def test_a_loss_must_be_given(self, tmp_path):
-        with pytest.raises(SettingError, match="criterion must be given: the targets of obj"):
+        with pytest.raises(SettingError, match="criterion must be given: the targets of tuple"):
             trained(tmp_path, regression)
 
     def test_shapes_that_broadcast_are_refused(self, tmp_path):

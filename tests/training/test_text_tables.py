@@ -10,6 +10,8 @@ from click.testing import CliRunner
 import simsgd
 from simsgd.cli import main
 
+pytestmark = pytest.mark.slow  # a sweep is made for all of them
+
 TINY = (
     "--model", "lstm_lm", "--model-config", "hidden=4", "--dataset", "text:tiny", "--workers", 2,
     "--batch-size", 2, "--bptt", 8, "--epochs", 2, "--lr", 0.5, "--data-dir", ".",
@@ -33,7 +35,6 @@ def swept(tmp_path_factory):
     return place / "s", printed
 
 
-@pytest.mark.slow
 def test_the_lines_of_a_sweep(swept):
     folder, printed = swept
     for run in simsgd.Sweep(folder).runs:
@@ -41,7 +42,6 @@ def test_the_lines_of_a_sweep(swept):
     assert "error@1" not in printed
 
 
-@pytest.mark.slow
 def test_the_table_of_a_sweep(swept):
     folder, printed = swept
     table = pd.read_csv(folder / "sweep.csv")
@@ -72,7 +72,6 @@ def test_a_figure(swept):
     assert list(run.plot().axes[0].lines[0].get_ydata()) == run.epochs["val_perplexity"].tolist()
 
 
-@pytest.mark.slow
 def test_a_report(swept, tmp_path):
     page = simsgd.report(swept[0], tmp_path / "page.html").read_text()
     assert "Validation perplexity after each epoch; a dot marks the best." in page
