@@ -6,6 +6,8 @@ Letters: W workers, n elements of one segment, k kept.
 import pytest
 import torch
 
+import simsgd
+from simsgd import Simulator
 from simsgd.communication.ledger import Ledger
 from simsgd.communication.messages import Dense, Sparse
 from simsgd.communication.segments import Segment
@@ -20,11 +22,10 @@ from simsgd.methods.compressors import StepInfo, composed
 from simsgd.methods.memories import DGC, Residual
 from simsgd.simulator.step_bytes import sizes
 
-from ..toy import normal
+from ..toy import TINY, batches, mlp, normal
 
 WAYS = ("allgather", "gtopk", "oktopk", "cltk", "dense", "auto")
-POWERS = {"gtopk": (1, 2, 4, 8)}
-CASES = [(way, w) for way in WAYS for w in POWERS.get(way, (1, 2, 3, 4, 7))]
+CASES = [(way, w) for way in WAYS for w in (1, 2, 3, 4, 7, 8)]
 
 
 def segment(n):
@@ -108,6 +109,38 @@ def test_gtopk_is_the_tree_of_merges_of_its_paper():
         groups = [largest_of(a, b) for a, b in zip(groups[::2], groups[1::2], strict=True)]
     _, mean, _ = exchanged("gtopk", x, 5)
     assert {int(i): pytest.approx(8 * float(mean[i])) for i in mean.nonzero()[:, 0]} == groups[0]
+
+
+@pytest.mark.parametrize("workers", [3, 5, 6, 7, 12])
+def test_gtopk_of_other_numbers_merges_the_rest_into_the_first_before(workers):
+    x = like(workers, 60)
+    groups = [{int(i): float(v[i]) for i in v.abs().topk(5).indices} for v in x]
+    pairs = 1 << (workers.bit_length() - 1)
+    extra = workers - pairs
+    first = [largest_of(a, b) for a, b in zip(groups[:extra], groups[pairs:], strict=True)]
+    groups = [*first, *groups[extra:pairs]]
+    while len(groups) > 1:
+        groups = [largest_of(a, b) for a, b in zip(groups[::2], groups[1::2], strict=True)]
+    _, mean, step = exchanged("gtopk", x, 5)
+    found = {int(i): pytest.approx(workers * float(mean[i])) for i in mean.nonzero()[:, 0]}
+    assert found == groups[0]
+    _, received = step.on_links()
+    most = (workers - 1).bit_length() * 5 * (8 + 4)
+    assert max(received) == most
+    assert received[pairs:] == [most] * extra  # no more than the worker that it goes with
+
+
+def test_gtopk_of_three_workers_rejects_what_any_merge_of_a_group_dropped():
+    """Worker 2 goes with worker 0, whose 3 its 5 drops; then both lose against worker 1's 9."""
+    x = torch.zeros(3, 6, dtype=torch.float64)
+    x[0, 0], x[1, 1], x[2, 2] = 3.0, 9.0, 5.0
+    sent, mean, _ = exchanged("gtopk", x, 1)
+    assert (3 * mean).tolist() == [0, 9.0, 0, 0, 0, 0]
+    assert sent.entries().tolist() == [0, 1, 0]
+    x[1, 1], x[1, 0] = 0.0, 9.0  # the place that was dropped comes back, without worker 0's 3
+    sent, mean, _ = exchanged("gtopk", x, 1)
+    assert (3 * mean).tolist() == [9.0, 0, 0, 0, 0, 0]
+    assert sent.entries().tolist() == [0, 1, 0]
 
 
 def largest_of(one, other):
@@ -204,9 +237,42 @@ def test_auto_knows_what_each_would_bring_and_takes_the_least(n, k, workers, wir
 
 def test_auto_leaves_out_what_cannot_be():
     three = composed("topk:0.1").compress(like(3, 50), {}, None)
-    assert "gtopk" not in received_bytes(three, 3, Wire())
+    assert set(received_bytes(three, 3, Wire())) == {*WAYS} - {"auto"}
     assert set(received_bytes(three, 4, Wire("float16"))) == {"allgather", "cltk", "dense"}
     assert set(received_bytes(three, 4, Wire(index_dtype="gap16"))) == {"allgather", "dense"}
+
+
+@pytest.mark.parametrize(("way", "workers"), [(way, w) for way in WAYS for w in (3, 4)])
+def test_a_resumed_simulation_goes_on_to_the_last_bit(way, workers):
+    """With cltk the leader is another in each step, and all memories differ."""
+    how = {"workers": workers, "collective": way, "compressor": "topk:0.2", "lr": 0.1}
+    how |= {"memory": "dgc:momentum=0.9"}
+    whole, half, resumed = (Simulator(mlp(seed), **how) for seed in (0, 0, 1))
+    data = list(batches(6, workers * 4))
+    for own in data[:3]:
+        half.step(*own)
+    resumed.load_state_dict(half.state_dict())
+    for own in data:
+        whole.step(*own)
+    records = [resumed.step(*own) for own in data[3:]]
+    assert all(record.relative_error > 0 for record in records)
+    for name, value in whole.parameters().items():
+        assert torch.equal(value, resumed.parameters()[name]), name
+    kept, again = whole.state_dict()["voices"], resumed.state_dict()["voices"]
+    for name, own in kept.items():
+        for key, value in own["memory"].items():
+            assert torch.equal(value, again[name]["memory"][key]), (name, key)
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_run_that_was_stopped_and_resumed_is_the_whole_one(tmp_path, way):
+    how = {**TINY, "workers": 3, "collective": way, "compressor": "topk:0.1", "quiet": True}
+    whole = simsgd.train(**how, epochs=2, runs_dir=tmp_path, name="whole")
+    short = simsgd.train(**how, epochs=1, runs_dir=tmp_path, name="short")
+    resumed = simsgd.train(resume=short.folder, epochs=2, quiet=True)
+    columns = ["loss", "payload_bytes", "received_bytes", "relative_error", "memory_norm"]
+    assert resumed.steps[columns].equals(whole.steps[columns])
+    assert resumed.config["collective"] == way
 
 
 def test_what_is_sent_whole_is_all_reduced_whatever_the_collective():

@@ -296,6 +296,13 @@ def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four_ra
 
 
 @distributed
+def test_gtopk_of_three_workers_is_three_real_ranks(files, tmp_path):
+    settings = recipe(files, workers=3, compressor="topk:0.1", collective="gtopk")
+    verdict = verify(steps=4, **settings, runs_dir=tmp_path)
+    assert verdict.holds
+
+
+@distributed
 def test_what_needs_one_process_is_refused(files):
     with pytest.raises(SettingError, match="algorithm runs in one process only"):
         verify(steps=1, **recipe(files, algorithm="butterfly"))

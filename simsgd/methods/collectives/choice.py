@@ -67,7 +67,7 @@ def _received(
     sums = c * value + (c * bits + 7) // 8
     sizes = {
         "allgather": others * (values + places),
-        "gtopk": (workers.bit_length() - 1) * (values + places),
+        "gtopk": (workers - 1).bit_length() * (values + places),
         "oktopk": others * (values + places) // workers + others * (sums + 2 * _COUNT),
         "cltk": (places + 2 * k * value) * others // workers,
         "dense": 2 * n * value * others // workers,
@@ -103,6 +103,4 @@ def why_not_with(collective: str, workers: int, value_dtype: str | None, index_d
         return (
             f"adds up on the way, where value_dtype {value_dtype} would round what no memory keeps"
         )
-    if collective == "gtopk" and workers & (workers - 1):
-        return f"merges what pairs of workers have, and needs a power of 2 of them, not {workers}"
     return ""
