@@ -3,6 +3,7 @@
 A name that stands in a file of the package is found there; tests hold all of them to `simsgd list`.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,7 +38,8 @@ _OTHERS = {
     "network": ("wan", "1gbe", "10gbe", "25gbe", "100g-ib", "nvlink", "bandwidth="),
     "overlap": ("none", "buckets", "buckets:", "perfect"),
     "partition": (
-        "iid-reshuffled", "iid-fixed", "sorted", "dirichlet:", "shards:",
+        "iid-reshuffled", "iid-fixed", "sorted", "dirichlet:", "shards:", "quantity:",
+        "label-dirichlet:",
     ),
     "topology": (
         "complete", "erdos-renyi:", "expander", "exponential", "hypercube", "margulis", "one-peer",
@@ -73,6 +75,21 @@ def complete_from(names: Iterable[str]) -> Complete:
         return [CompletionItem(name) for name in known if name.startswith(begun)]
 
     return complete
+
+
+def complete_runs(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete run folders and folders that hold some, those of `runs` where nothing has begun."""
+    folder, slash, name = (begun or "runs/").rpartition("/")
+    with contextlib.suppress(OSError):
+        inside = sorted(Path(folder + slash).expanduser().iterdir(), key=lambda path: path.name)
+        found = [path.name for path in inside if path.name.startswith(name) and _holds_run(path)]
+        if found:
+            return [CompletionItem(f"{folder}{slash}{each}") for each in found]
+    return [CompletionItem(begun, type="file")]
+
+
+def _holds_run(folder: Path) -> bool:
+    return any(next(folder.glob(f"{depth}config.json"), None) for depth in ("", "*/", "*/*/"))
 
 
 def _found(setting: str) -> Iterator[str]:

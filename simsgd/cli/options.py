@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from ..config import Config
 from ..results.config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
-from .completion import Complete, completes
+from .completion import Complete, complete_runs, completes
 from .numbers import REAL, WHOLE
 from .terminal import show
 
@@ -165,6 +165,8 @@ def _names(setting: str) -> Complete:
     def complete(
         ctx: click.Context, parameter: click.Parameter, begun: str
     ) -> list[CompletionItem]:
+        if setting == "resume":
+            return complete_runs(ctx, parameter, begun)
         names = completes(setting)
         if names is not None:
             return names(ctx, parameter, begun)

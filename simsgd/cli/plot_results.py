@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ..settings import SettingError, require
-from .completion import completes
+from .completion import complete_runs, completes
 from .group import main
 from .pricing import priced
 from .terminal import show
@@ -40,7 +40,9 @@ def _limits(
 
 
 @main.command("plot-results")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=complete_runs
+)
 @click.option(
     "--kind",
     default="curves",

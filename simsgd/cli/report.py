@@ -4,12 +4,15 @@ from pathlib import Path
 
 import click
 
+from .completion import complete_runs
 from .group import main
 from .terminal import show
 
 
 @main.command(short_help="Write one self-contained page about runs.")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=complete_runs
+)
 @click.option(
     "-o",
     "--output",

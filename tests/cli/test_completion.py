@@ -1,5 +1,6 @@
 """What the shells complete, and that it is what there is."""
 
+import re
 import shutil
 import subprocess
 
@@ -8,6 +9,7 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from simsgd.cli import main
 from simsgd.cli.completion import known_names
+from simsgd.config import Config
 from simsgd.results.figures.plot import KINDS as FIGURES
 from simsgd.results.network import NETWORKS
 from simsgd.training.choices import _KINDS as LISTED
@@ -59,6 +61,33 @@ def test_a_path_that_has_begun_is_completed_as_a_file():
     found = BashComplete(main, {}, "simsgd", "_SIMSGD_COMPLETE")
     (item,) = found.get_completions(["train", "--compressor"], "./mi")
     assert (item.value, item.type) == ("./mi", "file")
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "completed"),
+    [
+        (["report"], "", ["runs/alone", "runs/swept"]),
+        (["train", "--resume"], "runs/al", ["runs/alone"]),
+        (["plot-results", "runs/alone"], "runs/swept/", ["runs/swept/seed0", "runs/swept/seed1"]),
+        (["results"], "runs/none", ["runs/none"]),
+    ],
+)
+def test_runs_are_completed_from_their_folder(tmp_path, monkeypatch, words, begun, completed):
+    for name in ("alone", "swept/seed0", "swept/seed1"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text("{}")
+    (tmp_path / "runs/other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = BashComplete(main, {}, "simsgd", "_SIMSGD_COMPLETE").get_completions(words, begun)
+    assert [item.value for item in found] == completed
+    assert {item.type for item in found} == {"file" if begun == "runs/none" else "plain"}
+
+
+def test_every_partition_is_completed():
+    text = Config.__dataclass_fields__["partition"].metadata["help"]
+    assert all(name.rstrip(":") in text for name in known_names("partition"))
+    named = re.findall(r"[a-z-]+(?= \(|:[A-Z])", text)
+    assert {name.rstrip(":") for name in known_names("partition")} >= {*named}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from matplotlib.colors import to_hex
+from matplotlib.image import imread
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -251,6 +252,30 @@ def test_labels_and_what_leads_to_them_cross_nothing():
         ends = np.hypot(*(line[1] - axes.transData.transform(at)).T)
         others = [*labels, *(m for m, far in zip(markers, ends, strict=True) if far > 1)]
         assert not any(box.contains(*spot) for box in others for spot in inner)
+
+
+@pytest.mark.parametrize("kind", ["curves", "pareto", "layers"])
+def test_a_figure_can_be_gone_on_with_in_matplotlib(tmp_path, kind):
+    runs = [*seeds(tmp_path / "r", "sign", layers=2), *seeds(tmp_path / "r", "topk", layers=2)]
+    figure = plot_results(runs, kind=kind)
+    axes = figure.axes[0]
+    assert axes.get_legend_handles_labels()[1] == ["sign", "topk"]
+    figure.savefig(tmp_path / "without.png", dpi=50)
+    axes.set_title("A title")
+    figure.savefig(tmp_path / "with.png", dpi=50)
+    figure.savefig(tmp_path / "with.pdf")
+    without, titled = (imread(tmp_path / f"{name}.png") for name in ("without", "with"))
+    above = titled.shape[0] - without.shape[0]
+    assert above > 5
+    assert titled.shape[1] == without.shape[1]
+    assert (titled[:above] < 0.5).any()
+    assert b"/Type3" not in (tmp_path / "with.pdf").read_bytes()
+
+
+def test_the_dot_of_the_best_is_whole_at_the_end_of_an_axis_and_cut_beyond(tmp_path):
+    run = make(tmp_path)
+    dots = [plot_results([run], xlim=limits).axes[0].lines[1] for limits in ((1, 3), (1, 2))]
+    assert [dot.get_clip_on() for dot in dots] == [False, True]
 
 
 @pytest.mark.parametrize("others", [0, 6])

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..metric import higher_is_better
 from ..tables import ALL_STEP_COLUMNS
+from .appearance import Limits
 from .legends import Curve, name_curves
 from .request import Request
 from .series import OF_STEPS, curves_of
@@ -121,12 +122,10 @@ def _panel(
             linestyle=curve.look.linestyle,
             marker="o" if len(curve.x) == 1 else curve.look.marker,
             markevery=None if len(curve.x) == 1 else curve.look.markevery,
+            label=curve.name,
         )
         if higher is not None:
-            best = int(np.argmax(curve.y) if higher else np.argmin(curve.y))
-            x, y = curve.x[best], curve.y[best]
-            size = request.theme.best
-            axes.plot(x, y, "o", color=color, markeredgecolor="white", markersize=size, zorder=5)
+            _mark_best(axes, curve, request, higher)
     below = [] if request.appearance.ylim else _far_below(curves)
     shown = [curve for curve in curves if all(curve is not other for other in below)]
     values = np.concatenate([part for curve in shown for part in curve.heights])
@@ -134,6 +133,28 @@ def _panel(
     if below:
         _leave_below(axes, below, float(values.min()))
     set_ticks(axes.yaxis, ticked, in_bytes="bytes" in column)
+
+
+def _mark_best(axes: "Axes", curve: Curve, request: Request, higher: bool) -> None:
+    """Draw a dot at the best value, whole where it lies at the end of an axis."""
+    best = int(np.argmax(curve.y) if higher else np.argmin(curve.y))
+    x, y = float(curve.x[best]), float(curve.y[best])
+    size, own = request.theme.best, request.appearance
+    axes.plot(
+        x,
+        y,
+        "o",
+        color=curve.look.color,
+        markeredgecolor="white",
+        markeredgewidth=size / 8,
+        markersize=size,
+        zorder=5,
+        clip_on=not (_within(x, own.xlim) and _within(y, own.ylim)),
+    )
+
+
+def _within(value: float, limits: Limits | None) -> bool:
+    return limits is None or limits[0] <= value <= limits[1]
 
 
 def _far_below(curves: list[Curve]) -> list[Curve]:

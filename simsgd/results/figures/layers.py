@@ -1,6 +1,7 @@
 """The kind `layers`: bytes and compression error of each layer, in a step of the last epoch."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ def draw(request: Request) -> "Figure":
     left, right = figure.subplots(1, 2, sharey=True)
     looks = [marker_of(group.place) for group in request.groups]
     for axes, column in ((left, "payload_bytes"), (right, "relative_error")):
-        _panel(axes, tables, looks, rows, column)
+        _panel(axes, request.groups, tables, looks, rows, column)
     left.set_yticks(range(len(rows)), [f"{name}  {elements[name]:,}" for name in rows])
     for label in left.get_yticklabels():
         label.set_parse_math(False)
@@ -77,6 +78,7 @@ def _last(run: RunTables) -> "pd.DataFrame":
 
 def _panel(
     axes: "Axes",
+    groups: Sequence[Group],
     tables: "list[pd.DataFrame]",
     looks: list[Look],
     rows: list[str],
@@ -84,7 +86,7 @@ def _panel(
 ) -> None:
     places = {name: place for place, name in enumerate(rows)}
     count = len(tables)
-    for number, (table, look) in enumerate(zip(tables, looks, strict=True)):
+    for number, (group, table, look) in enumerate(zip(groups, tables, looks, strict=True)):
         aside = 0.0 if count == 1 else 0.7 * (number / (count - 1) - 0.5)  # of a row
         up = [places[name] + aside for name in table.index]
         axes.plot(
@@ -95,6 +97,7 @@ def _panel(
             marker=look.marker,
             clip_on=False,
             zorder=3,
+            label=group.name,
         )
     axes.tick_params(axis="y", length=0)
 

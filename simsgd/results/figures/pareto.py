@@ -90,7 +90,10 @@ def _draw(
             axes.plot([point.x] * 2, [min(point.ys), max(point.ys)], color=color, linewidth=1)
         face = color if (point.x, point.y) in corners else "white"
         size, marker = _size(request.theme), point.look.marker
-        axes.plot(point.x, point.y, marker, color=color, mfc=face, markersize=size, zorder=4)
+        axes.plot(
+            point.x, point.y, marker, color=color, mfc=face, markersize=size, zorder=4,
+            label=point.name,
+        )  # fmt: skip
     across = np.array([x for point in points for x in point.xs])
     up = np.array([y for point in points for y in point.ys])
     axes.set(xlabel=_label_across(request), ylabel=_label_up(request))

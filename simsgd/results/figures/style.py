@@ -26,6 +26,7 @@ MARKERS = ["s", "^", "D", "v", "P", "X", "<"]  # all but the round one, which is
 
 RcParams: TypeAlias = dict[Any, Any]  # of matplotlib
 _look: RcParams = {
+    "axes.axisbelow": True,  # lines of the grid lie below bands
     "axes.edgecolor": "#666666",
     "axes.facecolor": "white",
     "axes.grid": True,
@@ -44,7 +45,6 @@ _look: RcParams = {
     "legend.handlelength": 3.2,
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
-    "pdf.fonttype": 42,  # fonts as outlines that a printer can embed
     "savefig.facecolor": "white",
     "svg.fonttype": "none",
     "xtick.color": "#444444",
