@@ -61,7 +61,8 @@ pre.command { white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; 
 @media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --ground: #fff;
     --best: #eee; } main { max-width: none; padding: 0; } section { border: 0; padding: 0; }
   figure, tr, .facts > div { break-inside: avoid; } .wide { overflow: visible; background: none; }
-  table { font-size: .7rem; } th, td { padding-right: .6rem; } pre { white-space: pre-wrap; }
+  table { font-size: .7rem; } th, td { padding-right: .6rem; white-space: normal; }
+  pre { white-space: pre-wrap; }
   details::details-content { content-visibility: visible; } }
 """
 
