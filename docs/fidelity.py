@@ -61,7 +61,7 @@ ALGORITHMS = [
     {"algorithm": "powergossip"},
     {"algorithm": "onebit_adam:freeze_step=20", "compressor": "sign:rms", "optimizer": "Adam",
      "lr": 0.01, "momentum": None},
-    {"algorithm": "zero_one_adam:freeze_step=20,local_scaler=10", "compressor": "sign:rms",
+    {"algorithm": "zero_one_adam:freeze_step=30,local_scaler=20", "compressor": "sign:rms",
      "lr": 0.01, "momentum": 0.0},
     {"algorithm": "scaffold", "local_steps": 5},
     {"algorithm": "fedprox:mu=0.1", "local_steps": 5},
@@ -132,7 +132,7 @@ def main(quick):
     tables = {
         "table": lines[:mean_of_gradients],
         "algorithms": [
-            f"| `{settings['algorithm']}` | {config.topology or ''} {lines[place]}"
+            f"| {named(settings)} | {config.topology or ''} {lines[place]}"
             for place, ((config, _), settings) in enumerate(
                 zip(tasks[mean_of_gradients:], algorithms, strict=False), mean_of_gradients
             )
@@ -141,6 +141,12 @@ def main(quick):
     }
     told = {name: "\n".join(rows) for name, rows in tables.items()}
     print(text.format(**told, torch=torch.__version__), end="")
+
+
+def named(settings):
+    """Return an algorithm with what else tells it from others."""
+    beside = [settings[key] for key in ("collective", "outer_optimizer") if key in settings]
+    return ", ".join([f"`{settings['algorithm']}`", *beside])
 
 
 def line(config, verdict):
