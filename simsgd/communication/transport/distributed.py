@@ -290,16 +290,23 @@ class Distributed(Transport):
             going[other] = _joined(leaving).to(collective_device())
             coming[other] = going[other].new_empty(sum(sizes[worker] for worker in asked))
             arriving += asked
-        self._exchange(going, coming)
+        links = torch.tensor(wanted).unflatten(1, (self.ranks, per)).any(2).fill_diagonal_(False)
+        pairs = int(links.sum(0).max()) <= 1 and int(links.sum(1).max()) <= 1
+        self._exchange(going, coming, whole=pairs)
         arrived = _joined(list(coming.values())).cpu()
         buffers = arrived.split([sizes[worker] for worker in arriving])
         return dict(zip(arriving, buffers, strict=True))
 
-    def _exchange(self, going: dict[int, Tensor], coming: dict[int, Tensor]) -> None:
-        """Send a buffer to each rank of `going`, and fill those of `coming`, {rank: uint8}."""
+    def _exchange(
+        self, going: dict[int, Tensor], coming: dict[int, Tensor], whole: bool = False
+    ) -> None:
+        """Send a buffer to each rank of `going`, and fill those of `coming`, {rank: uint8}.
+
+        With `whole` each rank sends to one other at most, and receives from one.
+        """
         total, degree = sum(map(len, going.values())), sum(len(g) > 0 for g in going.values())
         with self._carried(NEIGHBORS, total // max(1, degree), degree):
-            self.hops.exchange(going, coming)
+            self.hops.exchange(going, coming, whole)
 
     def _buffers(self, own: Sequence[Tensor], to_all: bool) -> list[Tensor] | None:
         """Return all workers' buffers, uint8, for the L hosted ones'."""

@@ -70,13 +70,16 @@ class Hops:
         """Put rank 0's values, to each a copy of its own, into those of the others."""
         self.scatter([values] * self.ranks)
 
-    def exchange(self, going: Mapping[int, Tensor], coming: Mapping[int, Tensor]) -> None:
+    def exchange(
+        self, going: Mapping[int, Tensor], coming: Mapping[int, Tensor], whole: bool = False
+    ) -> None:
         """Send a buffer to each rank of `going`, and fill those of `coming`, {rank: uint8}.
 
         Between CPUs large ones go slice by slice, each to the next rank while one from the last
-        arrives, so that every link is used both ways all the time.
+        arrives, so that every link is used both ways all the time. Where each rank has one other at
+        most to send to, and one to receive from, they go `whole`.
         """
-        if dist.get_backend(self.group) == "nccl":
+        if whole or dist.get_backend(self.group) == "nccl":
             moves = [m for other, buffer in coming.items() for m in self._receive(buffer, other)]
             moves += [m for other, buffer in going.items() for m in self._send(buffer, other)]
             _do(moves)
