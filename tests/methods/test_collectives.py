@@ -165,6 +165,12 @@ def test_of_equal_magnitudes_the_lowest_place_is_kept_whoever_merges():
         assert merged(*pair).values.tolist() == [[1.0, 1.0]]
 
 
+def test_a_place_that_both_have_is_kept_once_though_nothing_else_is_there():
+    one = Sparse.of(torch.tensor([[1.0, 0.0]]), torch.tensor([[1, 4]]), 6)
+    assert merged(one, one).index.tolist() == [[1, 4]]
+    assert merged(one, one).values.tolist() == [[2.0, 0.0]]
+
+
 @pytest.mark.parametrize("workers", [2, 3, 8, 16])
 def test_oktopk_is_the_top_k_of_the_sum_of_what_all_chose(workers):
     x = like(workers, 5000)
