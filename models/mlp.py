@@ -27,7 +27,7 @@ def mlp(
     Raises `ValueError` for a layer without units.
     """
     widths = hidden if isinstance(hidden, tuple) else (hidden,)
-    if not all(isinstance(width, int) and width >= 1 for width in widths):
+    if not all(type(width) is int and width >= 1 for width in widths):
         raise ValueError(
             f"hidden must be numbers of units, such as 256 or (256, 128), not {hidden}"
         )

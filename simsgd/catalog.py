@@ -28,7 +28,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
 from torch import nn
@@ -96,6 +96,8 @@ def build_model(
             raise SettingError("model", file, f"cannot be built: {place}") from wrong
         fix = f"{stem} takes {_choices(taken)}"
         raise SettingError("model_config", shown, f"does not fit: {wrong}", fix) from wrong
+    if inspect.iscoroutine(network):
+        network.close()
     if not isinstance(network, nn.Module):
         raise SettingError(
             "model", file, f"returns a {type(network).__name__} and not a torch.nn.Module"
@@ -110,6 +112,8 @@ def _check_kinds(config: Mapping[str, object], taken: Mapping[str, inspect.Param
         kind = type(taken[key].default) if key in taken else None
         if kind in words and isinstance(value, str):
             raise ValueError(f"{key} must be {words[kind]}, not {value}")
+        if kind not in (bool, NoneType, inspect.Parameter.empty) and isinstance(value, bool):
+            raise ValueError(f"{key} must not be true or false")
 
 
 def usual_input_shape(module: ModuleType) -> tuple[int, ...] | None:

@@ -110,7 +110,8 @@ def load_file(path: Path, name: str) -> ModuleType:
     Raises `SettingError` if there is no such file, or if it raises.
     """
     if not path.is_file():
-        raise SettingError(name, str(path), "names a file that does not exist")
+        rule = "names a folder, not a file" if path.is_dir() else "names a file that does not exist"
+        raise SettingError(name, str(path), rule)
     whole = str(path.absolute())
     _own_files.add(whole)
     if str(path.absolute().parent) not in sys.path:
@@ -282,7 +283,7 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
     none = {dataclasses.MISSING}
     needed = [f.name for f in settings_of(method) if {f.default, f.default_factory} == none]
     missing = [name for name in needed if name not in given]
-    fix = f"as in {spec}:{missing[0]}=VALUE" if missing else ""
+    fix = f"as in {spec.rstrip(':')}:{missing[0]}=VALUE" if missing else ""
     require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}", fix)
     hints = get_type_hints(method)
     usual = {f.name: f.default for f in settings_of(method) if _has_plain_default(f)}

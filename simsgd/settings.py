@@ -24,6 +24,7 @@ SPARSE_COLLECTIVES = ("allgather", "gtopk", "oktopk", "cltk", "dense", "auto")
 
 MOST_THREADS = 1024
 _LARGEST = 3.4028234663852886e38  # float32
+_SMALLEST = 1.4e-45
 _LONGEST_SHOWN = 100  # characters of a wrong value in a message
 _MOST_LISTED = 12  # names in a message; of more, the nearest
 _NEAREST = 5
@@ -240,6 +241,8 @@ def check_size(name: str, value: object) -> None:
     elif math.isfinite(value):
         rule = f"must be at most {_LARGEST:.2g}, as float32 allows"
         require(abs(value) <= _LARGEST, name, value, rule)
+        rule = f"must be 0 or at least {_SMALLEST:.2g}, which float32 tells from 0"
+        require(value == 0 or abs(value) >= _SMALLEST, name, value, rule)
 
 
 def size_in_bytes(name: str, value: object) -> int:
@@ -291,6 +294,7 @@ def check_kinds(settings: Any) -> None:
             object.__setattr__(settings, f.name, Path(value))
         elif not fits(value, kinds):
             raise SettingError(f.name, quoted(value), f"must be {kinds_in_words(kinds)}")
+        require(value != "" or f.default == "", f.name, value, "must not be empty")
         choices = f.metadata["choices"]
         if choices and value is not None:
             require(value in choices, f.name, value, f"must be one of {', '.join(choices)}")

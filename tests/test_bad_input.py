@@ -177,12 +177,37 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(tmp_path, name, damage, message)
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        (
+            "lr",
+            0.9,
+            "--lr is not what the checkpoint was trained with, none, got 0.9...",
+        ),
+        ("seed", 5, "--seed is not what the checkpoint was trained with, 0, got 5; put it..."),
+        (
+            "batch_size",
+            7,
+            "--batch-size is not what the checkpoint was trained with, none...",
+        ),
+    ],
+)
+def test_a_run_whose_settings_were_changed_by_hand_is_not_gone_on_with(tmp_path, name, value, told):
+    assert call("train --name a").exit_code == 0
+    config = json.loads((tmp_path / "runs/a/config.json").read_text())
+    (tmp_path / "runs/a/config.json").write_text(json.dumps({**config, name: value}))
+    before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+    refused(CliRunner().invoke(main, ["train", "--resume", "runs/a", "--epochs", "2"]), told)
+    assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
+
+
 def test_a_run_of_another_model_is_not_gone_on_with(tmp_path):
     assert call("train --name a").exit_code == 0
     config = json.loads((tmp_path / "runs/a/config.json").read_text())
     (tmp_path / "runs/a/config.json").write_text(json.dumps({**config, "model_config": "hidden=5"}))
     done = CliRunner().invoke(main, ["train", "--resume", "runs/a", "--epochs", "2"])
-    refused(done, "checkpoint belongs to another model, algorithm or number of workers")
+    refused(done, "--model-config is not what the checkpoint was trained with, hidden=4, got ...")
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ CALLS = {
     "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': 0.1, 'foreach': 'no'}})": "foreach must",
     "Simulator(torch.nn.Linear(3, 2), regime={0: {'lr': 0.1, 'differentiable': True}})": "differ"
     "entiable has no place here, where no step is differentiated; leave it out",
+    "Simulator(torch.jit.ScriptModule(), workers=2, lr=0.1)": "model is compiled by torch.jit",
     "Config(until_bytes=1.5)": "until_bytes must be text or a whole number, got 1.5",
     "advise(5)": "network must be text, not int, got 5",
     "advise([5])": "network must be text, not int, got 5",

@@ -15,7 +15,8 @@ def with_options(error: SettingError, commands: Iterable[click.Command]) -> str:
     options = {flag.lstrip("-").replace("-", "_"): flag for flag in flags} | {
         name: flag for flag, name in flags.items()
     }
-    rule, fix = _spelled(error.rule, options), _spelled(error.fix, options)
+    words = {name: flag for name, flag in options.items() if flag.startswith("--")}
+    rule, fix = _spelled(error.rule, words), _spelled(error.fix, words)
     named = SettingError(error.name, error.value, rule, fix)
     return named.sentence(options.get(error.name, error.name))
 

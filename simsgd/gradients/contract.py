@@ -26,9 +26,14 @@ _SCALE = 1024.0  # of losses in float16, whose smallest number is 6e-8
 def carried(model: nn.Module) -> tuple[str, ...]:
     """Return the buffers in which a model keeps a state of each sample for the next batch.
 
-    They are [b, ...] each, and the model says so in its attribute `carried`.
+    They are [b, ...] each, and the model says so in its attribute `carried`. Raises `SettingError`
+    if that is no tuple of names.
     """
-    return tuple(getattr(model, "carried", ()))
+    names = getattr(model, "carried", ())
+    if not isinstance(names, tuple | list):
+        rule = f"declares carried = {names}, which must be a tuple of the names of buffers"
+        raise SettingError("model", None, rule)
+    return tuple(names)
 
 
 class UnsupportedModel(Exception):

@@ -221,7 +221,9 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
     with rows:
         try:
             table = _parsed(rows, names_in(path), columns, others)
-            require(next(iter(columns)) in table, "run", str(path), _BROKEN)
+            shifted = type(table.index).__name__ != "RangeIndex"
+            whole = next(iter(columns)) in table and not shifted  # by more cells than columns
+            require(whole, "run", str(path), _BROKEN)
             found = {name: str(kind) for name, kind in table.dtypes.items()}
             other = {n: kind for n, kind in columns.items() if found.get(n, kind) != kind}
             return table.astype(other) if other else table

@@ -18,7 +18,7 @@ from ..communication.transport import Channel, InProcess, Observer, Transport, b
 from ..communication.wire import Wire
 from ..config import Config
 from ..gradients import GradientEngine
-from ..gradients.contract import Criterion, EngineConfig
+from ..gradients.contract import Criterion, EngineConfig, carried
 from ..gradients.plan import Plan, plan_of
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, GradientAlgorithm, ParameterAlgorithm
@@ -183,6 +183,15 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         rule = f"is wrapped in {type(model).__name__}"
         raise SettingError("model", None, rule, "give what is in it, its .module")
+    if isinstance(model, torch.jit.ScriptModule):
+        rule = "is compiled by torch.jit, whose operations cannot be watched"
+        raise SettingError("model", None, rule, "give the module that was compiled")
+    if hasattr(model, "_orig_mod"):
+        rule = "is compiled by torch.compile, and would be again for each engine that is tried"
+        raise SettingError("model", None, rule, "give the module itself, with engine compiled")
+    lacking = sorted(set(carried(model)) - {name for name, _ in model.named_buffers()})
+    rule = f"declares carried, and has no buffer {', '.join(lacking)}"
+    require(not lacking, "model", None, rule, "name those that register_buffer made")
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         raise SettingError("model", None, "has no parameters to train")

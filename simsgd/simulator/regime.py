@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -208,7 +209,18 @@ def _phases(form: Form) -> list[Phase]:
     for key in ("epoch", "step"):
         starts = [p[key] for p in phases if isinstance(p, Mapping) and key in p]
         require(starts == sorted(starts), "regime", starts, f"must list phases by rising {key}")
+    _require_starts(phases)
     return phases
+
+
+def _require_starts(phases: Sequence[Phase]) -> None:
+    """Raise `SettingError` for a phase that begins with the one before and sets the same."""
+    plain = [phase for phase in phases if isinstance(phase, Mapping)]
+    for earlier, phase in pairwise(plain):
+        twice = sorted(set(earlier) & set(phase))
+        idle = not {"epoch", "step"} & set(phase) and bool(twice)
+        rule = f"has a later phase without epoch or step, which sets {', '.join(twice)} again"
+        require(not idle, "regime", None, rule, 'say where it begins, as {"epoch": 30, "lr": 0.01}')
 
 
 def _starting(epoch: float, phase: Phase) -> Phase:

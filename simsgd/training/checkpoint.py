@@ -1,12 +1,16 @@
 """Reads the checkpoints of a run, and refuses damaged ones."""
 
+import operator
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config import Config
+from ..given_object import PREFIX
+from ..results.config_values import OF_ONE_RUN, OF_THE_MACHINE, ON_RESUME, in_full, plain
 from ..results.folder_of_runs import refuse_folder_of_runs
 from ..settings import SettingError, require, require_kind
 
@@ -54,12 +58,47 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> "StateDict":
     return {key: value for key, value in state.items() if key != "format"}
 
 
-def load_last(folder: Path) -> "tuple[StateDict | None, str]":
+def load_last(folder: Path, config: Config | None = None) -> "tuple[StateDict | None, str]":
     """Return the state to continue from, and a warning if it is not that of last.pt.
 
     None where a run ended before its first checkpoint. A damaged or missing last.pt gives that of
-    previous.pt. Raises `SettingError` if none can be read.
+    previous.pt. Raises `SettingError` if none can be read, and if it is of a run with other
+    settings than those of `config`.
     """
+    state, warning = _last(folder)
+    if state is not None and config is not None:
+        with checkpoint_errors("resume", folder):
+            _require_same(config.plain(), state["config"])
+    return state, warning
+
+
+def epoch_and_batch(state: "StateDict", batches: int) -> tuple[int, int]:
+    """Return the epoch that goes on, and how many of its batches are done.
+
+    Raises `SettingError` if the simulator of the same state has done another number of steps.
+    """
+    epoch, batch = map(operator.index, (state["epoch"], state["batch"]))
+    steps = state["simulator"]["steps"]
+    rule = f"says epoch {epoch}, batch {batch} of {batches}, and has done {steps} steps"
+    right = 0 <= batch <= batches and epoch >= 0 and epoch * batches + batch == steps
+    require(right, "checkpoint", None, rule, "train again, or take another")
+    return epoch, batch
+
+
+def _require_same(now: Mapping[str, object], before: Mapping[str, object]) -> None:
+    """Raise `SettingError` for settings that a resumed run cannot have changed.
+
+    What was an object in Python is given again, and may have another name.
+    """
+    for name in sorted((now.keys() & before.keys()) - ON_RESUME - OF_THE_MACHINE - OF_ONE_RUN):
+        pair = plain(now[name]), plain(before[name])
+        if pair[0] != pair[1] and not any(str(value).startswith(PREFIX) for value in pair):
+            rule = f"is not what the checkpoint was trained with, {in_full(pair[1])}"
+            raise SettingError(name, in_full(pair[0]), rule, "put it back into config.json")
+
+
+def _last(folder: Path) -> "tuple[StateDict | None, str]":
+    """Return the state of last.pt, else of previous.pt with a warning."""
     last, previous = folder / "last.pt", folder / "previous.pt"
     if not previous.is_file():
         return (load_checkpoint(last) if last.is_file() else None), ""

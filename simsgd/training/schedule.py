@@ -106,9 +106,20 @@ def _regime(part: _Declared, length: tuple[int, int, int], times: Fraction) -> R
     `length` are epochs, the last of which may not be whole, steps of an epoch, and steps.
     """
     if part["schedule"] is not None:
-        return Regime(part["schedule"](*length[: _taken(part["schedule"])]))
+        return Regime(_made(part["schedule"], length))
     form = part["regime"]
     return (form if isinstance(form, Regime) else Regime(form)).stretched(times)
+
+
+def _made(schedule: Callable[..., Any], length: tuple[int, int, int]) -> Any:
+    """Return what a `schedule` makes. Raises `SettingError` if it cannot be called so."""
+    given = length[: _taken(schedule)]
+    try:
+        inspect.signature(schedule).bind(*given)
+    except TypeError as wrong:
+        rule = f"has a function schedule{inspect.signature(schedule)}"
+        raise SettingError("regime", None, rule, "take (epochs, batches)") from wrong
+    return schedule(*given)
 
 
 def _taken(schedule: Callable[..., object]) -> int:

@@ -23,7 +23,7 @@ from ..results.run import Run
 from ..results.tables import EpochRow, numbers_of
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
-from .checkpoint import checkpoint_errors, load_last
+from .checkpoint import checkpoint_errors, epoch_and_batch, load_last
 from .data import Text
 from .data.partition import by_class, classes_in_words, partition_rows
 from .devices import device_of
@@ -326,11 +326,11 @@ class Trainer:
     def _resume(self) -> None:
         if self.experiment.config.resume is None:
             return
-        state, warning = load_last(self.folder.folder)
+        state, warning = load_last(self.folder.folder, self.experiment.config)
         if state is not None:  # else it ended before its first checkpoint
             with checkpoint_errors("resume", self.folder.folder):
                 self.experiment.simulator.load_state_dict(state["simulator"])
-                self.epoch, self.batch = map(operator.index, (state["epoch"], state["batch"]))
+                self.epoch, self.batch = epoch_and_batch(state, self.experiment.batches)
                 self.best, self.totals = float(state["best"]), Totals(**state["tally"])
                 self.evaluated = operator.index(state.get("evaluated", 0))
         if warning:

@@ -44,6 +44,15 @@ def test_an_empty_table_has_the_types_too(tmp_path):
     assert table.dtypes.map(str).to_dict() == tables.LAYER_COLUMNS
 
 
+def test_rows_with_more_cells_than_there_are_columns_are_damage(tmp_path):
+    """As where a point became a comma."""
+    path = tmp_path / "layers.csv"
+    head = ",".join(tables.LAYER_COLUMNS)
+    path.write_text(f"{head}\n{','.join('1' for _ in tables.LAYER_COLUMNS)},5\n")
+    with pytest.raises(SettingError, match=r"^run is damaged: its rows cannot be read"):
+        read_table(path, tables.LAYER_COLUMNS)
+
+
 @pytest.mark.parametrize("name", ["epochs.csv", "steps.csv"])
 def test_a_table_that_was_emptied_is_damaged_and_not_a_run_without_epochs(tmp_path, name):
     run = RunFolder.create(tmp_path, "a", {})

@@ -29,6 +29,7 @@ _LABELS = ("targets", "labels")  # attributes in which data sets keep the classe
 _SECOND = ("val", "validation", "valid", "test")  # names of the part for validation
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
 _MOST = 1 << 30  # samples of a part
+_MOST_CLASSES = 1 << 24
 _LONGEST = 200  # characters of another library's error in ours
 _PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, y)"
 
@@ -268,6 +269,9 @@ def _classes(name: str, targets: Tree) -> Tensor | None:
     if int(targets.min()) < 0:
         fix = "class numbers count from 0; make numbers that are no classes floating point"
         raise SettingError("dataset", name, f"has a label {int(targets.min())}", fix)
+    largest, rule = int(targets.max()), f"has a label {int(targets.max()):,}"
+    fix = f"class numbers count from 0, and must be below {_MOST_CLASSES:,}"
+    require(largest < _MOST_CLASSES, "dataset", name, rule, fix)
     return targets.long()
 
 
