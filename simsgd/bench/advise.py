@@ -152,8 +152,9 @@ def advise(
     shapes = shapes_of(*model)
     order = order_of(*model) if pricing.way.kind == "buckets" else {}
     offers: dict[str, list[Offer]] = {link.name: [] for link in links}
-    for spec in dict.fromkeys(specs or source.specs(usual_specs())):
-        recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None)
+    usual = [own for own in usual_specs() if cluster is None or not composed(own).needs_squares]
+    for spec in dict.fromkeys(specs or source.specs(usual)):
+        recipe = dataclasses.replace(config.recipe(), compressor=spec, prune=None, cluster=cluster)
         _check_exchange(recipe)
         counted = sizes(shapes, config.dtype, **vars(recipe))
         pieces = pieces_of(shapes, config.dtype, recipe, order)

@@ -4,6 +4,8 @@ Letters: W workers.
 """
 
 import dataclasses
+import re
+from collections.abc import Mapping
 
 import torch
 
@@ -13,7 +15,7 @@ from ..methods.compressors import Compressor, composed
 from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..registry import build, find, names, settings_of
-from ..settings import SettingError, kept
+from ..settings import SettingError, kept, require
 from ..units import alternatives
 from .layer_compressors import LayerRules, by_segment, check_layers
 from .parameter_groups import Settings
@@ -37,9 +39,28 @@ def algorithm_of(recipe: Recipe) -> Algorithm:
             rule = f"has no effect with algorithm {recipe.algorithm}"
             fix = f"leave it out, or use algorithm {alternatives(owners)}"
             raise SettingError(name, value, rule, fix)
+    _check_given_once(plain, recipe, given)
     algorithm = dataclasses.replace(plain, **given)
     algorithm.check(recipe)
     return algorithm
+
+
+def _check_given_once(plain: Algorithm, recipe: Recipe, given: Mapping[str, object]) -> None:
+    """Raise `SettingError` for a setting beside a spec that has another value of it.
+
+    The spec of a published method is what such settings are to change.
+    """
+    spec = recipe.algorithm
+    preset = None if recipe.method is None else build("preset", recipe.method)[0]
+    if preset is not None and preset.settings.get("algorithm") == spec:
+        return
+    first = next((field.name for field in settings_of(type(plain))), None)
+    for name, value in given.items():
+        by_place = name == first and re.search(r":[^=,:]+(,|$)", spec)
+        if not by_place and not re.search(rf"[:,]\s*{name}\s*=", spec):
+            continue
+        own = getattr(plain, name)
+        require(own == value, name, value, f"is {own} in algorithm {spec}", "give one of them")
 
 
 def algorithm_named(spec: str) -> Algorithm:

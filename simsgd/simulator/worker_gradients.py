@@ -52,6 +52,7 @@ def compute_gradients(
     `x` [B, ...] and `y` [B, ...]. What is not finite is treated as `on_nonfinite` says.
     """
     _check_frozen(parts)
+    _check_autocast(parts)
     parts.model.train()
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
@@ -67,6 +68,12 @@ def compute_gradients(
     gradients = parts.guard.admit(gradients, state.buffers, participants)
     state.buffers = gradients.buffers
     return gradients
+
+
+def _check_autocast(parts: Components) -> None:
+    if torch.is_autocast_enabled(parts.workers.device.type):
+        rule = "is set by torch.autocast around the step, which the engines do not follow"
+        raise SettingError("amp", None, rule, 'set amp="bf16" of the simulator instead')
 
 
 def _check_lengths(x: Tree, y: Tree) -> None:

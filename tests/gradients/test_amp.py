@@ -103,3 +103,13 @@ def test_a_simulator_trains_with_it():
 def test_float64_mixes_with_nothing():
     with pytest.raises(SettingError, match="mixes nothing with parameters"):
         Simulator(net().double(), workers=W, lr=0.1, amp="bf16")
+
+
+def test_autocast_around_a_step_is_refused():
+    simulator = Simulator(nn.Linear(4, 3), workers=2, lr=0.1)
+    batch = torch.randn(4, 4), torch.tensor([0, 1, 2, 0])
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(SettingError, match=r'around the step.*set amp="bf16"'),
+    ):
+        simulator.step(*batch)

@@ -54,15 +54,25 @@ class AllReduce(GradientAlgorithm):
         if self.downlink and not is_mean:
             rule = f"has no effect with aggregate {self.aggregate}"
             raise SettingError("downlink", self.downlink, rule)
-        if self.downlink and isinstance(self._downlink_compressor, MultiRound):
-            rule = "needs several rounds with all workers; a downlink sends one message"
-            raise SettingError("downlink", self.downlink, rule)
+        self._check_downlink()
         if self.collective not in SPARSE_COLLECTIVES:
             rule = f"must be one of {', '.join(SPARSE_COLLECTIVES)}"
             raise SettingError("collective", self.collective, rule)
         if self._collects and (self.downlink or not is_mean):
             beside = "downlink" if self.downlink else f"aggregate {self.aggregate}"
             raise SettingError("collective", self.collective, f"has no effect with {beside}")
+
+    def _check_downlink(self) -> None:
+        """Raise `SettingError` for a compressor that needs more than what the server has."""
+        if not self.downlink:
+            return
+        compressor = self._downlink_compressor
+        if isinstance(compressor, MultiRound):
+            rule = "needs several rounds with all workers; a downlink sends one message"
+            raise SettingError("downlink", self.downlink, rule)
+        if compressor.needs_gradient or compressor.needs_squares or compressor.needs_global_max:
+            rule = "needs the gradients of workers; a downlink has their mean alone"
+            raise SettingError("downlink", self.downlink, rule)
 
     @property
     def workers_send_alike(self) -> bool:  # type: ignore[override]
