@@ -3,6 +3,8 @@
 import json
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -252,3 +254,26 @@ def test_text_nested_beyond_reason_is_text(tmp_path):
         call(f"train --model-config hidden={'-' * 20000}1"), "--model-config does not fit: hid..."
     )
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_current_folder_that_is_gone_is_told(monkeypatch):
+    def gone():
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    done = CliRunner().invoke(main, ["list", "engines"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    told = "simsgd: the current folder does not exist any more; change to another\n"
+    assert done.stderr == told
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "simsgd", "list", "engines"],
+            cwd=Path(simsgd.__file__).parents[1], stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )  # fmt: skip
+    told = "simsgd: standard output cannot be written (No space left on device)\n"
+    assert (done.returncode, done.stderr) == (2, told)

@@ -22,6 +22,10 @@ class OneLine(click.Group):
         """Run the command line and leave with an exit code, the `exit_code` of an exception."""
         words = kwargs.get("args") or (args[0] if args else None) or sys.argv
         kwargs["standalone_mode"] = False
+        if not _has_place():
+            sys.exit(
+                _print_error("the current folder does not exist any more; change to another", 2)
+            )
         sys.exit(_code(lambda: super(OneLine, self).main(*args, **kwargs), "--traceback" in words))
 
 
@@ -75,6 +79,15 @@ def _code_of(error: BaseException, with_traceback: bool) -> int:
         raise error
     rest = "simsgd --traceback COMMAND shows all of it"
     return _print_error(f"{own_file(error)} raised {own_line(error)}; {rest}", 2)
+
+
+def _has_place() -> bool:
+    """Return whether the current folder is still there, which libraries ask for."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:

@@ -21,6 +21,11 @@ def show(text: object, nl: bool = True) -> None:
         click.echo(text, nl=nl)
     except (BrokenPipeError, ValueError):  # the reader has gone, or the file is closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end
+    except OSError as wrong:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise click.ClickException(
+            f"standard output cannot be written ({wrong.strerror})"
+        ) from wrong
 
 
 def terminal_width() -> int | None:
