@@ -28,7 +28,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType, NoneType
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -112,8 +112,6 @@ def _check_kinds(config: Mapping[str, object], taken: Mapping[str, inspect.Param
         kind = type(taken[key].default) if key in taken else None
         if kind in words and isinstance(value, str):
             raise ValueError(f"{key} must be {words[kind]}, not {value}")
-        if kind not in (bool, NoneType, inspect.Parameter.empty) and isinstance(value, bool):
-            raise ValueError(f"{key} must not be true or false")
 
 
 def usual_input_shape(module: ModuleType) -> tuple[int, ...] | None:
