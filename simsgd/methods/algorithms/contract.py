@@ -290,6 +290,9 @@ def _check_alone(compressor: Compressor) -> None:
         rule = "needs the largest number of all workers, which this algorithm does not exchange"
         fix = "use scales of each worker's own, or algorithm allreduce"
         raise SettingError("compressor", None, rule, fix)
+    if compressor.needs_mean:
+        rule = "chooses by the mean of all workers' gradients, which this algorithm does not form"
+        raise SettingError("compressor", None, rule, "use algorithm allreduce, or another one")
 
 
 def check_without_memory(recipe: Recipe) -> None:

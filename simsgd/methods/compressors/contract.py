@@ -52,6 +52,7 @@ class Compressor(ABC):
     needs_gradient: ClassVar[bool] = False  # reads step.gradient
     needs_squares: ClassVar[bool] = False  # reads step.squares, see `sample_squares`
     needs_global_max: ClassVar[bool] = False  # reads step.global_max, the maximum of `local_max`
+    needs_mean: ClassVar[bool] = False  # chooses by a mean over all workers, none alone
     selects: ClassVar[bool] = True  # sends some entries, which a quantizer may follow
     compresses: ClassVar[bool] = True  # False: sends x as it is
     moves_zeros: ClassVar[bool] = False  # entries that are zero arrive as something else

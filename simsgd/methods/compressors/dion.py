@@ -118,6 +118,7 @@ class Dion2(_OfMatrices):
     has its own, and what is not sent stays in it.
     """
 
+    needs_mean = True
     fraction: float = 0.25  # of rows, or columns, that are sent, in (0, 1]
     decay: float = 0.95  # of the rows that were sent, in [0, 1]
 
