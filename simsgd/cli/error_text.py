@@ -7,25 +7,35 @@ import click
 
 from ..settings import SettingError
 
+_LISTS = re.compile(r"(did you mean [^?]*\?|\b(?:known|nearest of \d+): [^;`]*)")
 
-def with_options(error: SettingError, commands: Iterable[click.Command]) -> str:
-    """Return a user's error with the names of settings as the commands' options have them."""
-    found = [p for command in _all(commands) for p in command.params if isinstance(p, click.Option)]
+
+def with_options(error: SettingError, command: click.Command) -> str:
+    """Return a user's error with the names of settings as the command's options have them.
+
+    Lists of what could have been given, as of columns, stay as they are.
+    """
+    found = [p for own in _all([command]) for p in own.params if isinstance(p, click.Option)]
     flags = {max(option.opts, key=len): str(option.name) for option in found}
     options = {flag.lstrip("-").replace("-", "_"): flag for flag in flags} | {
         name: flag for flag, name in flags.items()
     }
     words = {name: flag for name, flag in options.items() if flag.startswith("--")}
-    rule, fix = _spelled(error.rule, words), _spelled(error.fix, words)
+    rule, fix = (
+        "".join(
+            part if _LISTS.match(part) else _spelled(part, words) for part in _LISTS.split(text)
+        )
+        for text in (error.rule, error.fix)
+    )
     named = SettingError(error.name, error.value, rule, fix)
     return named.sentence(options.get(error.name, error.name))
 
 
 def _spelled(text: str, options: Mapping[str, str]) -> str:
     """Return a text with the names of settings as options, but in quotes, as of JSON."""
-    compound = "|".join(name for name in options if "_" in name)
+    compound = "|".join(name for name in options if "_" in name) or "(?!)"  # which nothing is
     text = re.sub(rf"(?<!\")\b({compound})\b", lambda word: options[word[0]], text)
-    names = "|".join(options)
+    names = "|".join(options) or "(?!)"
     text = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", text)
     also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"
     return re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", text)

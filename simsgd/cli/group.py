@@ -15,8 +15,24 @@ from .error_text import with_options
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+class Refused(Exception):
+    """A user's error in the words of the command line."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
 class OneLine(click.Group):
     """A group that prints a user's error in one line on stderr."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Raises `Refused` for a wrong setting, by the command's options."""
+        try:
+            return super().invoke(ctx)
+        except SettingError as error:
+            command = self.commands[str(ctx.invoked_subcommand)]
+            raise Refused(with_options(error, command), error.exit_code) from error
 
     def main(self, *args: Any, **kwargs: Any) -> Never:
         """Run the command line and leave with an exit code, the `exit_code` of an exception."""
@@ -47,8 +63,6 @@ def main() -> None:
 def _code(work: Callable[[], object], with_traceback: bool) -> int:
     try:
         result = work()
-    except SettingError as error:
-        return _print_error(with_options(error, main.commands.values()), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2

@@ -44,7 +44,7 @@ def check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()
     takes = optimizer_arguments(name) if isinstance(name, str) else frozenset[str]()
     for key, value in settings.items():
         if key not in known | takes and key not in taken_by_any():
-            fix = unknown("regime", str(key), known | taken_by_any()).fix.split(" `")[0]
+            fix = unknown("key", str(key), known | taken_by_any()).fix
             raise SettingError("regime", str(key), "sets something that is not known", fix)
         _check_value(key, value)
         check_argument(key, value)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _FEW = (2, 3)  # samples that a model is tried on: one that takes any number takes both
 
 
+class _CriterionFailed(Exception):
+    """A criterion raised what is the cause of this."""
+
+
 def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
     """Return the output and the targets of a worker's share of the first batch.
 
@@ -37,8 +41,13 @@ def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
         try:
             with shapes_that_fit():
                 output = experiment.simulator.forward_once(x, y)
-        except (RuntimeError, NotImplementedError):
-            _require_scores(experiment, x)
+        except SettingError:
+            raise
+        except Exception as wrong:
+            if isinstance(wrong, RuntimeError):  # NotImplementedError too
+                _require_scores(experiment, x)
+            if experiment.config.criterion is not None:
+                _require_loss(experiment, x, y)
             raise
         recipe = experiment.simulator.recipe
         few = recipe.workers * recipe.devices * recipe.accumulate
@@ -90,17 +99,50 @@ def _told(experiment: "Experiment", what: str) -> Iterator[None]:
     config = experiment.config
     try:
         yield
+    except _CriterionFailed as failed:
+        wrong = failed.__cause__
+        assert wrong is not None
+        rule = f"cannot be computed: {_place(wrong)}"
+        raise SettingError("criterion", plainly(str(config.criterion)), rule) from wrong
     except SettingError as wrong:
         if wrong.value is not None:
             raise
         own = {"criterion": config.criterion, "dataset": config.dataset}.get(wrong.name)
         raise SettingError(wrong.name, own or config.model, wrong.rule, wrong.fix) from wrong
     except Exception as wrong:
-        place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
-        rule = f"cannot be {what} {plainly(config.dataset)}: {place}"
+        rule = f"cannot be {what} {plainly(config.dataset)}: {_place(wrong)}"
         if isinstance(wrong, IndexError) and str(wrong).startswith("Target "):
             rule = f"gives scores for too few classes: {wrong}"
         raise SettingError("model", str(config.model), rule) from wrong
+
+
+def _place(wrong: BaseException) -> str:
+    return own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
+
+
+@contextmanager
+def _criterion_of_its_own(experiment: "Experiment") -> Iterator[None]:
+    """Tell what a given criterion raises from what the model does, but for too few classes."""
+    try:
+        yield
+    except Exception as wrong:  # whatever the user's own code raises
+        few_classes = isinstance(wrong, IndexError) and str(wrong).startswith("Target ")
+        if experiment.config.criterion is None or few_classes:
+            raise
+        raise _CriterionFailed from wrong
+
+
+def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
+    """Raise for a criterion that fails on what the model makes of a worker's share of x."""
+    workers = experiment.simulator.recipe.workers
+    x, y = (mapped(lambda part: part[: len(part) // workers], each) for each in (x, y))
+    with torch.no_grad(), put_back(torch.device(experiment.config.device)), shapes_that_fit():
+        try:
+            output = experiment.model(x)
+        except Exception:  # which the step has raised too
+            return
+        with _criterion_of_its_own(experiment):
+            experiment.criterion(output, y)
 
 
 def _require_scores(experiment: "Experiment", x: Tree) -> None:
@@ -121,5 +163,6 @@ def _evaluate(experiment: "Experiment", batches: Iterable[tuple[Tree, Tree]]) ->
     with put_back(torch.device(experiment.config.device)):
         for x, y in batches:
             output = model(x)
-            experiment.criterion(output, y)
+            with _criterion_of_its_own(experiment):
+                experiment.criterion(output, y)
             experiment.metric.sums(output, y)

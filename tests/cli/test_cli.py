@@ -5,9 +5,11 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
+from simsgd.cli.error_text import with_options
 from simsgd.cli.options import USUAL
 from simsgd.cli.terminal import echo_table
 from simsgd.results.text_table import TextTable
+from simsgd.settings import SettingError
 
 TINY = ["--model", "mlp", "--model-config", "hidden=16", "--dataset", "digits", "--workers", "4"]
 
@@ -163,3 +165,15 @@ def test_tables_fit_a_narrow_terminal_and_are_whole_elsewhere(monkeypatch, capsy
     echo_table(table, ["time"], "--json has all")
     shown = capsys.readouterr().out
     assert shown == f"{table.with_columns([0, 2])}\n\nwithout time: --json has all\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("train", "--lr is wrong: without --noise-scale; known: lr, noise_scale"),
+        ("results", "lr is wrong: without noise_scale; known: lr, noise_scale"),
+    ],
+)
+def test_an_error_has_the_options_of_its_command_alone_and_lists_names_as_they_are(command, told):
+    error = SettingError("lr", None, "is wrong: without noise_scale", "known: lr, noise_scale")
+    assert with_options(error, main.commands[command]) == told
