@@ -157,6 +157,7 @@ def require_kind(name: str, value: object, *kinds: type) -> None:
     if not fits(value, kinds):
         rule = f"must be {kinds_in_words(kinds)}, not {type(value).__name__}"
         raise SettingError(name, quoted(value), rule)
+    require(value != "" or Path not in kinds, name, value, "must not be empty")
 
 
 def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> SettingError:

@@ -249,6 +249,15 @@ ESCAPES = "\x1b[2J\x1b]0;owned\x07"
 
 
 @pytest.mark.slow
+def test_a_name_of_bytes_that_are_no_text_is_shown(run, tmp_path):
+    shutil.copytree(run, tmp_path / "runs" / os.fsdecode(b"a\xff"))
+    lines = "results runs", "network runs", "report runs -o page.html", "plot-results runs -o a.png"
+    for line in lines:
+        assert call(line).exit_code == 0, line
+    assert "a?" in call("results runs").output
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")  # drawn as a box in figures
 def test_a_name_with_escape_sequences_is_shown_harmless(run, tmp_path):
     config = json.loads((run / "config.json").read_text())

@@ -10,6 +10,7 @@ import click
 from ..bench.benches import BENCHES
 from .group import main
 from .numbers import WHOLE
+from .paths import FilePath
 from .terminal import echo_page
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -22,7 +23,7 @@ def _only(*names: str, metavar: str, what: str = "this", **more: Any) -> _Decora
 
 
 def _file(option: str, text: str, **more: Any) -> _Decorator:
-    return click.option(option, type=click.Path(path_type=Path, **more), metavar="FILE", help=text)
+    return click.option(option, type=FilePath(path_type=Path, **more), metavar="FILE", help=text)
 
 
 _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench

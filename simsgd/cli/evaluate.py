@@ -6,12 +6,13 @@ import click
 
 from .group import main
 from .options import given
+from .paths import PATH
 from .terminal import show
 
 
 @main.command(short_help="Print a checkpoint's loss and errors.")
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
+@click.argument("checkpoint", type=PATH)
+@click.option("--data-dir", type=PATH, help="Folder of data sets.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
 @click.option(
     "--part",

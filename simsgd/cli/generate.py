@@ -6,11 +6,12 @@ import click
 
 from .group import main
 from .options import given
+from .paths import PATH
 from .terminal import show
 
 
 @main.command(short_help="Continue a text with a language model.")
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("checkpoint", type=PATH)
 @click.option("--prompt", default="\n", help="The text to continue; default: a new line.")
 @click.option("--length", type=int, default=200, show_default=True, help="Tokens to write.")
 @click.option(
@@ -22,7 +23,7 @@ from .terminal import show
 )
 @click.option("--top-k", type=int, metavar="K", help="Draw from the K most likely tokens alone.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of data sets.")
+@click.option("--data-dir", type=PATH, help="Folder of data sets.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
 def generate(checkpoint: Path, **options: object) -> None:
     """Print a prompt, and how the model of a run on text continues it.

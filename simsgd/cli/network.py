@@ -8,14 +8,13 @@ import click
 from ..settings import size_in_bytes
 from .completion import complete_runs
 from .group import main
+from .paths import PATH
 from .pricing import CLUSTER, priced
 from .terminal import echo_page, echo_table, show
 
 
 @main.command("network", short_help="Print the time of a step of runs on networks.")
-@click.argument(
-    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=complete_runs
-)
+@click.argument("runs", nargs=-1, required=True, type=PATH, shell_complete=complete_runs)
 @priced("10gbe")
 @CLUSTER
 @click.option(

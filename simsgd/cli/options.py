@@ -14,6 +14,7 @@ from ..results.config_values import OF_ONE_RUN
 from ..training.sweep.value_list import values_of
 from .completion import Complete, complete_runs, completes
 from .numbers import REAL, WHOLE
+from .paths import PATH
 from .terminal import show
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -206,7 +207,7 @@ def _option(
         name = flag if f.default is False and not several else f"{flag}/--no-{flag[2:]}"
         return click.option(name, is_flag=True, **about)
     choices = f.metadata["choices"]
-    special = {Path: click.Path(path_type=Path), int: WHOLE, float: REAL}
+    special = {Path: PATH, int: WHOLE, float: REAL}
     one = click.types.convert_type(click.Choice(choices) if choices else special.get(kind, kind))
     value: click.ParamType[object] | Callable[[str], object] = one
     metavar = f.metadata["unit"] or None

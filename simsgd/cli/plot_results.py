@@ -9,6 +9,7 @@ import click
 from ..settings import SettingError, require
 from .completion import complete_runs, completes
 from .group import main
+from .paths import PATH
 from .pricing import priced
 from .terminal import show
 
@@ -40,9 +41,7 @@ def _limits(
 
 
 @main.command("plot-results")
-@click.argument(
-    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=complete_runs
-)
+@click.argument("runs", nargs=-1, required=True, type=PATH, shell_complete=complete_runs)
 @click.option(
     "--kind",
     default="curves",
@@ -74,7 +73,7 @@ def _limits(
     "--output",
     default=Path("results.png"),
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Figure to write: .png, .svg or .pdf.",
 )
 @click.option(

@@ -6,19 +6,18 @@ import click
 
 from .completion import complete_runs
 from .group import main
+from .paths import PATH
 from .terminal import show
 
 
 @main.command(short_help="Write one self-contained page about runs.")
-@click.argument(
-    "runs", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=complete_runs
-)
+@click.argument("runs", nargs=-1, required=True, type=PATH, shell_complete=complete_runs)
 @click.option(
     "-o",
     "--output",
     default=Path("report.html"),
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Page to write.",
 )
 def report(runs: tuple[Path, ...], output: Path) -> None:

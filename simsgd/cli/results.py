@@ -7,11 +7,12 @@ import click
 from ..settings import require
 from .completion import complete_runs
 from .group import main
+from .paths import PATH
 from .terminal import echo_table, show
 
 
 @main.command(short_help="Print a table of runs.")
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), shell_complete=complete_runs)
+@click.argument("runs", nargs=-1, type=PATH, shell_complete=complete_runs)
 @click.option("--sort", metavar="COLUMN", help="name, error, best, bytes, ratio, or a setting.")
 @click.option("--reverse", is_flag=True, help="Print the last row first.")
 @click.option(

@@ -8,6 +8,7 @@ from .completion import completes
 from .group import main
 from .numbers import WHOLE
 from .options import StagedCommand, given, several, swept_settings
+from .paths import PATH
 from .terminal import echo_table, show
 
 
@@ -18,7 +19,7 @@ from .terminal import echo_table, show
 )
 @click.option(
     "--runs-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The sweep's folder; default: runs/sweep with what varies.",
 )
 @click.option(

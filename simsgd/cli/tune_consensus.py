@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from .group import main
+from .paths import PATH
 from .terminal import show
 
 
@@ -33,7 +34,7 @@ from .terminal import show
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Figure to write: .png, .svg or .pdf.",
 )
 def tune_consensus(

@@ -87,6 +87,9 @@ def _scalar(loss: object) -> Tensor:
             f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else "no tensor"
         )
         raise SettingError("criterion", None, f"returns {shape}", "return the mean, one number")
+    if loss.is_complex():
+        rule = f"returns a complex number, {str(loss.dtype).removeprefix('torch.')}"
+        raise SettingError("criterion", None, rule, "return the mean, one real number")
     return loss.reshape(()) if loss.dim() else loss
 
 

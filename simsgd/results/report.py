@@ -43,7 +43,7 @@ def report(
     path = Path(output)
     if path.suffix.lower() not in (".html", ".htm"):
         raise SettingError("output", str(path), "must end in .html")
-    text = report_page(runs).encode()
+    text = report_page(runs).encode("utf-8", "replace")
     try:
         replace(path, lambda file: file.write(text))
     except OSError as wrong:

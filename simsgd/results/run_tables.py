@@ -48,8 +48,8 @@ class RunTables:
 
     @property
     def name(self) -> str:
-        """The run's name, which is its folder's."""
-        return self.folder.resolve().name
+        """The run's name, which is its folder's; `?` stands for what is no text in it."""
+        return self.folder.resolve().name.encode("utf-8", "replace").decode("utf-8")
 
     @property
     def config(self) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from ..settings import SettingError
 def shard(batch: Tree, workers: int, passes: int, devices: int = 1) -> Tree:
     """Return the samples of each device and pass, [W * G, M, b, ...], of a batch [B, ...].
 
-    A batch may be dicts, lists and tuples of such tensors.
+    A batch may be dicts, lists and tuples of such tensors. What they were computed from gets no
+    gradient.
     Raises `SettingError` if it has no tensor, or if B is no multiple of W * G * M.
     """
     if not leaves(batch):
@@ -30,5 +31,5 @@ def _shard(batch: Tensor, workers: int, passes: int, devices: int) -> Tensor:
         what += f" x {passes} passes" if passes > 1 else ""
         fix = "leave out a short last batch, as DataLoader(drop_last=True) does"
         raise SettingError("batch", len(batch), f"must be a multiple of the {what}", fix)
-    shards: Tensor = batch.unflatten(0, (workers * devices, passes, -1))
+    shards: Tensor = batch.detach().unflatten(0, (workers * devices, passes, -1))
     return shards

@@ -28,7 +28,7 @@ from .loop_state import (
     states_of,
 )
 from .metrics import Metric, num_targets
-from .progress import epoch_line
+from .progress import epoch_line, is_printed
 from .run_folder import RunFolder
 from .signals import Interrupted, StopRequest
 from .step_log import StepLog
@@ -136,7 +136,7 @@ class Recording:
         """Print a text and add it to log.txt."""
         self._files.log(text)
         if not self._config.quiet:
-            print(text)
+            is_printed(text)
 
     def summary(self) -> str:
         """Return the results so far in plain text."""

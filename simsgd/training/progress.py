@@ -82,7 +82,7 @@ def is_printed(text: str) -> bool:
     try:
         tqdm.write(fitted(text))
         sys.stdout.flush()
-    except (BrokenPipeError, ValueError):  # closed, as by `| head`
+    except (OSError, ValueError):  # closed, as by `| head`, or on a full disk
         return False
     return True
 

@@ -69,6 +69,7 @@ def recording(
     (unless `on_nonfinite` says otherwise), and `Interrupted` after Ctrl-C or SIGTERM, both from
     within the step or between two.
     """
+    require_kind("folder", folder, str, Path)
     require_kind("simulator", simulator, Simulator)
     parts = simulator.components
     require(parts.hosts_all, "simulator", None, "runs in several processes", "record in one")

@@ -104,6 +104,8 @@ def test_a_title_stands_above_the_figure_to_the_letter(runs, kind):
     [
         ({"labels": {"d": "x"}}, "labels is not known, got d"),
         ({"order": ["d"]}, "order is not known, got d"),
+        ({"labels": {"a": "\udcff"}}, "labels holds bytes that are no text"),
+        ({"title": "\udcff"}, "title holds bytes that are no text"),
         ({"xlim": (2, 1)}, "xlim must be a lower and an upper limit, got 2,1"),
         (
             {"xlim": (-1e308, 1e308)},

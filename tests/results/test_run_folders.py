@@ -122,3 +122,9 @@ def test_what_verify_leaves_is_not_drawn_beside_runs(tmp_path):
     assert [run.name for run in find_runs(both, with_epochs=True)] == ["a"]
     assert [run.name for run in find_runs(both)] == ["a", "verify-b"]
     assert [run.name for run in find_runs(verified, with_epochs=True)] == ["verify-b"]
+
+
+def test_an_empty_path_is_no_folder_of_runs():
+    for read in (find_runs, RunTables):
+        with pytest.raises(SettingError, match="run must not be empty"):
+            read("")

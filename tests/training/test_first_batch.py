@@ -47,6 +47,21 @@ def test_one_that_does_not_is_told_so_before_its_run(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_complex_loss_is_refused_before_the_run(tmp_path):
+    def loss(output, target):
+        return nn.functional.cross_entropy(output, target) * 1j
+
+    with pytest.raises(SettingError, match="criterion returns a complex number, complex64"):
+        train(
+            model=Sized(),
+            criterion=loss,
+            dataset=((X, Y), (X, Y)),
+            runs_dir=tmp_path / "runs",
+            **SMALL,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_last_batch_of_one_sample_is_tried_too(tmp_path, monkeypatch):
     monkeypatch.setattr("simsgd.training.evaluation._CHUNK_ON_CPU", 5)
     with pytest.raises(SettingError, match="cannot be evaluated on 1 samples of tuple: Runtime"):

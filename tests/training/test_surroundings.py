@@ -53,6 +53,18 @@ def test_a_run_goes_on_whatever_happens_to_its_output(tmp_path, redirected, surr
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is full")
+def test_a_run_goes_on_where_nothing_can_be_printed(tmp_path):
+    line = f"{TRAIN} >/dev/full"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    told = "simsgd: standard output cannot be written (No space left on device)\n"
+    assert (done.returncode, done.stderr) == (2, told)
+    assert len(simsgd.Run(tmp_path / "runs" / "a").epochs) == 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "redirected"),
     [

@@ -36,6 +36,7 @@ class Appearance:
     def __post_init__(self) -> None:
         for name in ("title", "legend", "band"):
             require_kind(name, getattr(self, name), str, type(None))
+        require_text("title", self.title or "")
         for name in ("logx", "logy"):
             require_kind(name, getattr(self, name), bool, type(None))
         if self.legend not in (None, *LEGENDS):
@@ -85,6 +86,12 @@ class Appearance:
             return values
         axes.set_ylim(*self.ylim)
         return np.array(self.ylim)
+
+
+def require_text(name: str, text: str) -> None:
+    """Raise `SettingError` for a text with bytes that are no characters, which no font has."""
+    is_text = text.encode("utf-8", "replace").decode("utf-8") == text
+    require(is_text, name, text, "holds bytes that are no text", "write it in UTF-8")
 
 
 def _check_positive(

@@ -19,7 +19,7 @@ from ..run_folders import RunPaths, find_runs
 from ..run_tables import RunTables
 from ..tables import ALL_STEP_COLUMNS, EPOCH_COLUMNS
 from . import curves, layers, pareto, partition, step_time, timeline, topology
-from .appearance import Appearance, Limits
+from .appearance import Appearance, Limits, require_text
 from .pareto_points import PARETO_AXES
 from .request import Request
 from .run_groups import grouped, labeled, ordered
@@ -147,6 +147,7 @@ def plot_results(
     require_kind("theme", theme, str)
     for label in (labels or {}).values():
         require_kind("labels", label, str)
+        require_text("labels", label)
     given = [y] if isinstance(y, str) else y
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)

@@ -210,7 +210,7 @@ def _held(name: str, x: Tree, y: Tree) -> Held:
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
     sparse = any(leaf.layout != torch.strided for leaf in (*leaves(x), *leaves(y)))
     require(not sparse, "dataset", name, "has sparse tensors", "make them dense, with to_dense()")
-    y = _targets(y)
+    x, y = mapped(Tensor.detach, x), _targets(mapped(Tensor.detach, y))
     return Held(x, y, _classes(name, y))
 
 

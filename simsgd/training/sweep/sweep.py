@@ -10,7 +10,7 @@ from pathlib import Path
 from ...given_object import without_objects
 from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
-from ...settings import SettingError, require
+from ...settings import SettingError, require, require_kind
 from ..signals import Interrupted, StopRequest, stop_requests
 from .grid import Grid, Settings
 from .launchers import Job, Launcher, launcher_of
@@ -44,6 +44,7 @@ def sweep(
     `failures` of what is returned. Raises `SettingError` before the first run for a value that is
     wrong wherever it stands, and if no combination is sound; `Interrupted` after Ctrl-C.
     """
+    require_kind("runs_dir", runs_dir, str, Path, type(None))
     grid = _grid(without_objects(settings), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)
@@ -146,10 +147,16 @@ def _require_place(folder: Path) -> None:
     """Raise `SettingError` for a folder that cannot be made, or that is a run's."""
     is_run, fix = (folder / "config.json").exists(), "name another, or the one that holds it"
     require(not is_run, "runs_dir", str(folder), "is the folder of a run", fix)
-    there = next(
-        place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place)
-    )
+    try:
+        whole = folder.absolute()
+    except OSError as wrong:  # the working directory was removed
+        raise _not_made(folder, wrong) from wrong
+    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     require(there.is_dir(), "runs_dir", str(folder), f"cannot be made ({there} is no folder)")
+
+
+def _not_made(folder: Path, wrong: OSError) -> SettingError:
+    return SettingError("runs_dir", str(folder), f"cannot be made ({wrong.strerror})")
 
 
 def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
@@ -218,7 +225,6 @@ def _write(grid: Grid, folder: Path, runs: Mapping[str, Settings]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
-        rule = f"cannot be made ({wrong.strerror})"
-        raise SettingError("runs_dir", str(folder), rule) from wrong
+        raise _not_made(folder, wrong) from wrong
     asked = {**{n: list(v) for n, v in grid.values.items()}, "seed": list(grid.seeds)}
     write_definition(folder, asked, runs)

@@ -50,6 +50,13 @@ def parts():
     return (x, torch.arange(12) % 3), TensorDataset(x[:6], torch.arange(6) % 3)
 
 
+def test_samples_that_were_computed_from_something_are_taken_without_it():
+    (x, y), val = parts()
+    found = own_dataset("mine", ((x.requires_grad_() * 2, y), val))
+    (batch, _), *_ = found.train.batches([torch.tensor([3, 1])])
+    assert not batch.requires_grad
+
+
 def test_a_file_makes_it(mine):
     found = load(f"{mine}:small")
     assert (len(found.train), len(found.val), found.num_classes) == (12, 6, 3)

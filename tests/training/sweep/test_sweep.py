@@ -66,6 +66,21 @@ def here(tmp_path, monkeypatch):
     return launcher
 
 
+def test_a_removed_working_directory_is_told_in_one_line(here, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SettingError, match=r"runs_dir cannot be made \(No such file"):
+        simsgd.sweep(**TINY, lr=[0.1, 0.2])
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_empty_folder_is_no_place_for_a_sweep():
+    with pytest.raises(SettingError, match="runs_dir must not be empty"):
+        simsgd.sweep(**TINY, lr=[0.1, 0.2], runs_dir="")
+
+
 def sweep(**settings):
     return simsgd.sweep(**{**TINY, "quiet": True, **settings})
 
