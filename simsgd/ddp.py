@@ -75,6 +75,7 @@ class Hook:
             rule = f"must be none with {compressor}, which keeps what it does not send itself"
             raise SettingError("memory", memory, rule)
         layout = Layout.of({n: p.shape for n, p in params.items()}, "layer", compress_if)
+        layout.require_compressed(compressor, compress_if)
         self.segment_states = {
             s.name: self._segment_state(s, params[s.name]) for s in layout.segments
         }

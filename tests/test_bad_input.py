@@ -129,6 +129,15 @@ def test_a_resumed_run_keeps_its_settings(tmp_path, words, message):
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 
+def test_a_network_that_does_not_go_with_a_resumed_run_is_refused_before_a_step(tmp_path):
+    assert call("train --name a").exit_code == 0
+    before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+    line = "train --resume runs/a --epochs 2 --network nvlink,10gbe"
+    told = "--network is two networks, and only..."
+    refused(CliRunner().invoke(main, line.split()), told)
+    assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
+
+
 @pytest.mark.parametrize("line", ["evaluate runs", "generate runs", "train --resume runs"])
 def test_a_folder_of_runs_is_told_from_a_run(tmp_path, line):
     for name in "abcd":

@@ -64,16 +64,19 @@ def sweep(
     """
     from ..results.network import networks_of
     from ..results.network_prices import DISPENSABLE, price_table, prices
+    from ..results.pricing import check_networks
     from ..training.sweep.sweep import sweep as run_all
 
-    links = networks_of(network)  # a wrong one is refused before the first run
+    links, values = networks_of(network), several(given(options))
+    for cluster in values.get("cluster", [None]):
+        check_networks(links, None if cluster is None else str(cluster))
     swept = run_all(
         runs_dir=runs_dir,
         seeds=seeds,
         jobs=jobs,
         launcher=launcher,
         quiet=quiet,
-        **several(given(options)),
+        **values,
     )
     if not quiet:
         show("")

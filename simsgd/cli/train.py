@@ -31,16 +31,20 @@ def train(dry_run: bool, network: tuple[str, ...], **options: object) -> None:
     simsgd train --workers 16 --compressor topk:0.01+terngrad --memory residual
     simsgd train --resume runs/NAME
     """
+    if network:
+        from ..results.network import networks_of
+        from ..results.pricing import check_networks
+        from ..training.run_config import run_config
+
+        check_networks(networks_of(network), run_config(given(options)).cluster)
     if dry_run:
         from ..training.memory_use.estimate import footprint
 
         show(footprint(**given(options)).summary())
         return
     from ..communication.transport import is_rank_zero
-    from ..results.network import networks_of
     from ..training.trainer import train as run_training
 
-    networks_of(network)  # a wrong one is refused before the first step
     run = run_training(**given(options))
     if not options["quiet"] and is_rank_zero():
         show(run.summary(network))

@@ -98,6 +98,13 @@ class Layout:
         order = {name: place for place, name in enumerate(shapes)}
         return cls(tuple(sorted([*segments, *exempt], key=lambda s: order[s.parameters[0]])))
 
+    def require_compressed(self, compressor: str, compress_if: str) -> None:
+        """Raise `SettingError` for a compressor, but none, where all segments go dense."""
+        if compressor == "none" or not all(segment.dense for segment in self.segments):
+            return
+        rule, fix = "covers no parameter of the model", "set compress_if all, or another rule"
+        raise SettingError("compress_if", compress_if, rule, fix)
+
     @property
     def n(self) -> int:
         """Number of elements of all segments."""

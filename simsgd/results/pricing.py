@@ -39,6 +39,13 @@ class Inside(NamedTuple):
     latency: Any  # seconds, of these
 
 
+def check_networks(networks: Iterable[Network], cluster: str | None) -> None:
+    """Raise `SettingError` for a network that does not go with a cluster, or None, of runs."""
+    pricing = Pricing(cluster=cluster)
+    for network in networks:
+        pricing.check(network, 1 if pricing.nodes is None else pricing.nodes.nodes)
+
+
 def part_of(communication: Any, carried: Carried, network: Network) -> Any:
     """Return what part of the seconds that are waited for is latency, in seconds."""
     whole = np.where(carried.seconds, carried.seconds, 1.0)

@@ -100,9 +100,10 @@ def compressors_for(
     """Return the compressor of each segment: that of `spec`, or of the first rule that takes it.
 
     Raises `SettingError` for one that does not go with the algorithm or the memory, which the
-    recipe names, and for a rule that no segment follows.
+    recipe names, for a rule that no segment follows, and for a compressor that no segment has.
     """
     check_layers(layout, layers, recipe.granularity)
+    layout.require_compressed(spec, recipe.rule)
     found = []
     for each in (spec, *(rule.compressor for rule in layers)):
         compressor = compressor_for(algorithm, each)
