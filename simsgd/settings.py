@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .units import num_bytes
+from .units import num_bytes, plain_scalar
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
@@ -136,7 +136,7 @@ class SettingsClass(type):
         for name in given:
             if name not in known:
                 raise unknown("setting", name, known)
-        return super().__call__(**cls.completed(given))
+        return super().__call__(**cls.completed({n: plain_scalar(v) for n, v in given.items()}))
 
     def completed(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return settings with those that they bring along."""

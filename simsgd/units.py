@@ -70,3 +70,9 @@ def alternatives(names: Sequence[str]) -> str:
     ('ring', 'ring, torus or star')
     """
     return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def plain_scalar(value: object) -> object:
+    """Return a number or text of numpy's as Python's own, and anything else as it is."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_scalar else value  # type: ignore[attr-defined]

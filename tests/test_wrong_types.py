@@ -20,7 +20,7 @@ CALLS = {
     "plot_results('runs', ylim=('a', 2))": "ylim must be a lower and an upper limit, got ('a', 2)",
     "plot_results('runs', labels=5)": "labels must be a dict, not int, got 5",
     "plot_results('runs', labels={'a': 5})": "labels must be text, not int, got 5",
-    "plot_results('runs', order=5)": "order must be a list, not int, got 5",
+    "plot_results('runs', order=5)": "order must be text or a list, not int, got 5",
     "plot_results('runs', title=5)": "title must be text, not int, got 5",
     "plot_results('runs', logx='yes')": "logx must be true or false, not str, got 'yes'",
     "plot_results('runs', theme=None)": "theme must be text, not NoneType",
@@ -55,6 +55,12 @@ CALLS = {
     "network('runs', to=5)": "to must be NAME=VALUE, got 5; such as error=5 or val_loss=2.0",
     "results('runs', at_bytes=[])": "at_bytes must be a number of bytes greater than 0, got []",
     "advise(compress_ms=[])": "compress_ms must be a number or text or a path, not list, got []",
+    "sweep(seeds=1.5, workers=[2])": "seeds must be a whole number, not float, got 1.5",
+    "train(dry_run=True)": "dry_run is an option of the command line alone; simsgd.bytes_of counts",
+    "train(network='10gbe')": "network is an option of the command line alone, got 10gbe; price",
+    "sweep(network='10gbe', workers=[2])": "network is an option of the command line alone, got",
+    "train(dataset=((torch.ones(4, 3).tolist(), [0] * 4),) * 2)": "dataset has a part of list and "
+    "list, and both must be tensors",
     "train(learning_rate=0.1)": "setting is not known, got learning_rate; did you mean lr?",
     "Simulator(torch.nn.Linear(3, 2), workers=2, batch_size=3)": "batch_size is a setting of "
     "train, got 3; a Simulator gets its batches in step",

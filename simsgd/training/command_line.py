@@ -3,6 +3,19 @@
 from collections.abc import Mapping
 
 from ..config import default
+from ..settings import SettingError
+
+_FOR_PYTHON = {  # options that are no settings: what does the same in Python
+    "dry_run": "simsgd.bytes_of counts the bytes of a step without training",
+    "network": "price the run that is returned: simsgd.network(run, '10gbe')",
+}
+
+
+def refuse_of_command_line(settings: Mapping[str, object]) -> None:
+    """Raise `SettingError` for what is an option of the command line alone."""
+    for name in settings.keys() & _FOR_PYTHON:
+        rule = "is an option of the command line alone"
+        raise SettingError(name, settings[name], rule, _FOR_PYTHON[name])
 
 
 def train_command(settings: Mapping[str, object]) -> list[str]:

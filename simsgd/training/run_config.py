@@ -10,6 +10,7 @@ from ..results.folder_of_runs import require_run
 from ..results.run import Run
 from ..settings import SettingError, require
 from ..units import counted
+from .command_line import refuse_of_command_line
 from .ranks import restarted_folder
 from .run_folder import MODELS
 
@@ -19,6 +20,7 @@ def run_config(given: Mapping[str, object]) -> Config:
 
     Raises `SettingError` for one that is wrong, or that a resumed run cannot change.
     """
+    refuse_of_command_line(given)
     asked = Config.of(given)
     restarted = restarted_folder(asked)
     if restarted is not None and asked.resume is None:

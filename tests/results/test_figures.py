@@ -328,7 +328,7 @@ def test_bars_are_sorted_by_time_unless_an_order_is_asked_for(tmp_path):
 
     names, milliseconds = drawn()
     assert (names, milliseconds) == (["c", "a", "b"], sorted(milliseconds))
-    assert drawn(order=["b"])[0] == ["b", "a", "c"]
+    assert drawn(order=["b"])[0] == drawn(order="b")[0] == ["b", "a", "c"]
 
 
 # topology

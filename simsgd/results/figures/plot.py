@@ -141,7 +141,8 @@ def plot_results(
     if not isinstance(y, Sequence):
         require_kind("y", y, str, type(None))
     require_kind("network", network, str, Sequence)
-    require_kind("order", order, Sequence)
+    require_kind("order", order, str, Sequence)
+    order = [order] if isinstance(order, str) else order
     require_kind("labels", labels, Mapping, type(None))
     require_kind("smooth", smooth, int)
     require_kind("theme", theme, str)

@@ -182,7 +182,9 @@ def _samples(name: str, part: Any) -> Samples:
     tensors = part.tensors if isinstance(part, torch.utils.data.TensorDataset) else part
     if isinstance(tensors, list | tuple) and len(tensors) == 2 and _is_tree(tensors):
         return _held(name, *tensors)
-    if isinstance(tensors, list | tuple) and len(tensors) == 2 and hasattr(tensors[0], "shape"):
+    are_lists = isinstance(tensors, tuple) and all(isinstance(each, list) for each in tensors)
+    are_arrays = isinstance(tensors, list | tuple) and hasattr(next(iter(tensors), None), "shape")
+    if (are_lists or are_arrays) and len(tensors) == 2:
         kinds = " and ".join(type(each).__name__ for each in tensors)
         rule = f"has a part of {kinds}, and both must be tensors"
         raise SettingError("dataset", name, rule, "such as torch.as_tensor makes of an array")

@@ -11,6 +11,8 @@ from ...given_object import without_objects
 from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require, require_kind
+from ...units import plain_scalar
+from ..command_line import refuse_of_command_line
 from ..signals import Interrupted, StopRequest, stop_requests
 from .grid import Grid, Settings
 from .launchers import Job, Launcher, launcher_of
@@ -33,11 +35,11 @@ def sweep(
 ) -> Sweep:
     """Train with every combination of the values in `settings`, and return what came of it.
 
-    `sweep(workers=[4, 16], compressor=["none", "topk:0.01"], seeds=3)` makes twelve runs. A list or
-    tuple is several values of a setting of `Config`, anything else is one. `seeds=3` means the
-    seeds 0, 1 and 2; `seed=[5, 7]` names them. `jobs` runs go at a time, each a process; `launcher`
-    is `local` or `slurm`, through submitit. `runs_dir` is the sweep's folder, by default
-    `runs/sweep` with what varies.
+    `sweep(workers=[4, 16], compressor=["none", "topk:0.01"], seeds=3)` makes twelve runs. A list,
+    tuple, array or Series is several values of a setting of `Config`, anything else is one.
+    `seeds=3` means the seeds 0, 1 and 2; `seed=[5, 7]` names them. `jobs` runs go at a time, each a
+    process; `launcher` is `local` or `slurm`, through submitit. `runs_dir` is the sweep's folder,
+    by default `runs/sweep` with what varies.
 
     What is done there is not done again and what stopped goes on, so that a sweep may be stopped,
     repeated and widened. A combination that contradicts itself, or a run that fails, is told in
@@ -45,7 +47,11 @@ def sweep(
     wrong wherever it stands, and if no combination is sound; `Interrupted` after Ctrl-C.
     """
     require_kind("runs_dir", runs_dir, str, Path, type(None))
-    grid = _grid(without_objects(settings), seeds)
+    refuse_of_command_line(settings)
+    seeds = plain_scalar(seeds)  # type: ignore[assignment]
+    require_kind("seeds", seeds, int, type(None))
+    listed = {name: _listed(value) for name, value in settings.items()}
+    grid = _grid(without_objects(listed), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)
     _require_place(folder)
@@ -132,6 +138,12 @@ class RunQueue:
             job.stop()
         for job in self.running.values():
             job.wait()
+
+
+def _listed(value: object) -> object:
+    """Return an array or a Series as a list, and numbers of numpy's as Python's own."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [plain_scalar(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _grid(settings: Mapping[str, object], seeds: int | None) -> Grid:

@@ -1,13 +1,17 @@
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from simsgd.cli import main
+from simsgd.config import Config
 from simsgd.results.config_values import identity
 from simsgd.settings import SettingError
 from simsgd.training.command_line import train_command
 from simsgd.training.sweep.grid import Grid
 from simsgd.training.sweep.run_names import names_of
+from simsgd.training.sweep.sweep import _listed
 from simsgd.training.sweep.value_list import values_of
 
 
@@ -97,3 +101,12 @@ def test_what_a_sweep_hands_to_train_is_what_was_given():
         "runs_dir": type(context.params["runs_dir"])("a b"),
     }
     assert train_command({"download": False, "prune": None, "warmup": True}) == ["train"]
+
+
+def test_arrays_and_series_are_several_values_and_their_numbers_pythons_own():
+    values = [_listed(np.array([0.1, 0.2])), _listed(pd.Series([2, 4])), _listed([np.int64(3)])]
+    assert values == [[0.1, 0.2], [2, 4], [3]]
+    assert [type(one) for each in values for one in each] == [float, float, int, int, int]
+    config = Config(workers=np.int64(2), lr=np.float32(0.5), prune_1d=np.bool_(False))
+    assert [type(v) for v in (config.workers, config.lr, config.prune_1d)] == [int, float, bool]
+    assert (config.workers, config.lr, config.prune_1d) == (2, 0.5, False)
