@@ -49,6 +49,7 @@ def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
             if experiment.config.criterion is not None:
                 _require_loss(experiment, x, y)
             raise
+        _require_trained(experiment, x, y)
         recipe = experiment.simulator.recipe
         few = recipe.workers * recipe.devices * recipe.accumulate
         return output, mapped(lambda part: part[: len(part) // few], y)
@@ -143,6 +144,14 @@ def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
             return
         with _criterion_of_its_own(experiment):
             experiment.criterion(output, y)
+
+
+def _require_trained(experiment: "Experiment", x: Tree, y: Tree) -> None:
+    """Raise `SettingError` for a loss from which no parameter gets a gradient."""
+    trained = experiment.simulator.components.params
+    if len(experiment.simulator.unused_parameters(x, y)) == len(trained):
+        rule, fix = "returns a loss from which no parameter gets a gradient", "compute it of output"
+        raise SettingError("criterion", None, rule, fix)
 
 
 def _require_scores(experiment: "Experiment", x: Tree) -> None:

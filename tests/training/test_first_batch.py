@@ -62,6 +62,21 @@ def test_a_complex_loss_is_refused_before_the_run(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_loss_that_does_not_depend_on_the_model_is_refused(tmp_path):
+    def loss(output, target):
+        return torch.tensor(1.0, requires_grad=True) * len(target)
+
+    with pytest.raises(SettingError, match="criterion returns a loss from which no parameter"):
+        train(
+            model=Sized(),
+            criterion=loss,
+            dataset=((X, Y), (X, Y)),
+            runs_dir=tmp_path / "runs",
+            **SMALL,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_last_batch_of_one_sample_is_tried_too(tmp_path, monkeypatch):
     monkeypatch.setattr("simsgd.training.evaluation._CHUNK_ON_CPU", 5)
     with pytest.raises(SettingError, match="cannot be evaluated on 1 samples of tuple: Runtime"):
