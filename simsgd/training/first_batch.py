@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..catalog import begin_texts
 from ..given_object import plainly
 from ..gradients.generators import put_back
 from ..gradients.trees import Tree, mapped
@@ -64,7 +65,7 @@ def evaluated_once(experiment: "Experiment") -> None:
         with _told(experiment, "evaluated on"):
             model = experiment.simulator.evaluation_model()
             _evaluate(experiment, itertools.islice(evaluation_batches(experiment, model, "val"), 1))
-            experiment.simulator.evaluation_model()  # which puts back what texts it began
+            begin_texts(experiment.model, experiment.config.pass_batch)  # as training begins them
         return
     samples = len(experiment.dataset.val)
     chunk = chunk_size(experiment.dataset.input_shape, experiment.config.device)

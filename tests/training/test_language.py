@@ -282,7 +282,7 @@ def test_passes_of_a_step_follow_each_other():
 
 def test_an_epoch_begins_anew():
     x, y = words(W * B, T)
-    simulator = Simulator(network(dropout=0.0), criterion, workers=W, lr=1e-300)
+    simulator = Simulator(network(dropout=0.0), criterion, workers=W, lr=1e-30)
     first, second = (simulator.step(x, y, epoch=0).loss for _ in range(2))
     assert second != first
     assert simulator.step(x, y, epoch=1).loss == first
