@@ -45,7 +45,8 @@ class Cluster:
             raise SettingError("cluster", f"{self.nodes}x{self.devices}", rule, fix)
         if network.within is None:
             rule = "is one network, and a cluster has one within nodes and one between them"
-            raise SettingError("network", network.name, rule, f"such as nvlink,{network.name}")
+            between = "10gbe" if network.name == "nvlink" else network.name
+            raise SettingError("network", network.name, rule, f"such as nvlink,{between}")
 
 
 def check_one_level(network: Network) -> None:

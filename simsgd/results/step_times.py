@@ -83,7 +83,11 @@ class PricedSteps:
 
     def on(self, network: Network) -> dict[str, Floats]:
         """Return what `step_times` has of this network, by column."""
-        self.pricing.check(network, self.num_workers)
+        try:
+            self.pricing.check(network, self.num_workers)
+        except SettingError as wrong:
+            fix = f"{wrong.fix}, for the run {self.run.name}"
+            raise SettingError(wrong.name, wrong.value, wrong.rule, fix) from wrong
         mean, slowest = self.compute.mean(1), self.compute.max(1)
         waited = self._waited(network)
         inside = self.pricing.inside(network, self.dense_bytes, self.compresses)
