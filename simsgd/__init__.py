@@ -86,10 +86,9 @@ if not (Path(__file__).parent / "models").exists():  # a checkout: models/ and r
     __path__.append(str(Path(__file__).parents[1]))
 
 
-if "torch" not in sys.modules:  # which reads these once
+if "torch" not in sys.modules:  # which reads once how its threads wait for each other
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # asleep, and not on the cores of others
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # after some microseconds of watching
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors in pages of 2 MiB on Linux
 
 
 if not TYPE_CHECKING:  # a type checker is to know the names above, and no others
