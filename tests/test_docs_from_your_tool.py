@@ -1,6 +1,7 @@
 """What docs/from-your-tool.md advises can be written."""
 
 import dataclasses
+import itertools
 import math
 import re
 import shlex
@@ -121,7 +122,8 @@ def test_what_is_advised_for_the_tools_of_today_takes_a_step(span):
         settings = given(context.params)
     recipe = {name: value for name, value in settings.items() if name in BY_NAME}
     workers = 8
-    net = nn.Sequential(*(nn.Linear(6, 6) for _ in range(3)))
+    sides = (6, 6, 12000, 6)  # some of them large enough for a rule on sizes
+    net = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sides)))
     simulator = simsgd.Simulator(net, **{"lr": 0.1, **recipe, "workers": workers})
     size = workers * recipe.get("accumulate", 1)
     record = simulator.step(torch.randn(size, 6), torch.randint(6, (size,)), 0)
