@@ -275,7 +275,7 @@ def started(rank, port, folder, *words):
     )
 
 
-def wait_for(path, process, seconds=60):
+def wait_for(path, process, seconds=240):
     end = time.monotonic() + seconds
     while not path.exists():
         assert process.poll() is None, process.stderr.read()
