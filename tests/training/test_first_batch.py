@@ -25,9 +25,9 @@ class Sized(nn.Module):
         return self.linear(x)
 
 
-def trained(model, tmp_path, samples):
+def trained(model, tmp_path, samples, **more):
     data = (X, Y), (X[:samples], Y[:samples])
-    return train(model=model, dataset=data, runs_dir=tmp_path / "runs", **SMALL)
+    return train(model=model, dataset=data, runs_dir=tmp_path / "runs", **SMALL, **more)
 
 
 def test_a_model_of_any_size_is_tried_on_few_samples(tmp_path):
@@ -52,13 +52,7 @@ def test_a_complex_loss_is_refused_before_the_run(tmp_path):
         return nn.functional.cross_entropy(output, target) * 1j
 
     with pytest.raises(SettingError, match="criterion returns a complex number, complex64"):
-        train(
-            model=Sized(),
-            criterion=loss,
-            dataset=((X, Y), (X, Y)),
-            runs_dir=tmp_path / "runs",
-            **SMALL,
-        )
+        trained(Sized(), tmp_path, 96, criterion=loss)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,13 +61,7 @@ def test_a_loss_that_does_not_depend_on_the_model_is_refused(tmp_path):
         return torch.tensor(1.0, requires_grad=True) * len(target)
 
     with pytest.raises(SettingError, match="criterion returns a loss from which no parameter"):
-        train(
-            model=Sized(),
-            criterion=loss,
-            dataset=((X, Y), (X, Y)),
-            runs_dir=tmp_path / "runs",
-            **SMALL,
-        )
+        trained(Sized(), tmp_path, 96, criterion=loss)
     assert list(tmp_path.iterdir()) == []
 
 

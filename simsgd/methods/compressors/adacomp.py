@@ -5,7 +5,6 @@ Letters: L workers hosted here, n elements of one segment.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from ...registry import register
 from ...settings import SettingError, require
 from .contract import Compressor, StepInfo
 from .group import Group
-from .group_reductions import GroupReductions
+from .group_reductions import GroupReductions, bucket_sizes
 from .row_reductions import as_float32, bucket_peak, row_mean
 
 _CONVOLUTION, _OTHER = 50, 500  # entries of a bin, where the setting is "auto"
@@ -81,7 +80,7 @@ class AdaComp(Compressor):
         cuts, sizes = group.cuts, tuple(each._size for each in own)
         pieces = zip(cuts.split(x), group.steps, strict=True)
         gradient = end_to_end([x if s.gradient is None else s.gradient for x, s in pieces])
-        bins = Cuts(_bins(cuts.sizes, sizes))
+        bins = Cuts(bucket_sizes(cuts.sizes, sizes))
         owner = bins.owner(x.device).expand_as(x)
         most = x.new_zeros(len(x), len(bins.sizes)).scatter_reduce_(1, owner, x.abs(), "amax")
         ahead = torch.add(x, gradient, alpha=self.c)
@@ -115,10 +114,3 @@ class AdaComp(Compressor):
         scale = as_float32(row_mean(most, num_bins))  # [L, 1]
         signs = Signs(values < 0, scale, values.dtype, found.counts, num_scales=1)
         return replace(found, inner=signs)
-
-
-@lru_cache(maxsize=64)
-def _bins(sizes: tuple[int, ...], bins: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many entries each bin of each segment has, of so many at most."""
-    pairs = zip(sizes, bins, strict=True)
-    return tuple(min(most, n - first) for n, most in pairs for first in range(0, n, most))

@@ -88,9 +88,10 @@ def buckets_of_group(x: Tensor, cuts: Cuts, size: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def bucket_sizes(sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return how many entries each bucket of each segment has."""
-    return tuple(min(size, n - first) for n in sizes for first in range(0, n, size))
+def bucket_sizes(sizes: tuple[int, ...], buckets: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many entries each bucket of each segment has, whose `buckets` are of so many."""
+    pairs = zip(sizes, buckets, strict=True)
+    return tuple(min(most, n - first) for n, most in pairs for first in range(0, n, most))
 
 
 @lru_cache(maxsize=64)

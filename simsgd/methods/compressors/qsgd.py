@@ -117,12 +117,16 @@ class QSGD(Quantizer):
             return as_float32(norm), cuts.spread
         in_buckets = buckets_of_group(values, cuts, self.bucket)  # [L, buckets, bucket]
         measure = row_norm if self.norm == "l2" else row_peak
-        smaller = Cuts(bucket_sizes(cuts.sizes, self.bucket))
+        smaller = Cuts(bucket_sizes(cuts.sizes, (self.bucket,) * len(cuts.sizes)))
         return as_float32(measure(in_buckets).squeeze(2)), smaller.spread
 
     def _variances_of_group(self, values: Tensor, cuts: Cuts) -> Tensor:
         """Return w of each bucket, [1, buckets]."""
-        sizes = cuts.sizes if self.bucket is None else bucket_sizes(cuts.sizes, self.bucket)
+        sizes = (
+            cuts.sizes
+            if self.bucket is None
+            else bucket_sizes(cuts.sizes, (self.bucket,) * len(cuts.sizes))
+        )
         return self._variance_of(GroupReductions(Cuts(sizes)).entries(values))
 
     def _variance(self, values: Tensor, counts: Tensor | None, size: int) -> Tensor:

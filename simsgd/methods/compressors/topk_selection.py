@@ -49,9 +49,18 @@ def largest_of_each(x: Tensor, cuts: Cuts, kept: Cuts) -> Tensor:
 def ranked_in_segments(x: Tensor, cuts: Cuts, kept: Cuts) -> Tensor:
     """Return the same from two sorts of all entries: by magnitude, then by segment."""
     by_size = x.abs().sort(dim=1, descending=True, stable=True).indices  # [L, P]
-    owner = cuts.owner(x.device)[by_size].sort(dim=1, stable=True).indices
-    chosen = cuts.begin(kept, x.device) + kept.place(x.device)  # [K]: the first k of each segment
-    return by_size.gather(1, owner.index_select(1, chosen)).sort(dim=1).values
+    return chosen_in_segments(by_size, cuts, kept, kept.place(x.device))
+
+
+def chosen_in_segments(order: Tensor, cuts: Cuts, kept: Cuts, place: Tensor) -> Tensor:
+    """Return which entries stand at a `place` [K] of their segment's order, [L, K], ascending.
+
+    `order` [L, P] has all entries, those of each segment in its order; `kept` is how many places
+    each has.
+    """
+    owner = cuts.owner(order.device)[order].sort(dim=1, stable=True).indices
+    chosen = cuts.begin(kept, order.device) + place
+    return order.gather(1, owner.index_select(1, chosen)).sort(dim=1).values
 
 
 def _above_a_bar(x: Tensor, k: int) -> Tensor | None:

@@ -21,6 +21,7 @@ from ...registry import register
 from ...settings import require
 from .contract import Compressor, StepInfo
 from .group import Group
+from .topk_selection import chosen_in_segments
 
 
 @register("compressor", "turns")
@@ -106,12 +107,10 @@ def _between_of_each(rank: Tensor, cuts: Cuts, turns: Sequence[tuple[int, int]])
 
 def sorted_in_segments(rank: Tensor, cuts: Cuts, turns: Sequence[tuple[int, int]]) -> Tensor:
     """Return the same from two sorts of all entries: by rank, then by segment."""
-    order = rank.argsort(stable=True)
-    order = order[cuts.owner(rank.device)[order].argsort(stable=True)]  # [P], of each segment
     kept = _kept(turns)
     firsts = kept.repeated(tuple(first for first, _ in turns), rank.device)
-    column = cuts.begin(kept, rank.device) + firsts + kept.place(rank.device)  # [K]
-    return order[column].sort().values
+    order = rank.argsort(stable=True).unsqueeze(0)
+    return chosen_in_segments(order, cuts, kept, firsts + kept.place(rank.device))[0]
 
 
 def _kept(turns: Sequence[tuple[int, int]]) -> Cuts:
