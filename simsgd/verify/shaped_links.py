@@ -1,7 +1,7 @@
 """Gives each rank of this machine a link of its own rate: Linux network namespaces, as root.
 
 A namespace with a bridge stands for a switch; each rank has one beside it, joined to the switch by
-a pair of virtual interfaces. Token buckets (tc-tbf(8)) hold what enters and what leaves a rank to
+a pair of virtual interfaces. Token buckets (tc-htb(8)) hold what enters and what leaves a rank to
 the rate. No namespace has a name: each lives as long as a process in it, and that ends when its
 standard input is closed, which the system does however this process ends.
 """
@@ -24,7 +24,8 @@ _MOST = 250  # ranks that the addresses of one switch are enough for
 _BURST_SECONDS = 0.5e-3  # of the rate that a bucket holds ready
 _LEAST_BURST = 3200  # bytes: two frames
 _LARGEST_PACKET = 65536  # bytes that TCP hands over at once, to be cut into frames
-_QUEUE = 4 << 20  # bytes that wait before a link until some are dropped
+_QUEUE = 4 << 20  # bytes of data that wait before a link until some are dropped
+_SHORT = "u16 0 0xff80 at 2"  # packets of less than 128 bytes, by the header of IP
 _TCP = (  # no probing for a rate that is known, no slow start after each step's computation
     "echo reno > tcp_congestion_control && echo 0 > tcp_slow_start_after_idle && "
     "echo 4096 6000000 33554432 > tcp_rmem"
@@ -97,9 +98,27 @@ def _connect(link: str, rate: float, switch: int, namespace: int, rank: int) -> 
     burst = max(_LEAST_BURST, int(rate / 8 * _BURST_SECONDS))
     packet = min(_LARGEST_PACKET, int(0.9 * burst))  # a larger one would be cut again
     _run(link, namespace, ["ip", "link", "set", INTERFACE, "gso_max_size", str(packet)])
-    bucket = ["tbf", "rate", f"{rate:.0f}bit", "burst", str(burst), "limit", str(_QUEUE)]
     for where, interface in ((switch, port), (namespace, INTERFACE)):
-        _run(link, where, ["tc", "qdisc", "add", "dev", interface, "root", *bucket])
+        for command in _held_to(rate, burst, interface):
+            _run(link, where, ["tc", *command.split()])
+
+
+def _held_to(rate: float, burst: int, interface: str) -> list[str]:
+    """Return the commands of tc that hold an interface to `rate` bits a second.
+
+    Short packets, which are mostly acknowledgments, go before data, as in a fair queue (fq_codel):
+    behind data they would hold up the data of the other direction. Each class of packets borrows
+    what the other leaves.
+    """
+    on, held = f"dev {interface}", f"ceil {rate:.0f}bit burst {burst} cburst {burst} quantum 1514"
+    return [
+        f"qdisc add {on} root handle 1: htb default 20",
+        f"class add {on} parent 1: classid 1:1 htb rate {rate:.0f}bit {held}",
+        f"class add {on} parent 1:1 classid 1:10 htb rate {0.1 * rate:.0f}bit {held} prio 0",
+        f"class add {on} parent 1:1 classid 1:20 htb rate {0.9 * rate:.0f}bit {held} prio 1",
+        f"qdisc add {on} parent 1:20 bfifo limit {_QUEUE}",
+        f"filter add {on} parent 1: protocol ip u32 match {_SHORT} flowid 1:10",
+    ]
 
 
 def _run(link: str, namespace: int, command: list[str]) -> None:
