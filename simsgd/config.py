@@ -84,7 +84,7 @@ class Config(Recipe):
     tokens: str | None = setting(
         None,
         "text",
-        "How a text is split into tokens; default: word. characters is char.",
+        "How a text is split into tokens; default: word. characters is another name for char.",
         choices=(*TOKENS, "characters"),
     )
     min_count: int | None = setting(

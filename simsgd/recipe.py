@@ -64,8 +64,8 @@ class Recipe(metaclass=SettingsClass):
         None, "workers", "Mixed precision in the forward and backward passes.", choices=AMPS
     )
     cluster: str | None = setting(
-        None, "workers", "Each worker is one of N nodes with G devices of b samples each: these "
-        "average gradients uncompressed, and nodes exchange what comes of it. W is N then.",
+        None, "workers", "Each worker is one of N nodes with G devices of b samples each, which "
+        "average their gradients uncompressed; the nodes exchange the result. W is then N.",
         unit="NxG",
     )  # fmt: skip
     prune: float | None = setting(

@@ -26,13 +26,16 @@ def _file(option: str, text: str, **more: Any) -> _Decorator:
     return click.option(option, type=FilePath(path_type=Path, **more), metavar="FILE", help=text)
 
 
+def _device(default: str) -> _Decorator:
+    text = "auto, cpu, cuda or cuda:N."
+    return click.option("--device", default=default, show_default=True, help=text)
+
+
 _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
     "quick": click.option(
         "--quick", is_flag=True, help="Small models and few workers: a check, not a result."
     ),
-    "device": click.option(
-        "--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N."
-    ),
+    "device": _device("cpu"),
     "model": _only("--model", metavar="NAME"),
     "workers": _only("--workers", metavar="W", type=WHOLE),
     "batch": _only("--batch", metavar="b", type=WHOLE),
@@ -69,6 +72,7 @@ _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
     "page": _file("--page", "Also write all of it as a page of Markdown.", dir_okay=False),
     "plot": _file("--plot", "Also draw the rows: .png, .svg or .pdf."),
 }
+_OWN_OPTIONS = {("device", "device"): _device("auto")}  # by bench and setting, in place of those
 _JSON = click.option(
     "--json",
     "file",
@@ -99,5 +103,5 @@ def _command(name: str) -> Callable[..., None]:
 for _name, _bench in BENCHES.items():
     _added: Callable[..., None] = _JSON(_command(_name))
     for _setting in reversed(_bench.settings):
-        _added = _OPTIONS[_setting](_added)
+        _added = _OWN_OPTIONS.get((_name, _setting), _OPTIONS[_setting])(_added)
     bench.command(_name, short_help=_bench.about)(_added)

@@ -41,7 +41,7 @@ def network_command(
     overlap: str,
     cluster: str | None,
 ) -> None:
-    """Price the steps of runs, or folders of runs, on networks, from their folders alone.
+    """Print the time of a step of runs, or folders of runs, on networks, from their folders alone.
 
     Times of compute and compression are those measured in the run, for one worker, unless given.
     """

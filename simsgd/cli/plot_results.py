@@ -79,7 +79,12 @@ def _limits(
 @click.option(
     "--smooth", default=1, show_default=True, metavar="N", help="Draw a running mean of N points."
 )
-@click.option("--theme", default="screen", show_default=True, help="screen, or paper: one column.")
+@click.option(
+    "--theme",
+    default="screen",
+    show_default=True,
+    help="screen, or paper: as wide as one of two columns.",
+)
 @click.option("--each", is_flag=True, help="Draw runs that differ only in their seed one by one.")
 @click.option(
     "--label",

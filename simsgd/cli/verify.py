@@ -24,7 +24,7 @@ def verify(quiet: bool, **options: object) -> int:
     """Compare a simulation with real processes: parameters, losses, and the bytes that were sent.
 
     Exits with 0 if parameters agree and bytes are equal, else with 1. With --link, messages of 100
-    kB and more must also take what they are priced at, within 10 %.
+    kB and more must also take the time they are priced at, within 10 %.
     """
     from ..verify.verify import verify as run_both
 

@@ -90,6 +90,8 @@ def settings_text(method: type) -> str:
 
 
 def _shown(value: object) -> str:
+    if value == "":
+        return '""'
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 

@@ -34,6 +34,11 @@ def test_all_of_a_device_goes_to_the_screen_a_file_and_a_page(tmp_path):
         assert name in done.output
 
 
+def test_a_gpu_is_taken_where_there_is_one():
+    options = {p.name: p.default for p in main.commands["bench"].commands["device"].params}
+    assert options["device"] == "auto"
+
+
 def test_what_differs_from_the_cpu_is_shown():
     near, far = _row("near", 9e-11), _row("far", 2e-10)
     table = device._agreement([near, far])
