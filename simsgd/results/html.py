@@ -1,4 +1,4 @@
-"""Parts of a self-contained web page: no script, no other file, no network.
+"""Parts of a self-contained web page: no other file, no network, and no script but its own.
 
 Every text is escaped here, so that a run may have the name `<script>`.
 """
@@ -7,9 +7,11 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from .sortable_tables import SCRIPT, SOURCE
 from .text_table import TextTable, harmless
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_MANY = 9  # columns from which a table is printed on a sheet that lies across
+_POLICY = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {SOURCE}"
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #e3e7ec;
   --paper: #fff; --ground: #f5f6f8; --best: #eaf4fb; }
@@ -37,6 +39,12 @@ th, td { text-align: left; padding: .38rem 1.1rem .38rem 0; border-bottom: 1px s
 td.long { white-space: normal; overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; }
 thead th { border-bottom: 2px solid var(--line); }
+th button { all: unset; cursor: pointer; }
+th button::after { position: absolute; padding-left: .25em; font-size: .75em; line-height: 2; }
+th button:hover, th[aria-sort] button { color: var(--ink); }
+th button:focus-visible { outline: 2px solid; outline-offset: 2px; border-radius: 2px; }
+th[aria-sort=ascending] button::after { content: "\\25B2" / ""; }
+th[aria-sort=descending] button::after { content: "\\25BC" / ""; }
 .number { text-align: right; }
 tr.best td { background: var(--best); font-weight: 600; }
 tbody tr:last-child > * { border-bottom: 0; }
@@ -62,6 +70,11 @@ pre.command { white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; 
     --best: #eee; } main { max-width: none; padding: 0; } section { border: 0; padding: 0; }
   figure, tr, .facts > div { break-inside: avoid; } .wide { overflow: visible; background: none; }
   table { font-size: .7rem; } th, td { padding-right: .6rem; white-space: normal; }
+  @page across { size: landscape; }
+  section:has(.many), header:has(+ section .many) { page: across; }
+  .many table { font-size: min(.7rem, 13rem / var(--columns)); }
+  .many th, .many td { padding-right: .3rem; overflow-wrap: anywhere; min-width: 4em; }
+  td.number, .many td.number { white-space: nowrap; overflow-wrap: normal; }
   pre { white-space: pre-wrap; }
   details::details-content { content-visibility: visible; } }
 """
@@ -77,7 +90,7 @@ def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p></header>\n"
         + "\n".join(sections)
-        + "\n</main>\n</body>\n</html>\n"
+        + f"\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
@@ -99,16 +112,18 @@ def note(text: str) -> str:
 def table(table: TextTable, best: int = -1, words: int = 0) -> str:
     """Return a table, its numbers flush right; the row `best` stands out.
 
-    Its last columns, so many as `words`, hold no numbers.
+    Its last columns, so many as `words`, hold no numbers. A click on a head sorts it.
     """
     numbers = range(table.names, len(table.head) - words)
     lines = (
         f"<tr{_classed('best', place == best)}>{_line(row, 'td', numbers)}</tr>"
         for place, row in enumerate(table.rows)
     )
+    columns = len(table.head)
+    many = f' many" style="--columns: {columns}' if columns >= _MANY else ""
     return (
-        '<div class="wide"><table><thead>'
-        f"<tr>{_line(table.head, 'th', numbers)}</tr></thead>"
+        f'<div class="wide{many}"><table><thead>'
+        f"<tr>{_line(table.head, 'th', numbers).replace('_', '_<wbr>')}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 

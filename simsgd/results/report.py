@@ -53,7 +53,7 @@ def report(
 
 
 def report_page(runs: RunPaths) -> str:
-    """Return the page's text; it needs no script, no other file and no network."""
+    """Return the page's text; it needs no other file and no network."""
     places = several(runs)
     found = {name: Run(run.folder) for name, run in by_name(find_runs(places)).items()}
     title = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
@@ -100,7 +100,7 @@ def _results(rows: Sequence[Row], metrics: Sequence[Metric]) -> str:
     order = sorted(rows, key=rank)
     best = 0 if len(metrics) == 1 and rank(order[0])[0] == 0 else -1
     titles = ", then ".join(metric.title for metric in metrics)
-    note = page.note(f"{words} Sorted by {titles}, the best first.")
+    note = page.note(f"{words} Sorted by {titles}, the best first; a click on a head sorts by it.")
     return page.section("Results", _outcomes_first(order, best), note)
 
 

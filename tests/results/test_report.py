@@ -1,8 +1,13 @@
 """The page of `simsgd report`."""
 
+import base64
+import hashlib
 import html.parser
+import json
 import re
 import shlex
+import shutil
+import subprocess
 
 import pandas as pd
 import pytest
@@ -10,9 +15,12 @@ from click.testing import CliRunner
 
 import simsgd
 from simsgd.cli import main
+from simsgd.results import html as page_parts
 from simsgd.results.report import report_page
 from simsgd.results.report_figures import figure_sections
 from simsgd.results.run_command import command_of
+from simsgd.results.sortable_tables import SCRIPT
+from simsgd.results.text_table import TextTable
 
 from ..toy import TINY
 from .test_figures import make
@@ -42,10 +50,62 @@ class Tags(html.parser.HTMLParser):
 @pytest.mark.slow
 def test_a_report_needs_nothing_but_itself(runs):
     page = Tags(report_page([runs]))
-    assert "script" not in {tag for tag, _ in page.tags}
     sources = [a[key] for _, a in page.tags for key in ("src", "href") if key in a]
     assert len(sources) > 4
     assert all(source.startswith("data:") for source in sources)
+
+
+def test_a_page_runs_its_own_script_alone():
+    page = page_parts.page("title", "", [])
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    own = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{own}'\">" in page
+
+
+TRIED = """
+const document = { querySelectorAll: () => [] };
+%s
+const column = %s.map((text) => ({ cells: [{ textContent: text }] }));
+const head = { getAttribute: () => "", setAttribute() {}, parentNode: { cells: [] } };
+let order;
+const body = { rows: column, append: (...rows) => { order = rows; } };
+sort({ tBodies: [body] }, head, 0);
+console.log(JSON.stringify(order.map((row) => row.cells[0].textContent)));
+"""
+
+
+def in_order(*cells):
+    """Return the cells of a column in the order of a page's script."""
+    words = ["node", "-e", TRIED % (SCRIPT, json.dumps(cells))]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("9", "10", "1,000"),
+        ("0.001", "0.01", "0.1", "none"),
+        ("-1", "0", "1e-10", "1e3", "inf", "nan"),
+        ("8.9 KiB", "375.2 KiB", "1.6 MiB", "-"),
+        ("4.39 ms (1.00)", "1,512 ms (0.51)", "2 s (0.1)"),
+        ("1.77 +- 0.2", "2.5 +- 0.1"),
+        ("seed2", "seed10"),
+        ("block:0.1", "topk:0.001", "topk:0.01", "topk:0.01+sign"),
+        ("2/25", "10/25"),
+        ("4", "16", "16x8"),
+    ],
+)
+def test_a_click_on_a_head_sorts_numbers_as_numbers(cells):
+    assert in_order(*reversed(cells)) == [*cells]
+
+
+def test_a_table_of_many_columns_is_printed_across():
+    few, many = (
+        page_parts.table(TextTable([*"abcdefghijkl"][:columns], [])) for columns in (4, 12)
+    )
+    assert "many" not in few
+    assert '<div class="wide many" style="--columns: 12">' in many
 
 
 @pytest.mark.slow
@@ -63,7 +123,7 @@ def test_a_report_escapes_whatever_a_run_is_called(tmp_path):
     name = "<script>alert('&\")<"
     simsgd.train(**TINY, workers=2, epochs=1, runs_dir=tmp_path, name=name, quiet=True)
     page = Tags(report_page([tmp_path / name]))
-    assert "script" not in {tag for tag, _ in page.tags}
+    assert [tag for tag, _ in page.tags].count("script") == 1
     assert name in page.words
 
 
@@ -223,7 +283,7 @@ def test_runs_of_each_metric_are_sorted_with_the_best_first_and_a_comparison_is_
     page = report_page([tmp_path])
     table = page.split("<h2>Results</h2>")[1].split("</section>")[0]
     assert re.findall(r"<tr><td>(\w+)", table) == ["b", "a", "c", "text"]
-    assert "Sorted by error@1, then perplexity, the best first." in table
+    assert "Sorted by error@1, then perplexity, the best first;" in table
     assert "2 steps compared with real processes" in page
 
 
