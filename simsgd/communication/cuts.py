@@ -10,6 +10,7 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class Cuts:
         """Return for each element its segment's of `numbers` [L, S], [L, P]."""
         return numbers.index_select(1, self.owner(numbers.device))
 
+    def until(self, running: Tensor) -> Tensor:
+        """Return what sums from the left, `running` [L, P], are at all edges, [L, S + 1]."""
+        return pad(running, (1, 0)).index_select(1, self.edges(running.device))
+
+    def counts(self, mask: Tensor) -> Tensor:
+        """Return how many elements of each segment are true in `mask` [L, P], [L, S] int32."""
+        return self.until(mask.cumsum(1, dtype=torch.int32)).diff(dim=1)
+
 
 def end_to_end(pieces: Sequence[Tensor]) -> Tensor:
     """Return pieces [L, n] as one [L, P]: a view where they lie so in memory, else a copy."""
@@ -90,6 +99,12 @@ def adjacent(pieces: Sequence[Tensor]) -> Tensor | None:
     if len(first) > 1 and step < end - begin:
         return None
     return first.as_strided((len(first), end - begin), (max(step, end - begin), 1), begin)
+
+
+@lru_cache(maxsize=256)
+def numbers(each: tuple[int, ...] | tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+    """Return numbers as int64 on a device, where they are kept: to copy them is to wait."""
+    return torch.tensor(each, device=device)
 
 
 @lru_cache(maxsize=256)

@@ -273,6 +273,14 @@ def test_a_small_segment_is_searched_whole():
     assert torch.equal(sent, compress(TopK(0.01), inputs).to_dense())
 
 
+@pytest.mark.parametrize(("reached", "sent"), [(8, 8), (7, 10), (11, 10)])
+def test_a_bar_that_four_fifths_reach_is_left_where_it_is(monkeypatch, reached, sent):
+    inputs = torch.arange(1.0, 101).unsqueeze(0)
+    bar = torch.full((1, 1), 101.0 - reached)
+    monkeypatch.setattr(SampledTopK, "_estimated", lambda *_: bar)
+    assert compress(SampledTopK(0.1), inputs).counts.tolist() == [sent]
+
+
 def test_all_samples_make_the_selection_exact():
     inputs = normal(3, 3000)
     sent = compress(SampledTopK(0.01, sample_ratio=1), inputs).to_dense()

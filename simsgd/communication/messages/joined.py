@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..cuts import Cuts
+from ..cuts import Cuts, numbers
 from ..wire import Wire
 from .cast import Cast
 from .contract import Header, Message
@@ -204,17 +204,21 @@ def shared_group(cuts: Cuts, kept: Cuts, values: Tensor, index: Tensor) -> Joine
     return Joined.made_together(cuts, SharedSparse.of(values, index, cuts.total), split)
 
 
-def marked_group(cuts: Cuts, mask: Tensor, values: Tensor) -> Joined:
+def marked_group(cuts: Cuts, mask: Tensor, values: Tensor, most: Cuts | None = None) -> Joined:
     """Return the messages of those of the values [L, P] where `mask` [L, P] is true.
 
-    They are those of `Sparse.where` for each segment. It waits for the device once.
+    They are those of `Sparse.where` for each segment, or the largest of them where there are more
+    than `most` of it, of equal magnitudes the first. It waits for the device once.
     """
     device = mask.device
     found = mask.cumsum(1)  # [L, P]
-    until = pad(found, (1, 0)).index_select(1, cuts.edges(device))  # [L, S + 1]
+    until = cuts.until(found)
     ends = until.tolist()
     widest = [max(1, *own) for own in zip(*[_steps(row) for row in ends], strict=True)]
     whole = _marked(mask, found, values, max(1, max(row[-1] for row in ends)))
+    if most is not None:
+        whole, until = _at_most(most, cuts, whole, until)
+        widest = [min(pair) for pair in zip(widest, most.sizes, strict=True)]
 
     def split(whole: Message) -> list[Message]:
         assert isinstance(whole, Sparse)
@@ -275,6 +279,25 @@ def _marked(mask: Tensor, found: Tensor, values: Tensor, k: int) -> Sparse:
     padding = torch.arange(k, device=mask.device) >= counts.unsqueeze(1)
     chosen = chosen[:, :k].masked_fill(padding, 0)
     return Sparse.of(chosen, index[:, :k].contiguous(), n, counts)
+
+
+def _at_most(most: Cuts, cuts: Cuts, found: Sparse, until: Tensor) -> tuple[Sparse, Tensor]:
+    """Return the largest entries of each segment of a message, and how many until each edge.
+
+    `until` [L, S + 1] is that of `found`.
+    """
+    width, device = found.index.shape[1], found.index.device
+    counts = until.diff(dim=1).minimum(numbers(most.sizes, device))  # [L, S]
+    order = found.values.abs().sort(dim=1, descending=True, stable=True).indices  # [L, K]
+    owner = pad(cuts.owner(device), (0, 1), value=len(cuts.sizes))[found.index]  # S of padding
+    owner, by_segment = owner.gather(1, order).sort(dim=1, stable=True)
+    rank = torch.arange(width, device=device) - until.gather(1, owner)  # in its segment
+    kept = rank < pad(counts, (0, 1)).gather(1, owner)
+    mask = torch.zeros_like(kept).scatter_(1, order.gather(1, by_segment), kept)
+    of_kept = _marked(mask, mask.cumsum(1), found.values, min(width, most.total))
+    index = pad(found.index, (0, 1), value=found.n).gather(1, of_kept.index)
+    whole = Sparse.of(of_kept.values, index, found.n, of_kept.counts)
+    return whole, pad(counts.cumsum(1), (1, 0))
 
 
 def _steps(until: Sequence[int]) -> list[int]:

@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...communication.messages import Sparse, State
+from ...communication.cuts import Cuts, numbers
+from ...communication.messages import Joined, Sparse, State
+from ...communication.messages.joined import marked_group
 from ...keyed_random import RandomKey
 from ...registry import register
 from ...settings import SettingError, count, require
 from .contract import Compressor, StepInfo
+from .group import Group
+from .topk_selection import chosen_in_segments
 
 
 @register("compressor", "sampled_topk")
@@ -64,12 +68,28 @@ class SampledTopK(Compressor):
         bar = self._estimated(x, step.key)  # [L, 1]
         found = Sparse.where(_reaches(x, bar), x)
         for _ in range(self.iters):
-            factor = self._correction(found, k, bar)  # [L, 1]
+            assert found.counts is not None
+            limits = numbers((self._limits(k),), x.device)
+            factor = self._correction(found.counts.unsqueeze(1), limits, bar)  # [L, 1]
             if bool((factor == 1).all()):
                 break
             bar = (bar * factor).clamp_(min=_least_positive(x))
             found = Sparse.where(_reaches(x, bar), x)
         return _at_most(found, k)
+
+    def compress_group(self, x: Tensor, group: Group) -> Joined:
+        """Return about the k largest entries of each segment of `x` [L, P].
+
+        All bars are moved `iters` times, by 1 where they stay, for to stop would be to wait.
+        """
+        cuts, size = group.cuts, x.abs()
+        kept = Cuts(tuple(count(self.ratio, n) for n in cuts.sizes))
+        limits = numbers(tuple(self._limits(k) for k in kept.sizes), x.device)  # [S, 2]
+        bar = self._estimated_of_group(size, group)  # [L, S]
+        for _ in range(self.iters):
+            entries = cuts.counts(size >= cuts.spread(bar))
+            bar = (bar * self._correction(entries, limits, bar)).clamp_(min=_least_positive(x))
+        return marked_group(cuts, size >= cuts.spread(bar), x, most=kept)
 
     def _estimated(self, x: Tensor, key: RandomKey) -> Tensor:
         """Return the least magnitude of the top of a sample of each row, [L, 1], not 0."""
@@ -77,6 +97,28 @@ class SampledTopK(Compressor):
         sample = x if stride == 1 else x.gather(1, self._looked_at(x, key))
         top = sample.abs().topk(count(self.ratio, samples), dim=1, sorted=False).values
         return top.amin(1, keepdim=True).clamp_(min=_least_positive(x))
+
+    def _estimated_of_group(self, size: Tensor, group: Group) -> Tensor:
+        """Return the same of each segment of magnitudes `size` [L, P], [L, S]."""
+        cuts, device = group.cuts, size.device
+        looks = [sampling(n, self.ratio, self.sample_ratio) for n in cuts.sizes]
+        samples, strides = (tuple(own) for own in zip(*looks, strict=True))
+        sampled, each = Cuts(samples), Cuts((1,) * len(samples))
+        stride, place = sampled.repeated(strides, device), sampled.place(device)
+        float64 = size.new_empty(0, dtype=torch.float64)
+        if self.strided:
+            u = group.of(each, "sample").uniform(float64)  # [L, S]
+            start = (u * numbers(strides, device)).long()
+            place = sampled.spread(start) + stride * place
+        else:
+            u = group.of(sampled, "sample").uniform(float64)  # [L, M], of M sampled
+            drawn = (u * sampled.repeated(cuts.sizes, device)).long()
+            place = torch.where(stride == 1, place, drawn)
+        sample = size.gather(1, cuts.begin(sampled, device) + place)
+        order = sample.sort(dim=1, descending=True, stable=True).indices
+        last = numbers(tuple(count(self.ratio, n) - 1 for n in samples), device)
+        least = sample.gather(1, chosen_in_segments(order, sampled, each, last))
+        return least.clamp_(min=_least_positive(size))
 
     def _looked_at(self, x: Tensor, key: RandomKey) -> Tensor:
         n = x.shape[1]
@@ -87,14 +129,19 @@ class SampledTopK(Compressor):
         start = (key.uniform(1, torch.float64) * stride).long()  # [L, 1]
         return start + stride * torch.arange(samples, device=x.device)
 
-    def _correction(self, found: Sparse, k: int, bar: Tensor) -> Tensor:
-        assert found.counts is not None
-        entries = found.counts.unsqueeze(1)  # [L, 1]
-        factor = torch.ones_like(bar)
-        factor[(entries < self.lower * k) & (bar > _least_positive(bar))] = self.lower
-        if not self.resample:
-            factor[entries > self.upper * k] = self.upper
-        return factor
+    def _limits(self, k: int) -> tuple[int, int]:
+        """Return between how many entries the bar is left where it is."""
+        return count(self.lower, k), math.floor(Fraction(str(self.upper)) * k)
+
+    def _correction(self, entries: Tensor, limits: Tensor, bar: Tensor) -> Tensor:
+        """Return by what each `bar` [L, S] is to be multiplied, which so many `entries` reach.
+
+        `limits` [S, 2] are those of each segment.
+        """
+        fewest, most = limits.unbind(1)
+        too_few = (entries < fewest) & (bar > _least_positive(bar))
+        factor = torch.ones_like(bar).masked_fill_(too_few, self.lower)
+        return factor if self.resample else factor.masked_fill_(entries > most, self.upper)
 
 
 def sampling(n: int, ratio: float, sample_ratio: float) -> tuple[int, int]:
