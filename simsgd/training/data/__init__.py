@@ -12,7 +12,7 @@ from ...settings import unknown
 from ...simulator.epoch_length import worker_batches
 from .contract import Dataset, Samples, Split
 from .downloaded import DOWNLOADED, from_files
-from .embedded import EMBEDDED
+from .embedded import EMBEDDED, embedded
 from .folder import image_folder
 from .imagenet import imagenet
 from .order import epoch_order
@@ -94,5 +94,5 @@ def load(name: str, data_dir: Path = Path("data"), download: bool = False) -> Da
     if colon or (name not in EMBEDDED and name not in DOWNLOADED):
         raise unknown("dataset", name, names())
     if name in EMBEDDED:
-        return EMBEDDED[name]()
+        return embedded(name)
     return from_files(name, data_dir, download)

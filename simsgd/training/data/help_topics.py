@@ -3,12 +3,14 @@
 What stands there differs a little from one version of Python to the next, and so does the text.
 """
 
+import functools
 import re
 
 _BLOCK = 10  # paragraphs that stay together; of every 20 blocks one is for validation, one to test
 _VAL, _TEST = 9, 19
 
 
+@functools.cache
 def help_topics(as_words: bool) -> tuple[str, str, str]:
     """Return the texts for training, validation and test, 90, 5 and 5 %.
 
