@@ -1,5 +1,6 @@
 import os
 import sys
+from zlib import crc32
 
 # Two processes run the tests, and sums must not depend on the machine: one thread here, and in all
 # that is started from here. Torch reads both as it is imported.
@@ -16,6 +17,7 @@ RANKS = {"two_ranks", "four_ranks"}  # fixtures that start processes
 
 def pytest_collection_modifyitems(items):
     """Begin files with slow tests first, lest one process is left with the last of them."""
+    _mark_most_of_many_cases_slow(items)
     no_gpu = pytest.mark.skip(reason="needs a GPU")
     for item in items:
         if item.get_closest_marker("cuda") and not torch.cuda.is_available():
@@ -24,6 +26,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def _mark_most_of_many_cases_slow(items):
+    """Leave n cases of each test that is marked `quick_cases(n)` to the quick tests.
+
+    Their names draw them, so that they stay the same when others are added.
+    """
+    cases = {}
+    for item in items:
+        mark = item.get_closest_marker("quick_cases")
+        if mark and not item.get_closest_marker("slow"):
+            of_test = cases.setdefault((item.path, item.cls, item.originalname), (*mark.args, []))
+            of_test[1].append(item)
+    for count, of_test in cases.values():
+        for item in sorted(of_test, key=lambda item: crc32(item.name.encode()))[count:]:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ DATA = Path(__file__).parent / "data" / "bad_files.json"
 CASES = json.loads(DATA.read_text("utf-8"))  # HERE is the folder, "..." stands for the rest
 
 
+@pytest.mark.quick_cases(40)
 @pytest.mark.parametrize("case", CASES, ids=[case["line"] for case in CASES])
 def test_a_wrong_file_gets_exactly_its_error_and_leaves_nothing(tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)

@@ -46,6 +46,7 @@ def refused(done, message):
         assert whole == message
 
 
+@pytest.mark.quick_cases(200)
 @pytest.mark.parametrize(("line", "message"), CASES, ids=[line for line, _ in CASES])
 def test_a_wrong_line_gets_exactly_its_error_and_leaves_nothing(tmp_path, line, message):
     refused(call(line), message)
@@ -109,6 +110,7 @@ def test_a_sweep_in_no_folder_of_its_own_is_refused_before_its_settings_are_chec
     assert {*tmp_path.rglob("*")} == there
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -169,6 +171,7 @@ def _pipe(path):
     os.mkfifo(path)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
@@ -188,6 +191,7 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(tmp_path, name, damage, message)
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
@@ -276,6 +280,7 @@ def test_a_current_folder_that_is_gone_is_told(monkeypatch):
     assert done.stderr == told
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_output_that_cannot_be_written_is_told():
     with open("/dev/full", "w") as full:

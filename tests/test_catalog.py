@@ -140,6 +140,7 @@ def test_a_setting_given_twice_is_refused() -> None:
         catalog.parse_config("depth=20, depth=32")
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("name", of_images)
 @pytest.mark.parametrize("input_shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 20, 36)])
 def test_every_model_of_images_takes_any_size(name: str, input_shape: tuple[int, ...]) -> None:

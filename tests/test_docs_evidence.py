@@ -96,6 +96,7 @@ def test_ended_runs_are_taken_once(runs):
     assert list(evidence.stored("epochs")["epochs"]) == [1, 2] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 def test_a_result_is_the_mean_over_seeds(runs):
     evidence.take(runs)

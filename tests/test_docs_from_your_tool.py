@@ -116,6 +116,7 @@ def test_the_runs_in_the_place_of_other_tools_are_the_same_typed_and_in_python(
     assert (torchft["payload_bytes"] > 0).tolist() == [False, True] * 11
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("span", ADVISED)
 def test_what_is_advised_for_the_tools_of_today_takes_a_step(span):
     with main.commands["train"].make_context("train", shlex.split(span)) as context:

@@ -34,6 +34,7 @@ def made(row: list[str]) -> tuple[Any, Any]:
     return module, network
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(filter(None, row[:3])))
 def test_a_row_has_the_models_parameters_and_recipe(row: list[str]) -> None:
     module, network = made(row)

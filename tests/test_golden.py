@@ -160,6 +160,7 @@ def leaves(tree, place=""):
     return {k: v for name, value in pairs for k, v in leaves(value, f"{place}/{name}").items()}
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_refactor_leaves_trajectories_and_bytes_identical(recipe):
     wanted = leaves(json.loads((FOLDER / f"{recipe}.json").read_text()))

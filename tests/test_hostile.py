@@ -287,6 +287,7 @@ def test_a_sweeps_file_leads_no_write_and_no_read_out_of_its_folder(run, tmp_pat
     assert {*tmp_path.rglob("*")} - around <= {tmp_path / "page.html"}
 
 
+@pytest.mark.slow
 def test_a_link_in_a_run_folder_leads_no_write_out_of_it(run, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -71,6 +71,7 @@ def test_an_old_runs_checkpoint_is_evaluated(old):
     assert "loss" in call("evaluate", old / "last.pt", *given)
 
 
+@pytest.mark.quick_cases(1)
 def test_an_old_run_is_drawn(old):
     # `lm` has no epoch that ended, so that only its steps can be drawn.
     curve = ["-x", "step", "-y", "loss"] if old.name == "lm" else []

@@ -180,6 +180,7 @@ def test_the_table_has_these_kinds():
         assert file.startswith(begin)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("read", [read for read in READ["data"].values() if read])
 def test_nothing_in_a_file_of_data_is_run(read, here):
     read(here)

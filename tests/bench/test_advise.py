@@ -65,6 +65,7 @@ def test_the_time_to_compress_is_that_given():
     assert (row.compression, row.total) == (0.005, pytest.approx(0.005))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("spec", ["topk:0.1", "powersgd:1", "qsgd:15", "sign"])
 def test_advice_prices_communication_as_a_run_does(tmp_path, spec):
     settings = {**SMALL, "dataset": "digits", "batch_size": 40, "epochs": 1, "quiet": True}
@@ -116,6 +117,7 @@ def test_with_nothing_to_compare_no_one_wins():
     assert verdict([offer("none", 1.0)]).startswith("no compressor")
 
 
+@pytest.mark.slow
 def test_what_is_assumed_is_printed():
     rows = advised(SLOW, "none", "threshold:3")
     text = "\n\n".join(map(str, parts_of(rows, SLOW, Pricing(), "mlp")))

@@ -54,6 +54,7 @@ def test_the_options_are_the_keywords_with_the_same_defaults():
     assert typed.steps["loss"].tolist() == called.steps["loss"].tolist()
 
 
+@pytest.mark.slow
 def test_results_are_plotted(tmp_path):
     train("--name", "a")
     train("--name", "b", "--prune", "0.9")

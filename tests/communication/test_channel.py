@@ -91,6 +91,7 @@ def test_only_the_size_of_a_votes_outcome_is_seen():
     assert (seen[1][0].payload.tolist(), seen[1][1]) == ([3] * 4, None)
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("kind", sorted(messages(4)))
 @pytest.mark.parametrize("wire", [Wire(), Wire("bfloat16", "packed"), Wire("float16", "gap16")])
 def test_a_message_that_has_arrived_can_be_sent_on_as_it_is(kind, wire):

@@ -55,6 +55,7 @@ def dense_bytes(shapes):
     return 4 * sum(torch.Size(shape).numel() for shape in shapes.values())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("shapes", "dense", "sent", "ratio"),
     [
@@ -165,6 +166,7 @@ def test_the_other_compressors_of_powersgd(spec, epoch):
     assert abs(counted.payload_bytes - epoch * MIB / 24) < most + 0.0005 * MIB / 24
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("spec", "epoch", "ratio"),
     [("powersgd:1", 25, 310), ("powersgd:2", 38, 203), ("powersgd:4", 64, 120)],

@@ -296,6 +296,7 @@ def assert_same(got, wanted):
         assert torch.allclose(got.buffers[name].double(), buffer.double(), rtol=1e-10), name
 
 
+@pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("per_worker", [False, True])
 @pytest.mark.parametrize("plan", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", CASES)

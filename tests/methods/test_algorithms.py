@@ -149,6 +149,7 @@ def test_gossip_alone_contracts_by_the_spectral_gap(name):
         assert distances[30] / distances[29] == pytest.approx(1 - gap, rel=0.05)
 
 
+@pytest.mark.quick_cases(24)
 @pytest.mark.parametrize(
     "compressor", ["none", "topk:0.1", "sign", "qsgd:15", "powersgd:1", "terngrad"]
 )
@@ -163,6 +164,7 @@ def test_gossip_does_not_change_the_mean_whatever_is_lost(algorithm, compressor,
     assert torch.allclose(x.mean(0), mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_choco_brings_workers_together_although_a_tenth_is_sent():
     x = torch.randn(16, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     distances = gossip(find("algorithm", "choco")("ring", 0.05), "topk:0.1", x, 2000)
@@ -223,6 +225,7 @@ def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
     assert all(torch.equal(ended["buffers"][n], p) for n, p in wanted["buffers"].items())
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("algorithm", OWN)
 @pytest.mark.parametrize("engine", ["vmap", "auto"])
 def test_engines_agree_on_models_of_their_own(algorithm, engine):

@@ -270,6 +270,7 @@ def test_a_resumed_simulation_goes_on_to_the_last_bit(way, workers):
             assert torch.equal(value, again[name]["memory"][key]), (name, key)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("way", WAYS[1:])
 def test_a_run_that_was_stopped_and_resumed_is_the_whole_one(tmp_path, way):
     how = {**TINY, "workers": 3, "collective": way, "compressor": "topk:0.1", "quiet": True}

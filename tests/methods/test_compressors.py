@@ -92,6 +92,7 @@ def test_a_row_does_not_look_at_another(spec, n):
     assert torch.equal(together, torch.cat(alone))
 
 
+@pytest.mark.quick_cases(270)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_finite_in_finite_out(spec, n, kind):
     assert compress(spec, INPUTS[kind](n)).to_dense().isfinite().all()
@@ -121,6 +122,7 @@ def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
         assert torch.equal(back.to_dense(), message.to_dense())
 
 
+@pytest.mark.quick_cases(60)
 def test_the_dtype_is_kept(spec, n):
     assert compress(spec, INPUTS["normal"](n).double()).to_dense().dtype == torch.float64
 

@@ -60,6 +60,7 @@ def test_a_name_leads_to_where_its_line_leaves_the_limits(runs):
     assert leader.get_ydata()[0] == pytest.approx((middle - low) / (high - low))
 
 
+@pytest.mark.slow
 def test_a_point_chart_takes_limits_and_scales_too(runs):
     axes = plot_results(runs, kind="pareto", logx=False, ylim=(0, 10)).axes[0]
     assert (axes.get_xscale(), axes.get_ylim()) == ("linear", (0, 10))
@@ -122,6 +123,7 @@ def test_a_wrong_setting_is_refused_in_one_line(runs, settings, error):
         plot_results(runs, **settings)
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("kind", sorted({*KINDS} - {"curves", "pareto"}))
 @pytest.mark.parametrize(
     "setting", [{"xlim": (0, 1)}, {"logy": True}, {"legend": "none"}, {"band": "std"}]

@@ -43,6 +43,7 @@ def test_a_resumed_run_may_change_what_decides_no_number_of_the_steps_done():
     assert {"data_dir", "device", "quiet", "threads"} == PER_RANK
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("setting", sorted(OF_THE_MACHINE | OF_ONE_RUN - {"name"}))
 def test_runs_that_differ_in_the_machine_are_one_for_figures_tables_and_sweeps(tmp_path, setting):
     runs = pair(tmp_path, setting)
@@ -51,6 +52,7 @@ def test_runs_that_differ_in_the_machine_are_one_for_figures_tables_and_sweeps(t
     assert identity({setting: "a"}) == identity({setting: "b"})
 
 
+@pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("setting", IDENTITY)
 def test_runs_that_differ_in_their_identity_are_two_for_figures_tables_and_sweeps(
     tmp_path, setting

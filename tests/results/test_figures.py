@@ -127,6 +127,7 @@ def test_any_other_setting_keeps_runs_apart(tmp_path):
     assert [group.name for group in grouped(runs)] == ["lr 0", "lr 1"]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("setting", sorted(OF_THE_MACHINE))
 def test_settings_that_change_no_number_do_not(tmp_path, setting):
     runs = [make(tmp_path, f"run-seed{i}", config={setting: i}) for i in range(2)]
@@ -254,6 +255,7 @@ def test_labels_and_what_leads_to_them_cross_nothing():
         assert not any(box.contains(*spot) for box in others for spot in inner)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["curves", "pareto", "layers"])
 def test_a_figure_can_be_gone_on_with_in_matplotlib(tmp_path, kind):
     runs = [*seeds(tmp_path / "r", "sign", layers=2), *seeds(tmp_path / "r", "topk", layers=2)]
@@ -291,6 +293,7 @@ def test_a_run_of_one_epoch_is_a_dot_that_is_seen(tmp_path, others):
 # layers
 
 
+@pytest.mark.slow
 def test_layers_are_means_over_the_last_epoch(tmp_path):
     left, right = plot_results([make(tmp_path, layers=3)], kind="layers").axes
     assert left.lines[0].get_xdata().tolist() == [12, 120, 1200]
@@ -432,6 +435,7 @@ def test_equal_partitions_share_a_panel(tmp_path):
     assert [axes.get_title() for axes in figure.axes] == ["sign-seed0, sign-seed1, sign-seed2"]
 
 
+@pytest.mark.slow
 def test_partitions_of_several_seeds_are_drawn_one_by_one(tmp_path):
     runs = seeds(tmp_path, "sign", 3)
     for number, run in enumerate(runs):

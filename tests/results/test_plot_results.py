@@ -118,6 +118,7 @@ def test_the_label_of_the_axis_across_names_what_it_shows(tmp_path, x, label):
 COLUMNS = {*EPOCH_COLUMNS, *STEP_COLUMNS} - {"epoch", "step", "samples"}
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("column", sorted(COLUMNS))
 def test_every_column_can_be_drawn(tmp_path, column):
     figure = plot_results([make(tmp_path)], x="step", y=column)
@@ -234,6 +235,7 @@ def test_no_name_overlaps_a_panel(crowd):
     assert not any(name.overlaps(panel) for name in boxes(crowd) for panel in panels)
 
 
+@pytest.mark.quick_cases(2)
 def test_every_name_lies_within_the_figure(crowd):
     corners = [corner for box in boxes(crowd) for corner in box.corners()]
     assert all(crowd.bbox.contains(x, y) for x, y in corners)

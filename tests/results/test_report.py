@@ -204,6 +204,7 @@ def test_a_report_shows_the_verdict_of_verify(tmp_path):
     assert command_of(simsgd.Run(tmp_path / "held")).startswith("simsgd verify --steps=2 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -258,6 +259,7 @@ def test_a_method_has_one_name_and_color_in_all_figures(tmp_path, monkeypatch):
     assert {(name, place) for _, name, place in seen} == {("a", 0), ("b", 1), ("c", 2)}
 
 
+@pytest.mark.slow
 def test_images_and_texts_share_no_panel(tmp_path, monkeypatch):
     for name, tokens in (("a", None), ("b", "char"), ("c", "word"), ("d", "word")):
         make(tmp_path, name, config={"tokens": tokens, "lr": ord(name)})
@@ -275,6 +277,7 @@ def test_images_and_texts_share_no_panel(tmp_path, monkeypatch):
     assert "Training loss per char, mean over each epoch." in captions
 
 
+@pytest.mark.slow
 def test_runs_of_each_metric_are_sorted_with_the_best_first_and_a_comparison_is_no_run(tmp_path):
     for name, error in (("a", 5.0), ("b", 0.0), ("c", 7.0)):
         make(tmp_path, name, (error,))

@@ -59,6 +59,7 @@ def test_runs_of_earlier_versions_do_not_know_what_was_received(tmp_path):
     assert "busiest link" not in result_table(result_rows([tmp_path]), every=True).head
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("column", "first"), [("seed", "dense"), ("name", "dense"), ("workers", "seed2")]
 )

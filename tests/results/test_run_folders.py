@@ -85,6 +85,7 @@ def test_a_place_without_runs_is_refused(tmp_path):
         find_runs([tmp_path / "nowhere"])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("command", ["results", "network", "report", "plot-results"])
 def test_every_command_finds_the_same_runs(runs, command, tmp_path):
     output = tmp_path / "figure.svg" if command == "plot-results" else tmp_path / "page.html"

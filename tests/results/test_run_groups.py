@@ -51,6 +51,7 @@ def test_seeds_of_automatic_names_are_one(tmp_path):
     assert names(runs) == ["sign", "topk:0.1"]
 
 
+@pytest.mark.slow
 def test_a_method_has_the_same_color_in_every_figure_of_its_folder(tmp_path):
     runs = {name: made(tmp_path, name, compressor=name) for name in ("a", "b", "c", "d", "e")}
     colors = {line.get_label(): line for line in plot_results([runs["d"]]).axes[0].lines[:1]}
@@ -62,6 +63,7 @@ def test_a_method_has_the_same_color_in_every_figure_of_its_folder(tmp_path):
     assert points[-1].get_color() == alone
 
 
+@pytest.mark.slow
 def test_a_method_has_the_same_color_in_figures_of_all_folders_beside_and_of_one(tmp_path):
     places = {}
     for folder, methods in (("first", ("a", "b", "c")), ("second/deeper", ("d", "e"))):

@@ -179,6 +179,7 @@ def test_a_synchronous_step_takes_as_long_as_its_slowest_worker(runs):
     assert table["dense"].tolist() == pytest.approx(drawn.max(1).tolist(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_expected_time_of_the_slowest_is_that_of_numpy(runs):
     (row,) = prices([runs["all"]], [FREE], Pricing(LAW, 0))
     slowest = np.random.default_rng(7).lognormal(math.log(100), 0.3, (200_000, 4)).max(1)

@@ -105,6 +105,7 @@ def test_more_is_better_where_the_metric_says_so(tmp_path):
     assert metric_at_bytes(run, 2000) == 80
 
 
+@pytest.mark.slow
 def test_the_tables_say_it_in_words(tmp_path):
     runs = [str(made(tmp_path, errors, name).folder) for name, errors in
             (("good", ERRORS), ("bad", (40.0, 35.0)))]  # fmt: skip

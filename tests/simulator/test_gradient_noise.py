@@ -134,6 +134,7 @@ def test_workers_that_share_no_model_are_refused(algorithm):
         Simulator(mlp(), workers=4, algorithm=algorithm, noise_scale=True)
 
 
+@pytest.mark.slow
 def test_one_worker_has_no_noise_scale(tmp_path):
     settings = {**TINY, "steps": 2, "quiet": True, "runs_dir": tmp_path}
     run = simsgd.train(**settings, workers=1, noise_scale=True, name="one")
@@ -158,6 +159,7 @@ def test_a_run_that_goes_on_measures_what_one_that_never_stopped_does(tmp_path, 
     assert whole.steps["gradient_variance"].gt(0).all()
 
 
+@pytest.mark.slow
 def test_tables_and_figures_divide_means(tmp_path):
     settings = {**TINY, "workers": 4, "quiet": True, "runs_dir": tmp_path, "noise_scale": True}
     run = simsgd.train(**settings, epochs=2, name="run")

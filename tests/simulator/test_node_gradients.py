@@ -137,6 +137,7 @@ def run_of(folder, name="run", **settings):
     return simsgd.train(**settings, runs_dir=folder, name=name, quiet=True)
 
 
+@pytest.mark.slow
 def test_a_run_records_bytes_of_both_levels_and_resumes(tmp_path):
     whole = run_of(tmp_path, cluster="2x3", checkpoint_every=5)
     plain = run_of(tmp_path, "plain", workers=2, accumulate=3)
@@ -155,6 +156,7 @@ def test_a_run_records_bytes_of_both_levels_and_resumes(tmp_path):
     assert resumed.steps["loss"].tolist() == whole.steps["loss"].tolist()
 
 
+@pytest.mark.slow
 def test_a_run_is_priced_on_the_cluster_that_it_was_trained_on(tmp_path):
     own, plain = run_of(tmp_path, cluster="2x3"), run_of(tmp_path, "plain", workers=2, accumulate=3)
     how = {"compute_ms": 3, "compress_ms": 1}
@@ -171,6 +173,7 @@ def test_a_run_is_priced_on_the_cluster_that_it_was_trained_on(tmp_path):
         simsgd.network(own.folder, "1gbe", **how)
 
 
+@pytest.mark.slow
 def test_advice_on_a_compressor_is_the_price_of_its_run(tmp_path):
     run = run_of(tmp_path, cluster="2x3")
     how = {"compute_ms": 3, "compress_ms": 1}
@@ -197,6 +200,7 @@ def test_the_bytes_of_both_levels_follow_from_the_shapes(tmp_path):
     assert "within_node" not in bytes_of(workers=2, **shape).plain()
 
 
+@pytest.mark.slow
 def test_streams_of_text_are_of_devices(tmp_path):
     how = {
         "dataset": "pydoc", "model": "lstm_lm", "model_config": "emb=8, hidden=8",

@@ -93,6 +93,7 @@ def test_an_optimizer_is_torchs(name, options):
     assert_identical(by_simulator(batch_norm_mlp(), regime=regime), wanted)
 
 
+@pytest.mark.quick_cases(24)
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize(
     ("make", "every"),

@@ -374,6 +374,7 @@ def test_the_best_epoch_is_that_of_the_least_loss(tiny):
     assert best["epoch"] == run.best.epoch + 1
 
 
+@pytest.mark.slow
 def test_training_learns_a_text_that_repeats(tiny):
     settings = {**tiny, "model_config": "hidden=16", "epochs": 8, "lr": 1.0}
     by_frequency = Experiment.of(Config.of(settings)).dataset.unigram_perplexity

@@ -40,6 +40,7 @@ TIMES = ["compute_seconds", "compression_seconds", "seconds"]
 MEASURED = ["step", "epochs", "train_loss", "val_loss", "val_error1", "payload_bytes"]
 
 
+@pytest.mark.slow
 def test_rows_of_evaluations_have_their_step(runs):
     steps, epochs = runs["steps"].evaluations, runs["epochs"].evaluations
     assert steps["step"].tolist() == [2, 3, 4, 6, 7]
@@ -141,6 +142,7 @@ def test_the_schedules_that_come_with_us_end_with_the_run(name, length):
     assert rates[-1] == pytest.approx(1e-4 if name == "gpt_cosine" else 0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_note_names_the_phase_that_does_not_come(kill_runs, tmp_path):
     (tmp_path / "mine.py").write_text("regime = {0: {'lr': 0.1}, 2: {'lr': 0.01}}")
     words = kill_runs.TINY | {"epochs": None, "regime": str(tmp_path / "mine.py")}
@@ -227,6 +229,7 @@ def test_tokens_are_of_text_and_samples_of_the_rest(runs):
         runs["steps"].plot(x="tokens")
 
 
+@pytest.mark.slow
 def test_tokens_are_counted_also_where_their_number_varies(tmp_path):
     run = simsgd.train(
         dataset="pydoc", model="lstm_lm", model_config="hidden=4", workers=2, batch_size=4,

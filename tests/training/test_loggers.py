@@ -107,6 +107,7 @@ class Session:
         self.finished = True
 
 
+@pytest.mark.slow
 def test_wandb_gets_the_tables_offline_and_goes_on_under_its_id(monkeypatch):
     sessions = []
 

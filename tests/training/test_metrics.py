@@ -342,6 +342,7 @@ class TestFromTheCommandLine:
         assert not sweep.table["val_apart_mean"].isna().any()
         assert " apart " in sweep.summary()
 
+    @pytest.mark.slow
     @pytest.mark.distributed
     def test_it_is_verified(self):
         words = call("verify", *OWN, "--steps", 2, "--epochs", 1)

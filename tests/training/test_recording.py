@@ -158,6 +158,7 @@ def test_a_recorded_loop_is_the_loop_without_a_recording(tmp_path):
         assert torch.equal(value, recorded.parameters()[name])
 
 
+@pytest.mark.slow
 def test_evaluations_and_epochs_have_what_was_measured(whole):
     run = whole["topk"]
     assert run.evaluations["step"].tolist() == [2, 3, 4, 6, 9]

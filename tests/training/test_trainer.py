@@ -270,6 +270,7 @@ def test_the_global_generator_is_left_alone(tmp_path):
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_two_runs_are_the_same_and_another_seed_is_not(tmp_path):
     one, two, three = (
         train(tmp_path, name=name, seed=seed, epochs=1)

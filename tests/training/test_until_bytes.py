@@ -30,6 +30,7 @@ def ended(settings, steps, **more):
     return simsgd.train(**settings, until_bytes=size, **more)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 6])
 def test_a_run_is_the_beginning_of_the_whole_one_and_evaluated_at_its_end(settings, whole, steps):
     run = ended(settings, steps, name=f"to-{steps}")
@@ -100,6 +101,7 @@ def test_one_that_has_ended_stays_as_it_is_or_goes_on_to_more_bytes(settings, wh
         simsgd.train(resume=run.folder, until_bytes="1KB")
 
 
+@pytest.mark.slow
 def test_workers_that_send_unequal_amounts_count_by_their_mean(settings):
     one = {**settings, "algorithm": "fedavg:participation=0.5,local_steps=1"}
     plain = simsgd.train(**one, name="clients")

@@ -295,6 +295,7 @@ def test_only_the_simulation_chooses_an_engine_and_asks_no_other_process(four_ra
     assert_real(rows, 3)
 
 
+@pytest.mark.slow
 @distributed
 def test_gtopk_of_three_workers_is_three_real_ranks(files, tmp_path):
     settings = recipe(files, workers=3, compressor="topk:0.1", collective="gtopk")

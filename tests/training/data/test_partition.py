@@ -110,6 +110,7 @@ def test_worker_w_gets_its_own_samples_in_every_batch():
     assert seen.sum() == experiment.batches * 8 * 16
 
 
+@pytest.mark.slow
 def test_the_table_is_logged_and_kept(tmp_path):
     run = simsgd.train(**RUN, runs_dir=tmp_path, partition="dirichlet:0.3")
     kept = read_table(run.folder / "partition.csv", PARTITION_COLUMNS)

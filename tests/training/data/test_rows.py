@@ -53,6 +53,7 @@ def tensors(n=24):
 kinds = pytest.mark.parametrize("kind", [HuggingFace, real], ids=["stand-in", "datasets"])
 
 
+@pytest.mark.slow
 @kinds
 def test_a_run_is_the_one_with_tensors(kind, tmp_path):
     def run(train, name):

@@ -138,6 +138,7 @@ def test_published_statistics_are_used_for_known_sets(name: str) -> None:
     assert data.load(name).mean == (0.1307,)
 
 
+@pytest.mark.slow
 def test_augmentation_is_a_function_of_seed_epoch_and_sample(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     for part in ("train", "val"):

@@ -112,6 +112,7 @@ def test_each_compressor_of_a_layer_is_probed_on_its_largest_segment():
     assert most(compress_layers="1.*=none,*=qsgd:15") < largest
 
 
+@pytest.mark.slow
 def test_the_log_has_the_measured_peak(tmp_path):
     run = simsgd.train(**MLP, epochs=1, quiet=True, runs_dir=tmp_path, name="a")
     line = "beyond libraries" if sys.platform == "linux" else "not told"

@@ -147,6 +147,7 @@ def test_what_stopped_goes_on_to_the_same_end(here):
     assert left.runs[0].steps["loss"].tolist() == whole.runs[0].steps["loss"].tolist()
 
 
+@pytest.mark.slow
 def test_contradictions_are_reported_before_the_first_run_and_the_others_run(here):
     done = CliRunner().invoke(
         main,
@@ -238,6 +239,7 @@ def test_no_seeds_are_no_sweep(here):
         sweep(seed=[])
 
 
+@pytest.mark.slow
 def test_a_sweep_is_shown_safely_in_html(here):
     left = sweep(runs_dir="made")
     left.failures = {"<script>": "a & b"}
