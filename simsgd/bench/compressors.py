@@ -62,6 +62,7 @@ _FULL = ((16, 11_000_000), (16, 270_000))  # W, n
 _QUICK = ((4, 100_000), (4, 10_000))
 _MOST_BYTES = 4e9  # of memory at a time, beside gradients and states
 _BYTES_AN_ELEMENT = 64  # of memory, at the peak of the hungriest compressor
+_SQUARES = 72.0  # of samples, with which about one entry in a thousand is certain at the end
 _ROUNDS = 5
 
 
@@ -145,7 +146,9 @@ def _compressing(spec: str, gradients: Tensor, at_once: int) -> Work:
     def compress() -> None:
         for (part, own), state in zip(parts, states, strict=True):
             key = RandomKey(0, own).fold_in(0, segment.name)
-            squares = part.new_ones(1).expand_as(part) if compressor.needs_squares else None
+            squares = (
+                part.new_full((1,), _SQUARES).expand_as(part) if compressor.needs_squares else None
+            )
             info = StepInfo(key, segment=segment.name, gradient=part, squares=squares)
             exchange.gradients(part, ExchangeContext(compressor, state, info, segment, channel))
         channel.ledger.transfers.clear()
