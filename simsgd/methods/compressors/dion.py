@@ -17,6 +17,8 @@ from ...communication.messages import Dense, LowRank, SharedSparse, State
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, count, require
 from .contract import MultiRound, Rounds, StepInfo
+from .group import Group
+from .power_iteration import low_rank_group, power_iteration, products
 from .powersgd_factors import alive, orthonormal, product
 from .topk_selection import largest
 
@@ -93,11 +95,26 @@ class Dion(_OfMatrices):
         p = orthonormal(mean.unflatten(1, (rows, q.shape[2])))  # [1, rows, r]
         _, mean = yield Dense.of(product(matrix.mT, p).flatten(1))
         r = mean.unflatten(1, (cols, q.shape[2]))  # [1, cols, r]
-        length = torch.linalg.vector_norm(r, dim=1, keepdim=True)
-        unit = r / torch.where(length > 0, length, 1.0)
+        unit = of_length_one(r)
         state["q"].copy_(unit)
         update = (p @ unit.mT).mul_(self._scale).flatten(1)  # [1, n]
         return LowRank.of(p * (1 - self.momentum), r, len(x)), update
+
+    @property
+    def group_key(self) -> object:
+        """The settings: matrices of any shapes go together."""
+        return replace(self, shape=())
+
+    def rounds_of_group(self, x: Tensor, group: Group) -> Rounds:
+        """Yield the factors of all matrices in `x` [L, P]."""
+        fitted = [own for own in group.compressors if isinstance(own, Dion)]
+        shapes = [own._matrix for own in fitted]
+        widths = [min(self.rank, *shape) for shape in shapes]
+        p, r, q = yield from power_iteration(x, group, shapes, widths, of_length_one)
+        message = low_rank_group(group, [own * (1 - self.momentum) for own in p], r, len(x))
+        update = products(p, q)
+        torch._foreach_mul_(group.cuts.split(update), [own._scale for own in fitted])
+        return message, update
 
 
 @register("compressor", "dion2")
@@ -140,6 +157,12 @@ class Dion2(_OfMatrices):
         part = newton_schulz(mean.view(1, *chosen.shape)).mul_(self._scale)
         update = x.new_zeros(1, x.shape[1]).index_copy_(1, index, part.flatten(1))
         return SharedSparse.of(x[:, index] * (1 - self.decay), index, x.shape[1]), update
+
+
+def of_length_one(matrix: Tensor) -> Tensor:
+    """Return each matrix [L, cols, r] with columns of length 1; zero stays zero."""
+    length = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
+    return matrix / torch.where(length > 0, length, 1.0)
 
 
 def newton_schulz(matrix: Tensor) -> Tensor:

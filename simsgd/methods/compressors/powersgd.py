@@ -19,8 +19,8 @@ from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, require
 from .contract import MultiRound, Rounds, StepInfo
 from .group import Group
+from .power_iteration import low_rank_group, power_iteration
 from .powersgd_factors import alive, orthonormal, product, unit
-from .powersgd_group import whole_iteration
 
 VARIANTS = ("paper", "package")
 
@@ -127,7 +127,9 @@ class PowerSGD(MultiRound):
             return sent, mean
         fitted = [own for own in group.compressors if isinstance(own, PowerSGD)]
         shapes, widths = [own._matrix for own in fitted], [own.width for own in fitted]
-        return (yield from whole_iteration(x, group, shapes, widths))
+        p, q, _ = yield from power_iteration(x, group, shapes, widths, unit)
+        message = low_rank_group(group, p, q, len(x))
+        return message, message.to_dense()[:1]
 
     @property
     def _start(self) -> int:

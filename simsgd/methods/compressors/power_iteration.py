@@ -1,4 +1,4 @@
-"""The rounds of PowerSGD for several segments at once: matrices of one shape go together.
+"""The power iteration of PowerSGD and Dion for several segments: matrices of one shape go together.
 
 Letters: L workers hosted here, S segments, r rank, P [rows, r] and Q [cols, r] the factors of one
 matrix, C matrices of one shape.
@@ -12,21 +12,25 @@ from torch import Tensor
 from ... import keyed_random
 from ...communication.cuts import Cuts
 from ...communication.messages import Dense, LowRank, Message
-from ...communication.messages.joined import coded_group, dense_group
-from .contract import Aggregated, Rounds
+from ...communication.messages.joined import Joined, coded_group, dense_group
+from .contract import Aggregated
 from .group import Group
-from .powersgd_factors import living, normal, orthonormal, product, unit
+from .powersgd_factors import living, normal, orthonormal, product
 
 Shape = tuple[int, ...]
 
 
-def whole_iteration(
-    x: Tensor, group: Group, shapes: Sequence[tuple[int, int]], width: Sequence[int]
-) -> Rounds:
-    """Yield the factors of all matrices, end to end in `x` [L, P].
+def power_iteration(
+    x: Tensor,
+    group: Group,
+    shapes: Sequence[tuple[int, int]],
+    width: Sequence[int],
+    scaled: Callable[[Tensor], Tensor],
+) -> Generator[Message, Aggregated, tuple[list[Tensor], list[Tensor], list[Tensor]]]:
+    """Yield the factors of all matrices, end to end in `x` [L, P], as the methods' `rounds` do.
 
-    `shapes` are (rows, cols) of each segment, `width` its r. What is sent, aggregated and kept is
-    what `PowerSGD.rounds` gives for each.
+    `shapes` are (rows, cols) of each segment, `width` its r. Returns P, orthonormal, of each
+    segment, the mean of M^T P, and that `scaled`, which is kept as Q; all [1, ...].
     """
     workers, states = len(x), group.states
     of_p = [(rows, r) for (rows, _), r in zip(shapes, width, strict=True)]
@@ -43,15 +47,22 @@ def whole_iteration(
     every = _by(kinds, [own.expand(workers, -1, -1) for own in p], torch.cat)
     found = {kind: product(stacked[kind].mT, every[kind]) for kind in stacked}
     mean = yield from _exchanged(found, kinds, of_q)
-    kept = _apart(_by(of_q, mean, torch.cat), of_q, unit)
+    kept = _apart(_by(of_q, mean, torch.cat), of_q, scaled)
     torch._foreach_copy_(
         [own["q"] for own in states], [own.expand(workers, -1, -1) for own in kept]
     )
+    return p, mean, kept
 
-    products = [own @ other.mT for own, other in zip(p, mean, strict=True)]
-    values = torch.cat([own.flatten(1) for own in products], dim=1)  # [1, P]
-    parts = [LowRank.of(own, other, workers) for own, other in zip(p, mean, strict=True)]
-    return coded_group(group.cuts, parts, values.expand(workers, -1)), values
+
+def low_rank_group(group: Group, p: Sequence[Tensor], q: Sequence[Tensor], workers: int) -> Joined:
+    """Return the messages of factors [1, ...] of each segment, which all workers came to."""
+    parts = [LowRank.of(own, other, workers) for own, other in zip(p, q, strict=True)]
+    return coded_group(group.cuts, parts, products(p, q).expand(workers, -1))
+
+
+def products(p: Sequence[Tensor], q: Sequence[Tensor]) -> Tensor:
+    """Return P Q^T of each segment, end to end, [1, P]."""
+    return torch.cat([(own @ other.mT).flatten(1) for own, other in zip(p, q, strict=True)], dim=1)
 
 
 def _exchanged(
