@@ -99,9 +99,8 @@ def build_model(
     if inspect.iscoroutine(network):
         network.close()
     if not isinstance(network, nn.Module):
-        raise SettingError(
-            "model", file, f"returns a {type(network).__name__} and not a torch.nn.Module"
-        )
+        rule = f"returns a {type(network).__name__} and not a torch.nn.Module"
+        raise SettingError("model", file, rule, "let the function return the network")
     return network
 
 

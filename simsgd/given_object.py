@@ -95,7 +95,7 @@ def without_objects(settings: Mapping[str, object]) -> dict[str, object]:
             if not made or isinstance(value, GivenObject):
                 rule = "is an object, which the processes of a sweep cannot make again"
                 fix = f"name it, as in {_FILES.get(name, './mine.py:Mine')}, or call train for each"
-                raise SettingError(name, GivenObject.of(value).removeprefix(PREFIX), rule, fix)
+                raise SettingError(name, GivenObject.of(value), rule, fix)
     return settings
 
 

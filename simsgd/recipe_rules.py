@@ -12,6 +12,7 @@ from .settings import SettingError, check_prune, require, require_kind
 if TYPE_CHECKING:
     from .recipe import Recipe
 
+_MOST_DIGITS = 6  # of the nodes of a cluster, and of the devices of a node
 _IN_PLACE_OF = {"clients": "participation", "local_epochs": "local_steps"}
 
 
@@ -63,10 +64,12 @@ def nodes_and_devices(spec: object) -> tuple[int, int]:
     Raises `SettingError` for anything else than such a spec.
     """
     require_kind("cluster", spec, str)
-    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", str(spec).strip(), re.ASCII)
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(spec).strip(), re.ASCII)
     if found is None:
         rule = "must be how many nodes and how many devices of each"
         raise SettingError("cluster", spec, rule, "such as 4x8")
+    most = max(len(found[1]), len(found[2])) <= _MOST_DIGITS
+    require(most, "cluster", spec, "has too many nodes or devices", "give at most 999999 of each")
     return int(found[1]), int(found[2])
 
 
@@ -182,7 +185,7 @@ def whole_paths(names: str | None) -> str | None:
         return None
     parts = [
         n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
-        for n in names.split("+")
+        for n in map(str.strip, names.split("+"))
     ]
     return "+".join(parts)
 

@@ -101,7 +101,7 @@ def build(kind: str, spec: str) -> list[Any]:
         return [_given(kind, spec)]
     if is_lost(spec):
         refuse_lost(kind, spec)
-    return [_part(kind, part, spec) for part in re.split(r"\+(?=[A-Za-z_./])", spec)]
+    return [_part(kind, part, spec) for part in re.split(r"\s*\+\s*(?=[A-Za-z_./])", spec.strip())]
 
 
 def load_file(path: Path, name: str) -> ModuleType:

@@ -156,7 +156,8 @@ def require_kind(name: str, value: object, *kinds: type) -> None:
     """
     if not fits(value, kinds):
         rule = f"must be {kinds_in_words(kinds)}, not {type(value).__name__}"
-        raise SettingError(name, quoted(value), rule)
+        fix = f"write {plain_scalar(value)!r}" if fits(plain_scalar(value), kinds) else ""
+        raise SettingError(name, quoted(value), rule, fix)
     require(value != "" or Path not in kinds, name, value, "must not be empty")
 
 
@@ -255,9 +256,8 @@ def size_in_bytes(name: str, value: object) -> int:
     Raises `SettingError` for anything else, and for less than a byte.
     """
     found = value if type(value) is int else num_bytes(str(value))
-    rule = "must be a number of bytes greater than 0"
-    require(found is not None and found > 0, name, value, rule, "such as 10MB")
-    assert found is not None
+    if not found or found < 0:
+        raise SettingError(name, value, "must be a number of bytes greater than 0", "such as 10MB")
     return found
 
 
@@ -345,6 +345,6 @@ def quoted(value: object) -> object:
 def shown(value: object) -> str:
     """Return a value as a message has it, in one line: cut if long, escaped if it is no text."""
     plain = isinstance(value, str) and value and value.isprintable()
-    text = str(value) if plain else " ".join(repr(value).split())
+    text = str(value).removeprefix("object:") if plain else " ".join(repr(value).split())
     whole = len(text) <= _LONGEST_SHOWN
     return text if whole else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"

@@ -75,7 +75,7 @@ def test_every_option_of_training_is_given_wrongly_somewhere():
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     refused(
-        call("train --runs-dir file/runs"), "--runs-dir cannot be made (Not a directory), got fi..."
+        call("train --runs-dir file/runs"), "--runs-dir cannot be made (HERE/file is no folder)..."
     )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

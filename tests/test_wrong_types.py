@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,9 @@ CALLS = {
     "tune_consensus(stepsizes=['x'])": "stepsizes must be a number, not str, got 'x'",
     "methods.topology('erdos-renyi:0.5,x', 8)": "topology needs a whole SEED, got erdos-renyi",
     "results(None)": "run must be a run, a path or several, not NoneType",
+    "network('runs', network=[])": "network must be given; such as 10gbe",
+    "train(regime={0: {'lr': 0.1}})": "regime must be text, got {0: {'lr': 0.1}}; name a file that",
+    "train(model_config={'depth': 8})": "model_config must be text, got {'depth': 8}; such as",
     "network(5)": "run must be a run, a path or several, not int, got 5",
     "Run(3)": "run must be text or a path, not int, got 3",
     "Run(None)": "run must be text or a path, not NoneType",
@@ -44,6 +48,7 @@ CALLS = {
     "cannot make again, got print; name it, as in ./mine.py, or call train for each",
     "sweep(workers=[2], dataset=[3])": "dataset is an object, which the processes of a sweep "
     "cannot make again, got int; name it, as in ./data.py, or call train for each",
+    "verify(steps=np.int64(2))": "steps must be a whole number, not int64, got np.int64(2); wri",
     "verify(steps='2')": "steps must be a whole number, not str, got '2'",
     "evaluate(5)": "checkpoint must be text or a path, not int, got 5",
     "generate(5)": "checkpoint must be text or a path, not int, got 5",
@@ -123,6 +128,8 @@ CALLS = {
     "Recipe(nosuch=1)": "setting is not known, got nosuch; nearest of",
 }
 STEPS = {  # of a simulator of two workers
+    "simsgd.recording('a', simulator, resume='x').__enter__()": "resume must be true or false, not",
+    "simsgd.recording('a', simulator, state=5).__enter__()": "state must be a dict, not int, got 5",
     "step(5, 5)": "batch has no tensor, got int; give tensors",
     "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",
     "step(x, y, -1)": "epoch must be a whole number of at least 0, got -1",
@@ -168,17 +175,17 @@ MADE = {  # a simulator of a model
 def test_a_value_of_another_type_is_refused_in_one_line(call, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(simsgd.SettingError) as refused:
-        eval(f"simsgd.{call}", {"simsgd": simsgd, "torch": torch})
+        eval(f"simsgd.{call}", {"simsgd": simsgd, "torch": torch, "np": np})
     assert str(refused.value).startswith(line)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("call", "line"), STEPS.items())
 def test_a_simulator_refuses_a_value_of_another_type_in_one_line(call, line):
-    known = {"x": torch.ones(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
+    known = {"x": torch.ones(4, 3), "y": torch.zeros(4, dtype=torch.int64), "simsgd": simsgd}
     known["simulator"] = simsgd.Simulator(torch.nn.Linear(3, 2), workers=2, lr=0.1)
     with pytest.raises(simsgd.SettingError) as refused:
-        eval(f"simulator.{call}", known)
+        eval(call if call.startswith("simsgd") else f"simulator.{call}", known)
     assert str(refused.value).startswith(line)
 
 

@@ -20,7 +20,7 @@ class NotWritten(OSError):
         self.path = path
         reason = wrong.strerror or str(wrong)
         if not path.parent.is_dir():
-            reason = f"the folder {path.parent} is gone"
+            reason = f"there is no folder {path.parent}"
         super().__init__(f"{path} cannot be written: {reason}")
         self.strerror = reason
 

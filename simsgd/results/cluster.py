@@ -53,4 +53,5 @@ def check_one_level(network: Network) -> None:
     """Raise `SettingError` for a network of two levels where there is no cluster."""
     if network.within is not None:
         rule = "is two networks, and only a cluster has one within its nodes"
-        raise SettingError("network", network.name, rule, "set cluster too, such as 4x8")
+        fix = "give one of the two; a cluster, as 4x8, is set in train, sweep, network and advise"
+        raise SettingError("network", network.name, rule, fix)

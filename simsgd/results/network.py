@@ -265,6 +265,7 @@ def _levels(spec: str) -> tuple[str, str]:
 
 
 def _assigned(part: str, spec: str) -> tuple[str, float]:
+    require(part != "", "network", spec, "has a comma with nothing beside it", "take it out")
     name, _, value = (word.strip() for word in part.partition("="))
     if name not in _UNITS:
         rule, fix = f"has no setting {name}", "give bandwidth=10Gbit,latency=50us"

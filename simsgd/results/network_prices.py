@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from ..settings import require_kind, size_in_bytes
+from ..settings import require, require_kind, size_in_bytes
 from ..units import in_units
 from .compute_times import Floats
 from .network import Network, networks_of
@@ -92,6 +92,7 @@ def network(
 
     require_kind("network", network, str, Sequence)
     specs = [network] if isinstance(network, str) else network
+    require(len(specs) > 0, "network", None, "must be given", "such as 10gbe")
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)

@@ -86,7 +86,7 @@ class PricedSteps:
         try:
             self.pricing.check(network, self.num_workers)
         except SettingError as wrong:
-            fix = f"{wrong.fix}, for the run {self.run.name}"
+            fix = f"{wrong.fix} (of the run {self.run.name})"
             raise SettingError(wrong.name, wrong.value, wrong.rule, fix) from wrong
         mean, slowest = self.compute.mean(1), self.compute.max(1)
         waited = self._waited(network)

@@ -5,7 +5,7 @@ Integers are written as integers and floats so that reading gives the same numbe
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypedDict, get_type_hints
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 33  # bytes of a table
 _BROKEN = "is damaged: its rows cannot be read"
+_DISORDERED = "is damaged: its rows are not in the order in which a run writes them, each once"
+_ONE_EACH = {"epochs.csv": "epoch", "evaluations.csv": "step", "steps.csv": "step"}  # one row each
 _NUMBERS = ("", "int64", "float64")  # dtypes of columns in which nan is a number; "": unknown
 
 
@@ -226,9 +228,20 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
             require(whole, "run", str(path), _BROKEN)
             found = {name: str(kind) for name, kind in table.dtypes.items()}
             other = {n: kind for n, kind in columns.items() if found.get(n, kind) != kind}
-            return table.astype(other) if other else table
+            table = table.astype(other) if other else table
         except (ValueError, TypeError, OverflowError) as wrong:
             raise SettingError("run", str(path), _BROKEN) from wrong
+    require(_in_order(path.name, table, columns), "run", str(path), _DISORDERED)
+    return table
+
+
+def _in_order(name: str, table: "pd.DataFrame", columns: Iterable[str]) -> bool:
+    """Return whether the numbers that order a table's rows never fall, nor stay where none may."""
+    key = _ONE_EACH.get(name, next(iter(columns)))
+    if key not in table:
+        return True
+    numbers = table[key]
+    return numbers.is_monotonic_increasing and (name not in _ONE_EACH or numbers.is_unique)
 
 
 @lru_cache(maxsize=64)  # a table that most runs lack is asked for of each

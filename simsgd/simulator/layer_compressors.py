@@ -115,7 +115,8 @@ def in_words(rules: LayerRules) -> str:
 
 
 def _rule(pattern: object, given: object) -> LayerRule:
-    if not isinstance(pattern, str) or not pattern or given is None or given == "":
+    no_spec = given in (None, "") or isinstance(given, int | float | list | Mapping)
+    if not isinstance(pattern, str) or not pattern or no_spec:
         raise SettingError(_NAME, {pattern: given}, "must have a compressor by pattern", _FORM)
     return LayerRule(pattern, given if isinstance(given, str) else GivenObject.of(given))
 

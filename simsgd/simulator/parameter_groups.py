@@ -174,6 +174,18 @@ def members_of(
     return [tuple(names) for names in found]
 
 
+def check_groups(form: object, like: Mapping[str, Tensor]) -> None:
+    """Raise `SettingError` for a group of the setting that takes none of the parameters.
+
+    A group of a regime, which is for many models, need not take any.
+    """
+    for group in parameter_groups(form):
+        group.check_names(like)
+        taken = any(group.takes(name, parameter) for name, parameter in like.items())
+        rule, fix = "has a group that takes no parameter", "leave it out"
+        require(taken, "param_groups", str(group), rule, fix)
+
+
 def check_pattern(setting: str, pattern: str, names: list[str]) -> None:
     """Raise `SettingError` for a pattern that none of the parameters' `names` has."""
     if not any(fnmatchcase(name, pattern) for name in names):

@@ -284,6 +284,11 @@ class Simulator:
         self._state.load_state_dict(self._parts, state)
 
     @property
+    def listener(self) -> StepListener | None:
+        """What is called around each step, if something is."""
+        return self._listener
+
+    @property
     def components(self) -> Components:
         """The parts that the simulator is made of."""
         return self._parts

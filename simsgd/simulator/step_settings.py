@@ -24,7 +24,7 @@ from .method_choice import (
 )
 from .optimizer_class import optimizer_arguments
 from .own_optimizer import optimizer_settings
-from .parameter_groups import ParameterGroup, Settings
+from .parameter_groups import ParameterGroup, Settings, check_groups
 from .regime import (
     OURS,
     Form,
@@ -144,6 +144,7 @@ def regime_of(
         given["scheduler"] = scheduler_setting(recipe.scheduler, recipe.scheduler_every)
     whole = whole.then(Regime({0: given}))
     _check_effects(recipe, whole, given)
+    check_groups(recipe.param_groups, params)
     return whole
 
 

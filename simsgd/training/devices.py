@@ -14,7 +14,7 @@ def device_of(name: str) -> str:
         device = torch.device(name)
     except RuntimeError as wrong:
         raise SettingError("device", name, rule) from wrong
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index is not None):
         raise SettingError("device", name, rule)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise SettingError("device", name, "is not on this machine", "use cpu")

@@ -105,7 +105,7 @@ def _told(experiment: "Experiment", what: str) -> Iterator[None]:
         wrong = failed.__cause__
         assert wrong is not None
         rule = f"cannot be computed: {_place(wrong)}"
-        raise SettingError("criterion", plainly(str(config.criterion)), rule) from wrong
+        raise SettingError("criterion", config.criterion, rule) from wrong
     except SettingError as wrong:
         if wrong.value is not None:
             raise

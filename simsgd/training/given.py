@@ -17,7 +17,7 @@ from ..config import Config
 from ..given_object import PREFIX as _OBJECT
 from ..given_object import refuse_lost, with_objects
 from ..gradients.contract import Criterion
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .data import Dataset
 from .data.own import own_dataset
 
@@ -33,6 +33,10 @@ class Given:
 
 
 NOTHING = Given()
+_WRITTEN = {  # settings that are no objects, where one might expect it
+    "model_config": "such as 'depth=20, width=1'",
+    "regime": "name a file that defines it, ./regime.py; a Simulator takes it as it is",
+}
 
 
 def taken_objects(settings: Mapping[str, object]) -> tuple[Given, dict[str, object]]:
@@ -40,6 +44,9 @@ def taken_objects(settings: Mapping[str, object]) -> tuple[Given, dict[str, obje
 
     Raises `SettingError` for an object that is none of these.
     """
+    for name, fix in _WRITTEN.items():
+        wrong = settings.get(name)
+        require(isinstance(wrong, str | None), name, wrong, "must be text", fix)
     plain, module, dataset = with_objects(settings), None, None
     model, data = settings.get("model"), settings.get("dataset")
     functions = {name: _function(plain, name) for name in ("criterion", "metric")}

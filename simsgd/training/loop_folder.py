@@ -1,6 +1,7 @@
 """Opens the folder of a loop that is recorded, and writes the settings that it has."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def loop_folder(
     and for a run with other settings.
     """
     if not (resume and (folder / "config.json").is_file()):
+        _require_new(folder, resume, overwrite)
         written = _written(simulator, config)
         return RunFolder.create(folder.parent, folder.name, written, overwrite), False
     opened = RunFolder.resume(folder)
@@ -96,6 +98,14 @@ def read_state(folder: RunFolder, simulator: Simulator) -> State | None:
         folder.log(warning)
     folder.truncate(simulator.steps, epoch, evaluated)
     return state
+
+
+def _require_new(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Raise `SettingError` for a folder that is there and is not to be replaced."""
+    if overwrite or not os.path.lexists(folder):
+        return
+    fix = "name another" if resume else "overwrite=True replaces it, resume=True continues it"
+    raise SettingError("folder", str(folder), "exists already", fix)
 
 
 def _require_same(folder: Path, config: Config) -> None:

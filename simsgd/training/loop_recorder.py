@@ -12,7 +12,7 @@ from ..config import Config
 from ..gradients.trees import Tree, leaves
 from ..results.run import Run
 from ..results.tables import EpochRow, numbers_of
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
 from ..simulator.simulator import Simulator
@@ -74,15 +74,20 @@ class Recording:
 
         Its validation columns are those of `evaluate`, if that was called after the last step.
         """
+        require_kind("epochs", epochs, int)
         require(epochs >= 1, "epochs", epochs, "must be at least 1")
+        rule, fix = "is called within a loop over epochs", "go over them once"
+        require(not self._in_epochs, "epochs", None, rule, fix)
         self._write_settings(epochs=epochs)
         if self._to_restore is not None:
             restore_random(self._to_restore, self._kept)
         self._in_epochs = True
-        while self.epoch < epochs:
-            yield self.epoch
-            self._end_epoch()
-        self._in_epochs = False
+        try:
+            while self.epoch < epochs:
+                yield self.epoch
+                self._end_epoch()
+        finally:
+            self._in_epochs = False
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
         """Yield the batches of an epoch that are not done.
@@ -90,6 +95,8 @@ class Recording:
         After a stop in the middle, the loader begins as it did then, with the random generators as
         they were, and its first batches are passed over. Outside `epochs` a pass is an epoch.
         """
+        rule, fix = "is called within a loop over batches", "go over them once"
+        require(self._batch_now is None, "batches", None, rule, fix)
         self._length = float(len(loader)) if isinstance(loader, Sized) else math.nan
         done, iterator = self.batch, self._begun(loader)
         self._began = time.perf_counter()

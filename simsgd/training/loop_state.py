@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 
 
 @runtime_checkable
@@ -29,7 +29,8 @@ State = dict[str, Any]
 
 
 def check_kept(kept: Kept) -> None:
-    """Raise `SettingError` for an object that cannot be saved."""
+    """Raise `SettingError` for what is no dict, or has an object that cannot be saved."""
+    require_kind("state", kept, Mapping)
     for name, one in kept.items():
         if not isinstance(one, torch.Generator | Stateful):
             rule = f"has {name}, which has no state_dict and load_state_dict"

@@ -1,9 +1,10 @@
 """Joins the processes of a run that torchrun started, and checks that they agree."""
 
-import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import torch
 
@@ -14,6 +15,7 @@ from ..communication.transport import (
     is_initialized,
     is_torchrun,
     launched_group,
+    launched_number,
     restarts,
 )
 from ..config import Config
@@ -21,6 +23,8 @@ from ..results.config_values import PER_RANK
 from ..settings import SettingError, require
 
 _PATIENCE = 30.0  # seconds that one rank waits for another
+_SOON = 3.0  # after which it says so
+_NUMBERS = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE")
 
 
 @contextmanager
@@ -33,14 +37,28 @@ def joined_transport(config: Config) -> Iterator[Distributed | None]:
     if is_initialized():
         yield _agreed(config)
     elif is_torchrun():
-        local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        local, here, rank, ranks = map(launched_number, _NUMBERS)
+        require(rank < ranks, "RANK", rank, f"must be below WORLD_SIZE, {ranks}")
         own_gpu = config.device != "cpu" and torch.cuda.device_count() >= here
         if own_gpu:
             torch.cuda.set_device(local)
-        with launched_group("nccl" if own_gpu else "gloo", _PATIENCE):
+        waiting = Timer(_SOON, _tell_waiting, (ranks,))
+        waiting.start()
+        try:
+            joined = launched_group("nccl" if own_gpu else "gloo", _PATIENCE)
+        finally:
+            waiting.cancel()
+        with joined:
             yield _agreed(config)
     else:
         yield None
+
+
+def _tell_waiting(ranks: int) -> None:
+    """Say what this process waits for, as it does where torchrun did not start the others."""
+    waits = f"waits up to {_PATIENCE:.0f} s for all {ranks} processes of torchrun (WORLD_SIZE)"
+    fix = "to train in this one alone, unset TORCHELASTIC_RUN_ID"
+    print(f"simsgd: {waits}; {fix}", file=sys.stderr, flush=True)
 
 
 def restarted_folder(config: Config) -> Path | None:

@@ -71,10 +71,14 @@ def recording(
     """
     require_kind("folder", folder, str, Path)
     require_kind("simulator", simulator, Simulator)
+    require_kind("resume", resume, bool)
+    require_kind("overwrite", overwrite, bool)
     parts = simulator.components
     require(parts.hosts_all, "simulator", None, "runs in several processes", "record in one")
+    rule, fix = "is in another recording already", "end that one first, or give another simulator"
+    require(simulator.listener is None, "simulator", None, rule, fix)
     require(not (resume and overwrite), "overwrite", None, "and resume were both given", "give one")
-    check_kept(state or {})
+    check_kept({} if state is None else state)
     config = loop_config(
         Path(folder),
         simulator,

@@ -1,13 +1,16 @@
 """Names run folders, makes them, and removes those that a new run may overwrite."""
 
+import errno
 import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .folder_lock import FolderLock, empty
+
+_OF_NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what is wrong with a name itself
 
 
 def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> str:
@@ -53,6 +56,25 @@ def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> FolderLoc
     return lock
 
 
+def require_place(folder: Path) -> None:
+    """Raise `SettingError` for a folder of runs in whose way another file lies."""
+    try:
+        whole = folder.absolute()
+    except OSError as wrong:  # the working directory was removed
+        raise _not_made(folder, wrong) from wrong
+    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    require(there.is_dir(), "runs_dir", str(folder), f"cannot be made ({there} is no folder)")
+
+
+def make_place(folder: Path) -> None:
+    """Make a folder of runs, unless it is there. Raises `SettingError` if it cannot be made."""
+    require_place(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise _not_made(folder, wrong) from wrong
+
+
 def missing_above(folder: Path) -> list[Path]:
     """Return the folders above one that are still to be made, the nearest first."""
     return [place for place in folder.parents if not os.path.lexists(place)]
@@ -75,11 +97,7 @@ def _require_plain(name: str) -> None:
 
 def _make(folder: Path, name: str) -> None:
     new = missing_above(folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as wrong:
-        rule = f"cannot be made ({wrong.strerror})"
-        raise SettingError("runs_dir", str(folder.parent), rule) from wrong
+    make_place(folder.parent)
     try:
         folder.mkdir()
     except FileExistsError as wrong:
@@ -88,8 +106,15 @@ def _make(folder: Path, name: str) -> None:
     except OSError as wrong:
         for place in new:
             place.rmdir()
+        if wrong.errno not in _OF_NAMES:
+            rule = f"cannot hold a run ({wrong.strerror})"
+            raise SettingError("runs_dir", str(folder.parent), rule) from wrong
         rule = f"cannot be the name of a folder ({wrong.strerror})"
         raise SettingError("name", name, rule) from wrong
+
+
+def _not_made(folder: Path, wrong: OSError) -> SettingError:
+    return SettingError("runs_dir", str(folder), f"cannot be made ({wrong.strerror})")
 
 
 def _require_run(folder: Path, name: str) -> None:

@@ -5,7 +5,8 @@ Letters: W workers, b samples each, B = W * b.
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
@@ -15,7 +16,7 @@ from torch import nn
 
 from ..catalog import attribute, load
 from ..config import Config, default
-from ..settings import SettingError, require
+from ..settings import SettingError, require, shown
 from ..simulator.regime import Regime
 from .declared import check_declared, try_epochs
 
@@ -55,12 +56,14 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
         epochs = config.epochs or _epochs(_last("epochs", [own, *parts]), times)
     steps = config.steps or epochs * batches
     whole = Regime()
-    for part in parts:
-        whole = whole.then(_regime(part, (epochs, batches, steps), times))
+    for name, part in zip(names, parts, strict=True):
+        with _named(config, name):
+            whole = whole.then(_regime(part, (epochs, batches, steps), times))
     scale_lr = config.scale_lr or declared["scale_lr"] or "none"
     rate = _rate(config, scale_lr, float(ratio), batches)
     whole = whole if rate is None else whole.scaled(rate)
-    try_epochs(whole, epochs, batches)
+    with _named(config, "+".join(names)):
+        try_epochs(whole, epochs, batches)
     return Schedule(
         whole,
         epochs,
@@ -68,6 +71,20 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
         scale_lr,
         bool(stretch),
     )
+
+
+@contextmanager
+def _named(config: Config, regime: str) -> Iterator[None]:
+    """Raise what is wrong with a setting of a regime as an error of its file, or of the model."""
+    try:
+        yield
+    except SettingError as wrong:
+        if wrong.name == "regime":
+            raise
+        got = "" if wrong.value is None else f": {shown(wrong.value)}"
+        rule = f'has "{wrong.name}"{got}, which {wrong.rule}'
+        name, value = ("model", config.model) if regime == "model" else ("regime", regime)
+        raise SettingError(name, value, rule, wrong.fix) from wrong
 
 
 def _of_model(module: ModuleType, model: nn.Module, name: str) -> _Declared:

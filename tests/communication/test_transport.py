@@ -341,6 +341,17 @@ def test_torchrun_starts_a_run_anew_where_its_checkpoint_is(tmp_path):
     assert run.steps["payload_bytes"].tolist() == whole.steps["payload_bytes"].tolist()
 
 
+def test_a_process_that_torchrun_did_not_start_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "left over")
+    with pytest.raises(SettingError, match="LOCAL_RANK must be a whole number, as torchrun sets"):
+        simsgd.train(**TINY, runs_dir=tmp_path)
+    for name, value in {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "RANK": 2, "WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(SettingError, match="RANK must be below WORLD_SIZE, 2, got 2"):
+        simsgd.train(**TINY, runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_that_may_be_started_anew_needs_a_name(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
     with pytest.raises(SettingError, match="name is needed with torchrun --max-restarts"):

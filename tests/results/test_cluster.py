@@ -145,5 +145,5 @@ def test_what_does_not_go_together_is_refused(tmp_path, settings, error):
 
 def test_a_network_that_does_not_suit_one_run_names_the_run(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
-    with pytest.raises(SettingError, match=r"such as nvlink,10gbe, for the run run$"):
+    with pytest.raises(SettingError, match=r"such as nvlink,10gbe \(of the run run\)$"):
         simsgd.network(run.folder, "nvlink", cluster="4x8", compute_ms=1)

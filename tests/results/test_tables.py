@@ -53,6 +53,22 @@ def test_rows_with_more_cells_than_there_are_columns_are_damage(tmp_path):
         read_table(path, tables.LAYER_COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("name", "columns", "rows"),
+    [
+        ("steps.csv", {"step": "int64"}, [2, 1]),
+        ("steps.csv", {"step": "int64"}, [1, 1]),
+        ("epochs.csv", {"epoch": "int64", "step": "int64"}, [1, 0]),
+        ("evaluations.csv", {"epoch": "int64", "step": "int64"}, [3, 3]),
+        ("transfers.csv", {"step": "int64"}, [2, 2, 1]),
+    ],
+)
+def test_rows_out_of_order_are_damage(tmp_path, name, columns, rows):
+    append_rows(tmp_path / name, [dict.fromkeys(columns, number) for number in rows], columns)
+    with pytest.raises(SettingError, match="damaged: its rows are not in the order in which"):
+        read_table(tmp_path / name, columns)
+
+
 @pytest.mark.parametrize("name", ["epochs.csv", "steps.csv"])
 def test_a_table_that_was_emptied_is_damaged_and_not_a_run_without_epochs(tmp_path, name):
     run = RunFolder.create(tmp_path, "a", {})

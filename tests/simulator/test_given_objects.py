@@ -172,7 +172,7 @@ REFUSED = [
     ({"scheduler": "StepLR"}, "scheduler cannot be made: "),
     ({"scheduler_every": "step"}, "has no effect without scheduler, got step; set scheduler too"),
     ({"param_groups": "[{"}, "param_groups is no JSON: "),
-    ({"compressor": "object:Mine"}, "compressor was an object in Python, got object:Mine; give it"),
+    ({"compressor": "object:Mine"}, "compressor was an object in Python, got Mine; give it"),
 ]
 
 

@@ -201,7 +201,7 @@ def test_a_comma_begins_a_pattern_unless_a_setting_follows(text, rules):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"compress_layers": {"0.*": 3}}, "a compressor for 0.* that is no Compressor, got int"),
+        ({"compress_layers": {"0.*": 3}}, "must have a compressor by pattern, got {'0.*': 3}"),
         (
             {"compress_layers": "0.wieght=sign"},
             "matches no parameter, got 0.wieght; near it are 0.weight, 2.weight",

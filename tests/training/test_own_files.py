@@ -103,7 +103,10 @@ MODELS = {
     f"{MODEL}epochs = -3": (
         f"--model declares epochs = -3, which is not a whole number of at least 1, {GOT}"
     ),
-    "def model(): return None": (f"--model returns a NoneType and not a torch.nn.Module, {GOT}"),
+    "def model(): return None": (
+        f"--model returns a NoneType and not a torch.nn.Module, {GOT}; let the function return the "
+        "network"
+    ),
 }
 FORMS = "write {0: {...}} by epoch, a list of phases, or a function"
 TAKES = "take (epoch) or (epoch, step) or (epoch, step, results)"
@@ -123,10 +126,16 @@ REGIMES = {
     "def regime(epoch): return {'lr': 0.1} if epoch < 3 else 'x'": (
         "--regime must give a dict of settings, got x"
     ),
-    'regime = {0: {"lr": None}}': "--lr must be a number of at least 0",
-    'regime = {0: {"lr": "0.1"}}': "--lr must be a number, not text, got '0.1'",
-    'regime = {0: {"lr": torch.ones(2)}}': "--lr must be a number of at least 0, got tensor",
-    'regime = {0: {"lr": 1e300}}': ("--lr must be at most 3.4e+38, as float32 allows, got 1e+300"),
+    'regime = {0: {"lr": None}}': ('--regime has "lr", which must be a number of at least 0, got '),
+    'regime = {0: {"lr": "0.1"}}': (
+        """--regime has "lr": '0.1', which must be a number, not text, got """
+    ),
+    'regime = {0: {"lr": torch.ones(2)}}': (
+        '--regime has "lr": tensor([1., 1.]), which must be a number of at least 0'
+    ),
+    'regime = {0: {"lr": 1e300}}': (
+        '--regime has "lr": 1e+300, which must be at most 3.4e+38, as float32 allows, got '
+    ),
     'regime = {0: {"lr": 0.1, "step_lambda": 5}}': (
         "--regime must have a function as step_lambda, got 5"
     ),

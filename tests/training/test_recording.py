@@ -327,7 +327,7 @@ def refused(match, folder, sim=None, **settings):
 def test_a_folder_that_exists_is_refused_as_train_does(whole, tmp_path):
     folder = whole["topk"].folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    refused(r"^name exists already in .*overwrite", folder)
+    refused(r"^folder exists already, .*; overwrite=True replaces it, resume=True", folder)
     refused(r"^overwrite and resume were both given", folder, resume=True, overwrite=True)
     refused(r"^compressor cannot change on resume, the run has topk:0.1", folder, resume=True)
     other = simulator(**METHODS["topk"] | {"lr": 0.2})
@@ -359,6 +359,19 @@ def test_a_loop_without_a_step_leaves_nothing(tmp_path):
 def test_two_recordings_of_one_folder_are_refused(tmp_path):
     with simsgd.recording(tmp_path / "a", simulator(), quiet=True):
         refused(r"^resume is being written by another process", tmp_path / "a", resume=True)
+
+
+def test_a_simulator_has_one_recording_and_one_loop_at_a_time(tmp_path):
+    sim = simulator()
+    with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:
+        refused(r"^simulator is in another recording already", tmp_path / "b", sim)
+        for _ in run.epochs(1):
+            with pytest.raises(SettingError, match=r"^epochs is called within a loop over epochs"):
+                next(run.epochs(1))
+            for _ in run.batches([1]):
+                with pytest.raises(SettingError, match=r"^batches is called within a loop over"):
+                    next(run.batches([1]))
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_notebook_shows_a_recording(tmp_path):

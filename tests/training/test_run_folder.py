@@ -111,6 +111,14 @@ def test_a_runs_dir_that_is_a_file_is_refused_in_one_line(tmp_path):
         RunFolder.create(tmp_path / "runs", "a", CONFIG)
 
 
+def test_a_runs_dir_that_can_hold_no_folder_is_told_from_a_wrong_name(tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "none")
+    with pytest.raises(SettingError, match=r"^runs_dir cannot be made \(.*runs is no folder\)"):
+        RunFolder.create(tmp_path / "runs", "a", CONFIG)
+    with pytest.raises(SettingError, match=r"^runs_dir cannot hold a run \(.+\), got /dev/fd"):
+        RunFolder.create(Path("/dev/fd"), "a", CONFIG)
+
+
 def test_a_name_too_long_for_a_folder_is_refused_in_one_line(tmp_path):
     with pytest.raises(SettingError, match=r"^name cannot be the name of a folder"):
         RunFolder.create(tmp_path, "a" * 300, CONFIG)

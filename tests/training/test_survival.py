@@ -195,7 +195,7 @@ def test_a_folder_deleted_during_a_run_is_an_error_and_not_made_again(
         return step(self, *arguments)
 
     monkeypatch.setattr(simsgd.Simulator, "step", deleting)
-    with pytest.raises(Unwritten, match=f"the folder {folder} is gone; nothing of the run is left"):
+    with pytest.raises(Unwritten, match=f"there is no folder {folder}; nothing of the run is left"):
         simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="part", log_every=1)
     assert not folder.exists()
 

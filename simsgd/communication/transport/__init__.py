@@ -20,6 +20,7 @@ from .process_group import (
     is_rank_zero,
     is_torchrun,
     launched_group,
+    launched_number,
     register_hook,
     restarts,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "is_rank_zero",
     "is_torchrun",
     "launched_group",
+    "launched_number",
     "of_all_ranks",
     "register_hook",
     "restarts",

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as Parallel
 
+from ...settings import require
+
 _Thing = TypeVar("_Thing")
 
 
@@ -30,8 +32,19 @@ def is_torchrun() -> bool:
 def restarts() -> tuple[int, int]:
     """Return how often torchrun has restarted this group, and how often it will at most."""
     names = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
-    done, most = (int(os.environ.get(name, 0)) for name in names)
+    done, most = (launched_number(name, "0") for name in names)
     return done, most
+
+
+def launched_number(name: str, usual: str = "") -> int:
+    """Return a number that torchrun gives its processes in the environment.
+
+    Raises `SettingError` where it is none, as where torchrun did not start this process.
+    """
+    text, rule = os.environ.get(name, usual), "must be a whole number, as torchrun sets it"
+    fix = "start all processes with torchrun, or unset TORCHELASTIC_RUN_ID"
+    require(text.isdecimal(), name, text, rule, fix)
+    return int(text)
 
 
 def is_initialized() -> bool:
@@ -66,8 +79,9 @@ def launched_group(backend: str, seconds: float) -> AbstractContextManager[None]
     each attempt has a prefix of its own.
     """
     timeout = timedelta(seconds=seconds)
-    meeting = dist.rendezvous("env://", timeout=timeout)  # type: ignore[attr-defined]
-    store, rank, ranks = next(iter(meeting))
+    with collective_errors():
+        meeting = dist.rendezvous("env://", timeout=timeout)  # type: ignore[attr-defined]
+        store, rank, ranks = next(iter(meeting))
     own = dist.PrefixStore(f"attempt {restarts()[0]}", store)  # type: ignore[attr-defined]
     return group(backend, seconds, store=own, rank=rank, world_size=ranks)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...settings import SettingError, unknown
+from ..atomic_files import NotWritten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,4 +148,5 @@ def save(figure: "Figure", path: Path, dpi: int, setting: str = "output") -> Non
     try:
         figure.savefig(path, dpi=dpi, metadata=dates.get(path.suffix.lower()))
     except OSError as wrong:
-        raise SettingError(setting, str(path), f"cannot be written ({wrong.strerror})") from wrong
+        rule = f"cannot be written ({NotWritten(Path(path), wrong).strerror})"
+        raise SettingError(setting, str(path), rule) from wrong

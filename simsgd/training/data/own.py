@@ -234,20 +234,19 @@ def _read(name: str, part: Any) -> Read:
 
 
 def _pair(source: Any, index: int) -> Sequence[Any]:
-    """Return a sample and its target. Raises `SettingError` for one that is none, with its number.
-
-    What a data set returns beside them is not used.
-    """
+    """Return a sample and its target. Raises `SettingError`, with its number, for no such pair."""
     try:
         sample = source[index]
     except Exception as wrong:  # whatever the user's own code raises
         told = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)[:_LONGEST]}"
         raise SettingError("dataset", None, f"cannot give sample {index}: {told}") from wrong
-    if not isinstance(sample, tuple | list) or len(sample) < 2:
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
         kind = type(sample).__name__
+        kind += f" of {len(sample)}" if isinstance(sample, tuple | list) else ""
         rule = f"gives a {kind} as sample {index}, which is no pair (x, y)"
-        raise SettingError("dataset", None, rule, "give the target beside the input")
-    return sample[:2]
+        fix = "give the target beside the input; several inputs are one x, as ((a, b), y)"
+        raise SettingError("dataset", None, rule, fix)
+    return sample
 
 
 def _class(target: object, index: int) -> int:
@@ -272,7 +271,7 @@ def _classes(name: str, targets: Tree) -> Tensor | None:
         fix = "class numbers count from 0; make numbers that are no classes floating point"
         raise SettingError("dataset", name, f"has a label {int(targets.min())}", fix)
     largest, rule = int(targets.max()), f"has a label {int(targets.max()):,}"
-    fix = f"class numbers count from 0, and must be below {_MOST_CLASSES:,}"
+    fix = f"classes go up to {_MOST_CLASSES:,}; make numbers that are no classes floating point"
     require(largest < _MOST_CLASSES, "dataset", name, rule, fix)
     return targets.long()
 

@@ -1,7 +1,6 @@
 """Runs a sweep: skips what is done, and continues what stopped."""
 
 import contextlib
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require, require_kind
 from ...units import plain_scalar
 from ..command_line import refuse_of_command_line
+from ..run_names import make_place, require_place
 from ..signals import Interrupted, StopRequest, stop_requests
 from .grid import Grid, Settings
 from .launchers import Job, Launcher, launcher_of
@@ -159,16 +159,7 @@ def _require_place(folder: Path) -> None:
     """Raise `SettingError` for a folder that cannot be made, or that is a run's."""
     is_run, fix = (folder / "config.json").exists(), "name another, or the one that holds it"
     require(not is_run, "runs_dir", str(folder), "is the folder of a run", fix)
-    try:
-        whole = folder.absolute()
-    except OSError as wrong:  # the working directory was removed
-        raise _not_made(folder, wrong) from wrong
-    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
-    require(there.is_dir(), "runs_dir", str(folder), f"cannot be made ({there} is no folder)")
-
-
-def _not_made(folder: Path, wrong: OSError) -> SettingError:
-    return SettingError("runs_dir", str(folder), f"cannot be made ({wrong.strerror})")
+    require_place(folder)
 
 
 def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
@@ -234,9 +225,6 @@ def _named(
 
 
 def _write(grid: Grid, folder: Path, runs: Mapping[str, Settings]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as wrong:
-        raise _not_made(folder, wrong) from wrong
+    make_place(folder)
     asked = {**{n: list(v) for n, v in grid.values.items()}, "seed": list(grid.seeds)}
     write_definition(folder, asked, runs)

@@ -105,6 +105,10 @@ def test_a_file_that_is_missing_is_one_line(tmp_path):
             ([{"text": "so", "label": 1}], Noisy()),
             "has a column text of text, got mine; turn",
         ),
+        (
+            ([(torch.zeros(3), torch.zeros(3), 1)], Noisy()),
+            r"gives a tuple of 3 as sample 0, which is no pair \(x, y\), got mine; give",
+        ),
     ],
 )
 def test_anything_else_is_one_line(pair, message):
