@@ -78,7 +78,7 @@ GPU_CEILINGS = {  # the same in the GPU's plan
     "e3m0": (80, 0),
     "powersgd:2": (460, 0),
     "dion:2": (480, 0),
-    "dion2": (580, 0),
+    "dion2": (460, 0),
     "topk:0.001+sign": (130, 0),
     "topk:0.001, residual": (90, 0),
     "topk:0.001, ef21": (90, 0),

@@ -13,11 +13,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ...communication.cuts import Cuts
 from ...communication.messages import Dense, LowRank, SharedSparse, State
+from ...communication.messages.joined import dense_group, shared_group
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, count, require
 from .contract import MultiRound, Rounds, StepInfo
 from .group import Group
+from .kinds import Shape, apart, by_kind, end_to_end, exchanged
 from .power_iteration import low_rank_group, power_iteration, products
 from .powersgd_factors import alive, orthonormal, product
 from .topk_selection import largest
@@ -145,18 +148,59 @@ class Dion2(_OfMatrices):
 
     def rounds(self, x: Tensor, state: State, step: StepInfo) -> Rounds:
         """Yield the sums of rows of each worker's `x` [L, n], and then the rows chosen."""
-        rows, cols = self._matrix
-        place = torch.arange(x.shape[1], device=x.device).view(rows, cols)
-        lines = x.unflatten(1, (rows, cols))
-        if rows > cols:
-            place, lines = place.T, lines.mT.contiguous()  # [s, other side], [L, s, other side]
-        _, mean = yield Dense.of(lines.abs().sum(2))
-        chosen = place[largest(mean, count(self.fraction, len(place)))[0]]  # [k, other side]
+        _, mean = yield Dense.of(self._sums(x.unflatten(1, self._matrix)))
+        chosen = self._chosen(mean)[0]  # [k, other side]
         index = chosen.flatten()
         _, mean = yield Dense.of(x[:, index])
         part = newton_schulz(mean.view(1, *chosen.shape)).mul_(self._scale)
         update = x.new_zeros(1, x.shape[1]).index_copy_(1, index, part.flatten(1))
         return SharedSparse.of(x[:, index] * (1 - self.decay), index, x.shape[1]), update
+
+    @property
+    def group_key(self) -> object:
+        """The settings: matrices of any shapes go together."""
+        return replace(self, shape=())
+
+    def rounds_of_group(self, x: Tensor, group: Group) -> Rounds:
+        """Yield the same for all matrices in `x` [L, P]: those of one shape go together."""
+        fitted = [own for own in group.compressors if isinstance(own, Dion2)]
+        kinds: list[Shape] = [own._matrix for own in fitted]
+        of_kind = dict(zip(kinds, fitted, strict=True))
+        pieces = zip(group.cuts.split(x), kinds, strict=True)
+        stacked = by_kind(kinds, [own.unflatten(1, shape) for own, shape in pieces], torch.cat)
+        sums = {kind: of_kind[kind]._sums(own) for kind, own in stacked.items()}
+        mean = yield from exchanged(sums, kinds, [(min(kind),) for kind in kinds])
+
+        chosen = {k: of_kind[k]._chosen(own) for k, own in by_kind(kinds, mean, torch.cat).items()}
+        lines = {kind: own.shape[1:] for kind, own in chosen.items()}  # (k, other side)
+        kept = Cuts(tuple(lines[kind].numel() for kind in kinds))
+        places = torch.cat(apart(chosen, kinds, lambda own: own.flatten(1)), dim=1)[0]
+        index = places + group.cuts.begin(kept, x.device)
+        _, mean_of_all = yield dense_group(kept, Dense.of(x[:, index]))
+        pieces = zip(kept.split(mean_of_all), kinds, strict=True)
+        means = [own.view(1, *lines[kind]) for own, kind in pieces]
+        parts = {
+            kind: newton_schulz(own).mul_(of_kind[kind]._scale)
+            for kind, own in by_kind(kinds, means, torch.cat).items()
+        }
+        update = x.new_zeros(1, x.shape[1]).index_copy_(1, index, end_to_end(parts, kinds, 1))
+        return shared_group(group.cuts, kept, x[:, index] * (1 - self.decay), index), update
+
+    def _sums(self, matrices: Tensor) -> Tensor:
+        """Return the sums of magnitudes of the lines of `matrices` [..., rows, cols], [..., s]."""
+        rows, cols = self._matrix
+        lines = matrices.mT.contiguous() if rows > cols else matrices
+        return lines.abs().sum(2)
+
+    def _chosen(self, sums: Tensor) -> Tensor:
+        """Return the places in a matrix of the k lines with the largest `sums` [C, s].
+
+        They are [C, k, other side].
+        """
+        rows, cols = self._matrix
+        place = torch.arange(rows * cols, device=sums.device).view(rows, cols)
+        place = place.T if rows > cols else place  # [s, other side]
+        return place[largest(sums, count(self.fraction, len(place)))]
 
 
 def of_length_one(matrix: Tensor) -> Tensor:
