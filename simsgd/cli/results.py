@@ -36,7 +36,7 @@ def results(
     columns: str | None,
     wide: bool,
 ) -> None:
-    """Print a table of runs: the settings that differ, error, bytes, ratio, time.
+    """Print a table of runs: settings that differ, validation error, bytes, ratio, time.
 
     RUNS are run folders, or folders that hold some, such as a sweep's; default: runs. A terminal
     shows the columns that fit; --columns also knows "received" and "busiest link".

@@ -61,10 +61,10 @@ def _names_of(group: Group) -> list[str]:
 
 
 def _check_names(setting: str, names: Iterable[str], groups: Sequence[Group]) -> None:
-    known = {name: None for group in groups for name in _names_of(group)}
+    known = {name for group in groups for name in _names_of(group)}
     for name in names:
         if name not in known:
-            raise unknown(setting, name, known)
+            raise unknown(setting, name, [group.name for group in groups])
 
 
 def _key(run: RunTables, average: bool) -> object:
