@@ -60,10 +60,9 @@ class Config(Recipe):
     metric: str | None = setting(
         None,
         "model and data",
-        "What tables and figures show and the best epoch is chosen by: error, accuracy, "
-        "perplexity, pixel-error, "
-        "none (the loss alone), or FILE.py[:FUNCTION] of (output, target) that returns a mean; "
-        "default: error, or perplexity on text.",
+        "What tables and figures show, and what decides which epoch is the best: error, "
+        "accuracy, perplexity, pixel-error, none (the loss alone), or FILE.py[:FUNCTION] of "
+        "(output, target) that returns a mean; default: error, or perplexity on text.",
         unit="NAME",
         scope="machine",
     )
@@ -202,7 +201,7 @@ class Config(Recipe):
     )  # fmt: skip
     keep: str = setting(
         "best", "run", "Checkpoints to keep: last, to resume; best, also the model of the best "
-        "evaluation (best.pt); or all, also the model of each (models/step-N.pt).",
+        "evaluation (best.pt); or all, also that of every one (models/step-N.pt).",
         choices=KEEPS, scope="machine", on_resume=True,
     )  # fmt: skip
     log_every: int = setting(

@@ -194,8 +194,8 @@ class Recipe(metaclass=SettingsClass):
     collective: str = setting(
         "allgather", "algorithm",
         "With allreduce, how sparse messages become their mean: as they are (allgather, dense), as "
-        "the largest of their sum (gtopk, oktopk), at one worker's places (cltk), or in the way "
-        "that brings a worker the fewest bytes (auto).", choices=SPARSE_COLLECTIVES,
+        "the largest of their sum (gtopk, oktopk), at the places of one worker's largest (cltk), "
+        "or in the way that takes the fewest bytes to a worker (auto).", choices=SPARSE_COLLECTIVES,
     )  # fmt: skip
     topology: str | None = setting(
         None, "algorithm", "With gossip, the graph of workers; see `simsgd list topologies`.",
@@ -276,8 +276,8 @@ class Recipe(metaclass=SettingsClass):
     param_groups: str | None = setting(
         None,
         "optimizer",
-        "Parameter groups, for all epochs: no_decay_1d, which spares parameters with fewer than "
-        "two dimensions the weight decay, or none; a regime may have others.",
+        "Parameter groups, for all epochs: no_decay_1d, without weight decay for parameters with "
+        "fewer than two dimensions, or none; a regime may have others.",
         unit="NAME",
     )
     scheduler: str | None = setting(

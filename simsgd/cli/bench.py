@@ -50,7 +50,7 @@ _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
         "--compressor", "compressors", metavar="SPEC", what="this, such as topk:0.01"
     ),
     "own_models": click.option(
-        "--own-models", is_flag=True, help="Give each worker a model of its own, as gossip does."
+        "--own-models", is_flag=True, help="Give each worker its own model, as in gossip."
     ),
     "plan": click.option(
         "--plan",

@@ -23,7 +23,7 @@ from .server_chunks import check_quantizer, chunk_state, mean_both_ways
 @register("algorithm", "onebit_adam")
 @dataclass(frozen=True)
 class OneBitAdam(GradientAlgorithm):
-    """Adam until a step; then v stays, and momenta are sent as signs, with error feedback twice.
+    """Adam at first; then v is frozen, and momenta are sent as signs, with error feedback twice.
 
     From `freeze_step` on: m_i = beta m + (1 - beta) g_i; c_i = C(m_i + e_i), e_i = m_i + e_i - c_i.
     Each worker serves a W-th of the entries: of its chunk it takes the mean of all c_i, and sends

@@ -22,7 +22,7 @@ from .server_chunks import check_quantizer, chunk_state, mean_both_ways
 @register("algorithm", "zero_one_adam")
 @dataclass(frozen=True)
 class ZeroOneAdam(ParameterAlgorithm):
-    """Adam whose gradients go in one bit but for updates of v; then local steps with a frozen v.
+    """Adam whose gradients are sent as signs, except to update v; then local steps with v frozen.
 
     Up to `freeze_step` m = beta m + (1 - beta) g and x = x - lr m / (sqrt(v) + eps), where g is the
     mean gradient: whole in steps in which v = beta2 v + (1 - beta2) g^2 too, else compressed both

@@ -10,7 +10,7 @@ from .contract import Preset
 @register("preset", "sparta")
 @dataclass(frozen=True)
 class Sparta(Preset):
-    """After every step a random half percent of the parameters, the same of all, is averaged.
+    """After every step a random half percent of the parameters is averaged, the same for all.
 
     theta_r[mask] = mean_r theta_r[mask], P(in mask) = 0.005, the mask from a shared seed.
     Beton, Howes, Cheema, Ho, "SPARTA: Distributed training with sparse parameter averaging", MCDC
