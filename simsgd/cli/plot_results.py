@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ..settings import SettingError, require
+from ..units import num_bytes
 from .completion import complete_runs, completes
 from .group import main
 from .paths import PATH
@@ -30,14 +31,20 @@ def _labels(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> di
 def _limits(
     _: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[float, float] | None:
-    """Return the numbers of LOW,HIGH."""
+    """Return the numbers of LOW,HIGH, which may be sizes."""
     if text is None:
         return None
     low, _comma, high = text.partition(",")
     try:
-        return float(low), float(high)
+        return _number(low), _number(high)
     except ValueError as wrong:
-        raise SettingError(str(parameter.name), text, "must be LOW,HIGH, two numbers") from wrong
+        rule = "must be LOW,HIGH, two numbers or sizes such as 1KB,10MB"
+        raise SettingError(str(parameter.name), text, rule) from wrong
+
+
+def _number(text: str) -> float:
+    size = num_bytes(text.strip())
+    return float(text) if size is None else size
 
 
 @main.command("plot-results")
@@ -98,7 +105,9 @@ def _limits(
     "--order", multiple=True, metavar="RUN", help="Draw this run first; repeatable, in this order."
 )
 @click.option("--title", metavar="TEXT", help="Text above the figure.")
-@click.option("--xlim", callback=_limits, metavar="LOW,HIGH", help="Limits along x.")
+@click.option(
+    "--xlim", callback=_limits, metavar="LOW,HIGH", help="Limits along x, such as 1KB,10MB."
+)
 @click.option("--ylim", callback=_limits, metavar="LOW,HIGH", help="Limits along y.")
 @click.option("--logx/--no-logx", default=None, help="Whether x is logarithmic.")
 @click.option("--logy/--no-logy", default=None, help="Whether y is logarithmic.")

@@ -154,10 +154,25 @@ def test_the_command_takes_all_of_it(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("1,3", (1, 3)),
+        ("0.5,1e3", (0.5, 1000)),
+        ("1KB,10MiB", (1000, 10 * 2**20)),
+        ("-1,0", (-1, 0)),
+    ],
+)
+def test_limits_are_numbers_or_sizes(text, limits):
+    command = main.commands["plot-results"]
+    with command.make_context("plot-results", ["run", "--xlim", text]) as context:
+        assert context.params["xlim"] == limits
+
+
+@pytest.mark.parametrize(
     ("words", "error"),
     [
         (["--label", "a"], "--label must be RUN=TEXT, got a"),
-        (["--xlim", "3"], "--xlim must be LOW,HIGH, two numbers, got 3"),
+        (["--xlim", "3"], "--xlim must be LOW,HIGH, two numbers or sizes such as 1KB,10MB, got 3"),
         (["--label", "d=x"], "--label is not known, got d"),
     ],
 )
