@@ -3,6 +3,7 @@
 Letters: n elements of one parameter. Here L = 1: each process is one worker.
 """
 
+from functools import partial
 from typing import TypedDict, Unpack
 
 import torch
@@ -10,7 +11,14 @@ from torch import Tensor, nn
 
 from .communication.ledger import Ledger
 from .communication.segments import Layout, Segment
-from .communication.transport import Bucket, Channel, Distributed, all_gather_object, register_hook
+from .communication.transport import (
+    Bucket,
+    Channel,
+    Distributed,
+    all_gather_object,
+    fused,
+    register_hook,
+)
 from .communication.wire import Wire
 from .keyed_random import RandomKey
 from .methods.compressors import composed
@@ -114,16 +122,17 @@ class Hook:
 
     def reduce_bucket(self, bucket: Bucket) -> None:
         """Exchange the gradients of a bucket of DistributedDataParallel's, in place."""
-        for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            self.exchange_(self.names[id(parameter)], grad)
+        names = [self.names[id(parameter)] for parameter in bucket.parameters()]
+        pairs = zip(names, bucket.gradients(), strict=True)
+        fused(self.channel, [partial(self._exchange_, *pair) for pair in pairs])
         if bucket.is_last():
             self.steps += 1
             self.channel.ledger.transfers.clear()
 
-    def exchange_(self, name: str, gradient: Tensor) -> None:
+    def _exchange_(self, name: str, gradient: Tensor, channel: Channel) -> None:
         """Replace a parameter's own gradient [*shape] by the aggregate, in place."""
         own = gradient.detach().reshape(1, -1).clone()  # [1, n]
-        step = ExchangeStep(self.channel, self.memory, self.key.fold_in(self.steps), self.steps)
+        step = ExchangeStep(channel, self.memory, self.key.fold_in(self.steps), self.steps)
         aggregated, _ = exchange_gradient(step, self.segment_states[name], own)
         gradient.copy_(aggregated.view_as(gradient))
 

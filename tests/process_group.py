@@ -357,6 +357,14 @@ def hooked(settings, momentum, steps=8, stop=None, bucket_mb=25):
     return [p.detach().clone() for p in model.parameters()], real.hook.sent_bytes
 
 
+def messages_of_a_hooked_step(settings):
+    """Return the collectives of one backward pass with a communication hook."""
+    real = Hooked(plain_network(), settings, 0.1, 0.0, 25)
+    real.hook.transport.start_stopwatch()
+    real.step(*next(iter(batches(1))))
+    return [one.collective for one in real.hook.transport.stopwatch.take()]
+
+
 def put_variable(put, name):
     """Put what a variable of the environment is, on every rank."""
     put(os.environ.get(name))

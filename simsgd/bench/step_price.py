@@ -15,7 +15,7 @@ from ..methods.algorithms import AllReduce
 from ..recipe import Recipe
 from ..results.compute_times import ComputeTimes
 from ..results.network import Network, way_of
-from ..results.pricing import Carried, Pricing, carriers_of, part_of, waited_for
+from ..results.pricing import Carried, Pricing, carriers_of, fused_messages, part_of, waited_for
 from ..results.timeline import Bucket, Piece, in_buckets
 from ..simulator.ready_segments import ready_segment, waits_for_all
 from ..simulator.step_bytes import Sizes
@@ -104,11 +104,11 @@ def communication(
     found: dict[str, Carried] = {}
     bytes_of = Counter[str]()
     for collective in dict.fromkeys(s.collective for _, s in sent):
-        own = [(name, s.payload_bytes) for name, s in sent if s.collective == collective]
-        rounds = max(Counter(name for name, _ in own).values())
+        own = [(name, s) for name, s in sent if s.collective == collective]
         way = way_of(collective, counted.workers, _PAIRS, pricing.all_reduce)
-        messages = rounds if pricing.fusion else len(own)
-        bytes_of[collective] = sum(size for _, size in own)
+        fused = fused_messages((name, s.operation) for name, s in own)
+        messages = fused if pricing.fusion else len(own)
+        bytes_of[collective] = sum(s.payload_bytes for _, s in own)
         seconds = way.seconds(network, messages, bytes_of[collective])
         found[collective] = Carried(seconds, way.hops * messages)
     carriers = carriers_of((name, s.collective) for name, s in sent) if pricing.fusion else ()

@@ -83,8 +83,8 @@ class Transfers:
             own = some[some["collective"] == collective]
             if not own.empty:
                 sizes = self.num_bytes[rows] * _share(own, every)
-                number = np.full(len(rows), int(own["messages"].max()))
-                sent[collective, degree] = Carried(sizes, number)
+                most = int(own.groupby("compressed")["messages"].max().sum())  # none go together
+                sent[collective, degree] = Carried(sizes, np.minimum(self.messages[rows], most))
         repeated = some.loc[some.index.repeat(some["messages"])]
         carriers = carriers_of(zip(repeated["segment"], repeated["collective"], strict=True))
         riders = {own: rows for own, rows in self.riders.items() if own == carriers}

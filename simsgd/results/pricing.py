@@ -178,6 +178,20 @@ def waited_for(
     return duration(spans(compute - backward, backward, buckets)) - compute - compression
 
 
+def fused_messages(sent: Iterable[tuple[str, str]]) -> int:
+    """Return how many messages of a collective remain if those of all segments go together.
+
+    `sent` are the segment and the operation of each. Sums and maxima do not go together, nor do
+    dtypes, and what a segment sends twice needs an answer in between.
+
+    >>> fused_messages([("p", "sum"), ("p", "sum"), ("q", "sum"), ("q", "max")])
+    3
+    """
+    counts = Counter(sent)
+    operations = {operation for _, operation in counts}
+    return sum(max(n for (_, o), n in counts.items() if o == own) for own in operations)
+
+
 def carriers_of(messages: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the collectives that whole segments may ride along with, for each message's names.
 

@@ -110,7 +110,7 @@ class TransferRow(TypedDict):
     collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
     segments: int  # of the step, whatever carries them
     messages: int  # collectives of this kind in the step
-    rounds: int  # of one segment, the most: those that remain if all segments are fused
+    rounds: int  # messages that remain if those of all segments are fused
     degree: int  # neighbors of the busiest worker; 0 for other collectives
     payload_bytes: int  # of all messages together: mean over workers, and most
     payload_bytes_max: int

@@ -136,7 +136,7 @@ def components_of(
         raise SettingError("algorithm", recipe.algorithm, rule, "start it without torchrun")
     _check_float16(recipe, algorithm)
     plan = plan_of(recipe.plan, like.device.type)
-    together = transport.fuses or (plan.together and isinstance(transport, InProcess))
+    together = plan.together and isinstance(transport, InProcess)
     parameters = parameters_of(algorithm, params, layout, key, together)
     memory = memory_of(recipe, regime)
     segment_states = [

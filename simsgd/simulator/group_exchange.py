@@ -8,12 +8,14 @@ Letters: W workers, L hosted here, S segments, n elements of one of them, P of a
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..communication.cuts import adjacent, end_to_end
 from ..communication.messages import Joined
+from ..communication.transport import Channel, fused
 from ..gradients.contract import Tensors
 from ..methods.algorithms import ExchangeContext, GradientAlgorithm, ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures, group_norms, measure_group, squared
@@ -37,16 +39,19 @@ def exchange_gradients(
     segments go one by one.
     """
     of_segment = {own.segment.name: g for own, g in zip(groups.states, gradients, strict=True)}
-    results: dict[str, Exchanged] = {}
-    for group in groups.of(step.flush, apart=bool(step.unused)):
+
+    def exchanged(group: StateGroup, channel: Channel) -> list[Exchanged]:
+        own_step = replace(step, channel=channel)
         pieces = [of_segment[own.segment.name] for own in group.states]
         if len(pieces) > 1:
-            exchanged = _exchanged(step, group, pieces)
-        elif step.unused.issuperset(group.segment.parameters):
-            exchanged = [_nothing(group.states[0], pieces[0])]
-        else:
-            exchanged = [exchange_gradient(step, group.states[0], pieces[0], squares)]
-        results |= {own[1].segment.name: own for own in exchanged}
+            return _exchanged(own_step, group, pieces)
+        if step.unused.issuperset(group.segment.parameters):
+            return [_nothing(group.states[0], pieces[0])]
+        return [exchange_gradient(own_step, group.states[0], pieces[0], squares)]
+
+    every = groups.of(step.flush, apart=bool(step.unused))
+    found = fused(step.channel, [partial(exchanged, group) for group in every])
+    results = {own[1].segment.name: own for some in found for own in some}
     in_order = [results[own.segment.name] for own in groups.states]
     measures = squared([measures for _, measures in in_order])
     return [aggregated for aggregated, _ in in_order], measures
@@ -88,16 +93,19 @@ def exchange_models(
     their parameters lie end to end.
     """
     of_segment = {own.segment.name: x for own, x in zip(groups.states, models, strict=True)}
-    sent: list[SegmentMeasures] = []
-    for group in groups.of(step.flush):
+
+    def exchanged(group: StateGroup, channel: Channel) -> list[SegmentMeasures]:
+        own_step = replace(step, channel=channel)
         pieces = [of_segment[own.segment.name] for own in group.states]
         whole = adjacent(pieces) if len(pieces) > 1 else None
         if whole is not None:
-            sent += _exchanged_models(step, group, whole)
-            continue
-        for state, x in zip(group.states, pieces, strict=True):
-            measures = exchange_model(step, state, x)
-            sent += [] if measures is None else [measures]
+            return _exchanged_models(own_step, group, whole)
+        pairs = zip(group.states, pieces, strict=True)
+        measures = [exchange_model(own_step, state, x) for state, x in pairs]
+        return [own for own in measures if own is not None]
+
+    every = [partial(exchanged, group) for group in groups.of(step.flush)]
+    sent = [own for some in fused(step.channel, every) for own in some]
     found = {own.segment.name: own for own in squared(sent)}
     measures_of_all = [
         found.get(own.segment.name) or SegmentMeasures.empty(own.segment, len(x), x.device)

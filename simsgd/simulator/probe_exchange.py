@@ -45,6 +45,7 @@ class Sent:
     link_bytes: int  # one way on the busiest link
     words: str  # the arithmetic of the payload
     step: int = 0  # of the round
+    operation: str = ""  # of an all-reduce, as in the ledger
 
 
 @dataclass(frozen=True)
@@ -139,4 +140,5 @@ class Exchange:
             link_bytes=int(leaving.maximum(arriving).max()),
             words=words if copies == 1 else f"{copies} x ({words})",
             step=step,
+            operation=transfer.operation,
         )

@@ -4,7 +4,6 @@ Letters: W workers, L hosted here, B global batch.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypedDict
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from ..communication.ledger import Transfer
 from ..results.metric import Metric
+from ..results.pricing import fused_messages
 from ..results.tables import (
     EpochRow,
     LayerRow,
@@ -260,7 +260,7 @@ def _transfer_row(
         "collective": collective,
         "segments": len(record.segments),
         "messages": len(transfers),
-        "rounds": max(Counter(t.segment for t in transfers).values()),
+        "rounds": fused_messages((t.segment, t.operation) for t in transfers),
         "degree": max(degrees, default=0),
         "payload_bytes": round(total / payload.shape[1]),
         "payload_bytes_max": most,

@@ -21,6 +21,7 @@ from ..process_group import (
     hooked,
     measured,
     messages,
+    messages_of_a_hooked_step,
     network,
     nonfinite_batches,
     plain_network,
@@ -376,6 +377,14 @@ def test_a_hooked_training_is_the_simulated_one(two_ranks, settings, momentum):
         assert torch.allclose(own, wanted, rtol=1e-10)
     if settings["compressor"] != "threshold:0.01":
         assert sent == 8 * record.payload_bytes[0]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "sent"),
+    [("topk:0.1", ["all-gather", "all-reduce"]), ("powersgd:1", ["all-reduce"] * 2)],
+)
+def test_a_bucket_of_a_hook_is_as_many_messages_as_are_priced(two_ranks, compressor, sent):
+    assert two_ranks(messages_of_a_hooked_step, {"compressor": compressor}) == sent
 
 
 def test_a_hook_goes_on_where_it_stopped(two_ranks):

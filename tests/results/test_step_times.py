@@ -59,9 +59,18 @@ def test_the_rows_of_a_step_add_up_to_what_was_sent(spec):
     assert {row["segments"] for row in rows} == {4}
 
 
-def test_a_collective_counts_its_messages_and_the_rounds_of_one_segment():
-    rows = {row["collective"]: row for row in transfer_rows(stepped(compressor="powersgd:1"))}
-    assert (rows["all-reduce"]["messages"], rows["all-reduce"]["rounds"]) == (2 + 2 + 1 + 1, 2)
+@pytest.mark.parametrize(
+    ("spec", "messages", "rounds"),
+    [
+        ("powersgd:1", 2 + 2 + 1 + 1, 2),
+        ("terngrad:shared_scale=true", 1 + 1 + 1 + 1, 2),  # maxima, and sums
+        ("fp16", 1 + 1 + 1 + 1, 2),  # of two dtypes
+        ("none", 4, 1),
+    ],
+)
+def test_a_collective_counts_its_messages_and_those_that_go_together(spec, messages, rounds):
+    rows = {row["collective"]: row for row in transfer_rows(stepped(compressor=spec))}
+    assert (rows["all-reduce"]["messages"], rows["all-reduce"]["rounds"]) == (messages, rounds)
 
 
 def test_a_vote_is_gathered_and_answered():

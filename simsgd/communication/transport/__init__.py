@@ -7,6 +7,7 @@ reached by `torch.distributed`; no other room knows of it.
 from .channel import Channel, Observer
 from .contract import Transport, rides_all_reduce
 from .distributed import Distributed
+from .fusion import fused
 from .in_process import InProcess
 from .node_ranks import NodeRanks
 from .process_group import (
@@ -39,6 +40,7 @@ __all__ = [
     "all_gather_object",
     "broadcast_object",
     "counted",
+    "fused",
     "group",
     "is_initialized",
     "is_rank_zero",

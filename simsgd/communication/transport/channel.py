@@ -16,7 +16,7 @@ from ..messages import Dense, Message
 from ..mixing import Mixing
 from ..segments import Segment
 from ..wire import Wire
-from .contract import Passed, Transport
+from .contract import Passed, Transport, operation_of
 
 
 class Observer(Protocol):
@@ -63,7 +63,7 @@ class Channel:
     def all_reduce_max(self, numbers: Tensor, segment: Segment) -> Tensor:
         """Return the largest over all workers of `numbers` [L, 1], [1, 1], by an all-reduce."""
         message = Dense.of(numbers)
-        self._count_all(message, segment, "all-reduce")
+        self._count_all(message, segment, "all-reduce", operation="max")
         return self.transport.all_reduce_max(numbers)
 
     def vote(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
@@ -92,7 +92,7 @@ class Channel:
     def gather_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send the messages to a server; return them, and their mean, [n], which only it knows."""
         sent = self._send(message, segment, "gather")
-        return sent, self.transport.all_reduce_mean(sent)
+        return sent, self.transport.gather_mean(sent)
 
     def broadcast(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
@@ -192,7 +192,8 @@ class Channel:
     def _send(self, message: Message, segment: Segment, collective: str) -> Message:
         """Count the workers' messages; return them as they arrive."""
         sent = message.on_wire(self.wire)
-        self._count_all(sent, segment, collective)
+        operation = operation_of(sent) if collective == "all-reduce" else ""
+        self._count_all(sent, segment, collective, operation=operation)
         return sent
 
     def _count_all(
@@ -202,11 +203,12 @@ class Channel:
         collective: str,
         degree: Tensor | None = None,
         links: Tensor | None = None,
+        operation: str = "",
     ) -> None:
         """Record the messages of workers, of each segment that is joined by itself."""
         for own, part in zip(segment.members, message.parts, strict=True):
             payload = part.payload_bytes()
-            transfer = Transfer(own.name, "up", collective, payload, degree, links)
+            transfer = Transfer(own.name, "up", collective, payload, degree, links, operation)
             self._count(transfer, part)
 
     def _count(self, transfer: Transfer, message: Message | None = None) -> None:

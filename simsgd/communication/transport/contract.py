@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
-from ..messages import Dense, Joined, Message, Places, Sparse
+from ..messages import Dense, Joined, Message, Places, SharedSparse, Sparse
 from ..mixing import Mixing
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Passed = TypeVar("Passed", Sparse, Places)  # what goes from one worker to anoth
 class Transport(ABC):
     """Carries messages between workers."""
 
-    fuses: bool = False  # what goes together is one message on the network, not one a segment
+    fuses: bool = False  # exchanges go side by side, and what waits together is one message
     node: "NodeRanks | None" = None  # whose devices are other processes; None: none are
 
     @abstractmethod
@@ -36,6 +36,10 @@ class Transport(ABC):
         """Return the mean over all workers of what the messages stand for, [n]."""
 
     @abstractmethod
+    def gather_mean(self, message: Message) -> Tensor:
+        """Return the same mean of what a server gathers, [n]."""
+
+    @abstractmethod
     def mean_of_senders(self, message: Message) -> Tensor:
         """Return the mean of each element over the workers whose messages have it, [n]."""
 
@@ -45,7 +49,7 @@ class Transport(ABC):
 
     @abstractmethod
     def all_reduce_max(self, numbers: Tensor) -> Tensor:
-        """Return the largest over all workers of `numbers` [L, 1], [1, 1]."""
+        """Return the largest over all workers of `numbers` [L, n], [1, n]."""
 
     @abstractmethod
     def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
@@ -87,6 +91,15 @@ class Transport(ABC):
 
         This is for records and checkpoints; it is no part of a method, and not counted.
         """
+
+
+def operation_of(message: Message) -> str:
+    """Return what an all-reduce does with a message, "" if it is not summable."""
+    first = message.parts[0]
+    first = first.inner if isinstance(first, SharedSparse) else first
+    if not (message.summable and isinstance(first, Dense)):
+        return ""
+    return f"sum of {str(first.wire_dtype).removeprefix('torch.')}"
 
 
 def rides_all_reduce(message: Message) -> bool:

@@ -17,7 +17,7 @@ from ..mixing import Mixing
 from ..wire import pack_bits, unpack_bits, value_bytes
 from .contract import Passed, Transport, outcome, rides_all_reduce
 from .hops import Hops
-from .joined_rows import mean_of_shared, on_cpu, unpacked
+from .joined_rows import moved, on_cpu, unpacked
 from .node_ranks import NodeRanks
 from .process_group import broadcast_object, collective_device, collective_errors
 from .timing import Stopwatch
@@ -68,17 +68,19 @@ class Distributed(Transport):
         if isinstance(message, SharedSparse):
             values = self.all_reduce_mean(message.inner)  # [k]
             return values.new_zeros(message.n).index_copy_(0, message.index, values)
-        if isinstance(message, Joined) and isinstance(message.parts[0], SharedSparse):
-            return mean_of_shared(message, self.all_reduce_mean)
         if self.partial_sums:
             return self._reduced(message.sum().unsqueeze(0))
         if rides_all_reduce(message):
-            buffers = [message.pack(row) for row in range(len(self.sent))]
-            packed = message.unpack(buffers, on_cpu(message.header()))
+            packed = message.unpack(self._packed(message), on_cpu(message.header()))
             return self._reduced(packed.to_dense().to(message.to_dense().device))
-        gathered = self._gathered(message)
-        assert gathered is not None
-        return gathered.sum().div_(self.workers).to(message.to_dense().device)
+        return self.gather_mean(message)
+
+    def gather_mean(self, message: Message) -> Tensor:
+        """Return the mean over all workers, [n]: every rank acts as the server."""
+        if self.partial_sums:
+            return self.all_reduce_mean(message)
+        mean = self._gathered(message).sum().div_(self.workers)
+        return mean.to(message.to_dense().device)
 
     def mean_of_senders(self, message: Message) -> Tensor:
         """Return the mean over the workers that sent an element, [n], the same on every rank.
@@ -87,27 +89,26 @@ class Distributed(Transport):
         """
         if message.summable:
             return self.all_reduce_mean(message)
-        gathered = self._gathered(message)
-        assert gathered is not None
-        return gathered.mean_of_senders().to(message.to_dense().device)
+        return self._gathered(message).mean_of_senders().to(message.to_dense().device)
 
     def vote(self, message: Message) -> Tensor:
         """Return the sign of the sum of all workers' signs, [n], which rank 0 counts."""
         values = message.to_dense()
         if self.partial_sums:
             return outcome(self._all_reduce(values.sign().sum(0), dist.ReduceOp.SUM))
-        n = values.shape[1]
-        gathered = self._gathered(message, to_all=False)
+        arrived = self._buffers(self._packed(message), to_all=False)
+        lengths, n = self._lengths(message), values.shape[1]
         positive = torch.zeros(n, dtype=torch.int64)
-        if gathered is not None:
-            positive = outcome(gathered.to_dense().sign().sum(0)).gt(0).long()
+        if arrived is not None:
+            signs = unpacked(message, arrived, lengths).to_dense().sign()
+            positive = outcome(signs.sum(0)).gt(0).long()
         bits = pack_bits(positive, 1).to(collective_device())
         self._broadcast(bits)
         return unpack_bits(bits.cpu(), 1, n).to(values).mul_(2).sub_(1)
 
     def all_reduce_max(self, numbers: Tensor) -> Tensor:
-        """Return the largest over all workers, [1, 1]."""
-        self.sent += numbers.element_size()
+        """Return the largest over all workers, [1, n]."""
+        self.sent += numbers[0].numel() * numbers.element_size()
         return self._all_reduce(numbers.amax(0, keepdim=True), dist.ReduceOp.MAX)
 
     def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:
@@ -137,9 +138,11 @@ class Distributed(Transport):
         self.sent += copies * message.payload_bytes().cpu()
         arrived = self._from_others(message, receives)
         arrived |= {w: message.pack(row) for row, w in enumerate(range(own.start, own.stop))}
+        lengths = self._lengths(message)
         buffers = [arrived[worker] for worker in sources[own]]
-        received = message.unpack(buffers, on_cpu(message.header()))
-        return received.to(message.index.device)
+        rows = unpacked(message, buffers, [lengths[w] for w in sources[own] if lengths])
+        received: Passed = moved(rows, message.to_dense().device)
+        return received
 
     def swap(self, message: Dense, mixing: Mixing) -> Tensor:
         """Return what each neighbor sent to the hosted workers, [L, D, k].
@@ -192,9 +195,7 @@ class Distributed(Transport):
 
     def all_gather(self, message: Message) -> Tensor:
         """Return what each worker's message stands for, [W, n], unpacked by every rank."""
-        gathered = self._gathered(message)
-        assert gathered is not None
-        return gathered.to_dense().to(message.to_dense().device)
+        return self._gathered(message).to_dense().to(message.to_dense().device)
 
     def broadcast(self, message: Message) -> Message:
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""
@@ -249,14 +250,18 @@ class Distributed(Transport):
         with collective_errors(), timed:
             yield
 
-    def _gathered(self, message: Message, to_all: bool = True) -> Message | None:
-        """Return the messages of all workers, on the CPU; None where they do not come."""
-        if isinstance(message, Foreign):
+    def _packed(self, message: Message) -> list[Tensor]:
+        """Return the buffers of the hosted workers, uint8."""
+        if any(isinstance(part, Foreign) for part in message.parts):
             rule = "cannot send between processes: only the worker's own process can decode it"
             raise SettingError("compressor", None, rule, "use a compressor of simsgd")
-        buffers = [message.pack(row) for row in range(len(self.sent))]
-        arrived, lengths = self._buffers(buffers, to_all), self._lengths(message)
-        return None if arrived is None else unpacked(message, arrived, lengths)
+        return [message.pack(row) for row in range(len(self.sent))]
+
+    def _gathered(self, message: Message) -> Message:
+        """Return the messages of all workers, on the CPU."""
+        arrived = self._buffers(self._packed(message), to_all=True)
+        assert arrived is not None
+        return unpacked(message, arrived, self._lengths(message))
 
     def _lengths(self, message: Message) -> list[list[int]]:
         """Return the bytes of joined messages of each worker, [W][S]; nothing of another message.
@@ -277,7 +282,7 @@ class Distributed(Transport):
         Sizes go first, then the buffers, each straight to the process that wants it.
         """
         per = len(self.sent)
-        packed = [message.pack(row) for row in range(per)]
+        packed = self._packed(message)
         sizes = self._all_sizes(packed)
         wanted = receives.unflatten(0, (self.ranks, per)).any(1).tolist()  # [ranks][W]
         going, coming, arriving = dict[int, Tensor](), dict[int, Tensor](), list[int]()

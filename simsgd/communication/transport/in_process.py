@@ -23,6 +23,10 @@ class InProcess(Transport):
         """Return the mean over rows, [n]."""
         return message.sum().div_(len(message.parts[0].payload_bytes()))
 
+    def gather_mean(self, message: Message) -> Tensor:
+        """Return the mean over rows, [n]."""
+        return self.all_reduce_mean(message)
+
     def mean_of_senders(self, message: Message) -> Tensor:
         """Return the mean over the rows that have an element, [n]."""
         return message.mean_of_senders()
@@ -32,7 +36,7 @@ class InProcess(Transport):
         return outcome(message.to_dense().sign().sum(0))
 
     def all_reduce_max(self, numbers: Tensor) -> Tensor:
-        """Return the largest of the rows, [1, 1]."""
+        """Return the largest of the rows, [1, n]."""
         return numbers.amax(0, keepdim=True)
 
     def neighbor_mean(self, message: Message, mixing: Mixing) -> Tensor:

@@ -1,16 +1,15 @@
 """Unpacks what arrived, also where the messages for several segments came as one.
 
-Letters: W workers, S segments, P elements of all of them.
+Letters: W workers, S segments.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..cuts import Cuts
-from ..messages import Joined, Message, SharedSparse
+from ..messages import Joined, Message, Places, Sparse
 
 
 def unpacked(
@@ -23,16 +22,12 @@ def unpacked(
     return message.unpack(buffers, header)
 
 
-def mean_of_shared(message: Joined, mean_of: Callable[[Message], Tensor]) -> Tensor:
-    """Return the mean, [P], of messages with values at places that all workers share.
-
-    `mean_of` returns the mean over workers of a message of values alone.
-    """
-    parts = [part for part in message.parts if isinstance(part, SharedSparse)]
-    cuts = Cuts(tuple(len(part.index) for part in parts))
-    values = cuts.split(mean_of(Joined.of(cuts, [part.inner for part in parts])))
-    pairs = zip(parts, values, strict=True)
-    return torch.cat([v.new_zeros(p.n).index_copy_(0, p.index, v) for p, v in pairs])
+def moved(message: Message, device: torch.device) -> Any:
+    """Return what was passed on, a message of the same kind, on a device."""
+    if isinstance(message, Joined):
+        return Joined.of(message.cuts, [moved(part, device) for part in message.parts])
+    assert isinstance(message, Sparse | Places)
+    return message.to(device)
 
 
 def on_cpu(header: Any) -> Any:
