@@ -100,6 +100,13 @@ def verified(steps, settings):
     return [row for row, _ in rows], real is TorchWorker
 
 
+def verified_with_riders(steps, settings):
+    """Return the rows where what goes whole rides along, and the collectives of a step."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Distributed, "rides", staticmethod(lambda carriers, size: True))
+        return verified(steps, settings)[0], messages_of_a_step(settings)[0]
+
+
 class Other(OwnWorker):
     """A real side that does something else than the recipe."""
 

@@ -134,9 +134,15 @@ class Pricing:
         That is what takes less. In an all-gather, or by a server and back, whole segments wait for
         no message of their own.
         """
-        longer = sum(way_of(name, workers).seconds(network, 0, size) for name in carriers)
+        longer = seconds_along(network, workers, carriers, size)
         messages = np.where(longer < all_reduce.seconds, 0.0, all_reduce.messages)
         return Carried(np.minimum(longer, all_reduce.seconds), messages)
+
+    def rides(self, network: Network, workers: int, carriers: Sequence[str], size: int) -> bool:
+        """Return whether `size` bytes take less time with carriers than by an all-reduce."""
+        way = way_of("all-reduce", workers, all_reduce=self.all_reduce)
+        longer = seconds_along(network, workers, carriers, size)
+        return bool(longer < way.seconds(network, 1, size))
 
     def dense(self, network: Network, workers: int, num_bytes: Any, segments: Any = 1) -> Any:
         """Return the seconds of an all-reduce of the whole gradient, of `num_bytes`."""
@@ -176,6 +182,11 @@ def waited_for(
     """Return what a step waits for whose buckets overlap with its last backward pass."""
     backward = BACKWARD * compute / passes
     return duration(spans(compute - backward, backward, buckets)) - compute - compression
+
+
+def seconds_along(network: Network, workers: int, carriers: Sequence[str], size: Any) -> Any:
+    """Return how much longer the messages of carriers take with `size` more bytes in them."""
+    return sum(way_of(name, workers).seconds(network, 0, size) for name in carriers)
 
 
 def fused_messages(sent: Iterable[tuple[str, str]]) -> int:

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -18,11 +19,13 @@ from ..communication.topology import topology
 from ..communication.transport import Distributed, Measured, all_gather_object, of_all_ranks
 from ..results.network import TCP_FRAMING, Network, way_of
 from ..results.network_prices import milliseconds
+from ..results.pricing import Pricing, seconds_along
 from ..results.tables import TransferRow, columns_of, replace_table, table_of
 from ..results.text_table import TextTable
 
 LIMIT = 0.1  # of the price, that the median over steps may differ by
 LARGE = 100_000  # bytes of a message from which on the limit holds
+_WHOLE = "all-reduce"  # of segments that go whole
 _ROUNDS, _SMALL = 31, 256  # small messages of each kind, and their float32 numbers
 
 
@@ -103,8 +106,14 @@ class LinkTimes:
                 }
             )
         counted = Counter(one.collective for one in step.measured)
-        self.by_ledger.append(sum(self._price_of(row, counted) for row in step.transfers))
-        self.fused.append(sum(row["rounds"] for row in step.transfers))
+        rounds = sum(row["rounds"] for row in step.transfers)
+        rode = not counted[_WHOLE] and len(step.measured) < rounds  # what is all-reduced else
+        own = [row for row in step.transfers if not rode or row["collective"] != _WHOLE]
+        along = [row for row in step.transfers if row not in own]
+        carriers = [row["collective"] for row in own]
+        seconds = [self._price_of(row, counted) for row in own]
+        self.by_ledger.append(sum([*seconds, *(self._along(row, carriers) for row in along)]))
+        self.fused.append(sum(row["rounds"] for row in own))
 
     def network(self, collective: str) -> Network:
         """Return the network that prices a collective: the link, and the latency of its hops."""
@@ -166,6 +175,12 @@ class LinkTimes:
         """Return how many messages each step sent."""
         return list(Counter(row["step"] for row in self.rows).values())
 
+    def _along(self, row: TransferRow, carriers: Sequence[str]) -> float:
+        """Return the seconds by which carriers took longer with what is all-reduced else."""
+        network = self.network(_WHOLE)
+        seconds: float = seconds_along(network, self.workers, carriers, row["slowest_bytes"])
+        return seconds
+
     def _price_of(self, row: TransferRow, counted: Mapping[str, int]) -> float:
         """Return the seconds of a step's collectives of one kind, as many as were `counted`."""
         way = way_of(row["collective"], self.workers, row["degree"], "gloo")
@@ -192,6 +207,19 @@ def measured(transport: Distributed) -> list[Measured]:
     """Return the collectives of all ranks since this was last called, on each of them."""
     assert transport.stopwatch is not None
     return of_all_ranks(all_gather_object(transport.stopwatch.take()))
+
+
+def timed_on_links(transport: Distributed, rate: float) -> dict[str, float]:
+    """Time every message from now on, and return the seconds of a hop in each collective.
+
+    Whole segments then ride along with others' messages where their price says so, on links of
+    `rate` bits a second. All ranks, of one worker each, must call this.
+    """
+    transport.start_stopwatch()
+    latency = fitted_latency(transport, rate)
+    network = Network("links", rate, latency["all-reduce"], TCP_FRAMING)
+    transport.rides = partial(Pricing(all_reduce="gloo").rides, network, transport.workers)
+    return latency
 
 
 def fitted_latency(transport: Distributed, rate: float) -> dict[str, float]:

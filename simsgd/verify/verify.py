@@ -33,7 +33,7 @@ from ..training.totals import Totals, transfer_rows
 from .defaults import DEFAULTS, IDLE, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch, require_room
-from .link_times import LinkStep, LinkTimes, fitted_latency
+from .link_times import LinkStep, LinkTimes, timed_on_links
 from .message_flips import DecisionRecorder, Flip, first_flip
 from .node_worker import FirstDevice, OtherDevice, sent_within
 from .real_worker import OwnWorker, RealStep, TorchWorker, Worker, is_plain
@@ -164,8 +164,7 @@ def compare(
     latency: dict[str, float] = {}
     if rate is not None:
         assert isinstance(worker, OwnWorker)
-        worker.transport.start_stopwatch()
-        latency = fitted_latency(worker.transport, rate)
+        latency = timed_on_links(worker.transport, rate)
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
         step = worker.step(x, y, epoch)
         parted = False

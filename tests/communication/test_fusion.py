@@ -74,6 +74,30 @@ def test_sums_wait_for_those_that_come_later():
     assert transport.calls == [("all_reduce_max", 6), ("all_reduce_mean", 9)]
 
 
+@pytest.mark.parametrize(("most", "calls"), [(12, [6]), (11, [3, 3])])
+def test_sums_ride_along_where_that_is_said_of_their_bytes(most, calls):
+    transport = Fusing()
+    transport.rides = lambda carriers, size: carriers == ("all-gather",) and size <= most
+    found, wanted = exchanged(transport, summed("a"), gathered)
+    assert all(map(torch.equal, found, wanted))
+    assert transport.calls == [("all_reduce_mean", n) for n in calls]
+
+
+def test_nothing_rides_along_in_a_later_round():
+    def then_gathered(channel):
+        channel.all_reduce_max(VALUES, segment("rounds"))
+        return gathered(channel)
+
+    transport = Fusing()
+    transport.rides = lambda carriers, size: True
+    exchanged(transport, summed("a"), then_gathered)
+    assert transport.calls == [
+        ("all_reduce_max", 3),
+        ("all_reduce_mean", 3),
+        ("all_reduce_mean", 3),
+    ]
+
+
 def test_values_for_each_neighbor_go_side_by_side():
     mixing, transport = topology("star", W).at(0), Fusing()
 

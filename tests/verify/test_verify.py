@@ -26,6 +26,7 @@ from ..process_group import (
     held_to_another_device,
     messages_of_a_step,
     verified,
+    verified_with_riders,
 )
 
 distributed = pytest.mark.distributed
@@ -228,6 +229,24 @@ def test_real_ranks_send_as_many_messages_as_are_priced(four_ranks, files, setti
     assert sorted(priced) == sorted(sent)
     acted = "all-gather" if "downlink" in settings else "gather"  # every rank acts as the server
     assert sorted(found) == sorted(acted if name == "gather" else name for name in sent)
+
+
+@distributed
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({"compressor": "topk:0.1", "memory": "residual"}, ["all-gather"]),
+        ({"compressor": "threshold:0.01", "aggregate": "senders"}, ["all-gather"]),
+        ({"compressor": "sign:none", "aggregate": "vote", "lr": 0.001}, ["gather", "broadcast"]),
+        ({"compressor": "powersgd:2", "memory": "residual"}, ["all-reduce"] * 2),
+        ({"compressor": "topk:0.1", "collective": "cltk"}, ["neighbours"] * 2 + ["all-reduce"]),
+    ],
+    ids=str,
+)
+def test_what_goes_whole_rides_along_where_it_is_priced_so(four_ranks, files, settings, sent):
+    rows, found = four_ranks(verified_with_riders, 10, recipe(files, **settings))
+    assert_real(rows)
+    assert found == sent
 
 
 NODES = {"cluster": "2x2", "workers": 2}

@@ -4,7 +4,7 @@ Letters: W workers, L hosted here, n elements of one segment.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from .node_ranks import NodeRanks
 
 Passed = TypeVar("Passed", Sparse, Places)  # what goes from one worker to another
+Rides = Callable[[Sequence[str], int], bool]
 
 
 class Transport(ABC):
     """Carries messages between workers."""
 
     fuses: bool = False  # exchanges go side by side, and what waits together is one message
+    rides: Rides | None = None  # whether so many bytes go with a collective, not by an all-reduce
     node: "NodeRanks | None" = None  # whose devices are other processes; None: none are
 
     @abstractmethod
@@ -45,7 +47,10 @@ class Transport(ABC):
 
     @abstractmethod
     def vote(self, message: Message) -> Tensor:
-        """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n]."""
+        """Return the sign of the sum over all workers of the messages' signs, +1 if 0, [n].
+
+        What is joined to votes and summable is averaged.
+        """
 
     @abstractmethod
     def all_reduce_max(self, numbers: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from ...settings import SettingError, require
 from ..ledger import NEIGHBORS
 from ..messages import Dense, Foreign, Joined, Message, SharedSparse
 from ..mixing import Mixing
-from ..wire import pack_bits, unpack_bits, value_bytes
+from ..wire import value_bytes
 from .contract import Passed, Transport, outcome, rides_all_reduce
 from .hops import Hops
-from .joined_rows import moved, on_cpu, unpacked
+from .joined_rows import moved, on_cpu, outcomes, unpacked, unpacked_outcomes
 from .node_ranks import NodeRanks
 from .process_group import broadcast_object, collective_device, collective_errors
 from .timing import Stopwatch
@@ -97,14 +97,11 @@ class Distributed(Transport):
         if self.partial_sums:
             return outcome(self._all_reduce(values.sign().sum(0), dist.ReduceOp.SUM))
         arrived = self._buffers(self._packed(message), to_all=False)
-        lengths, n = self._lengths(message), values.shape[1]
-        positive = torch.zeros(n, dtype=torch.int64)
-        if arrived is not None:
-            signs = unpacked(message, arrived, lengths).to_dense().sign()
-            positive = outcome(signs.sum(0)).gt(0).long()
-        bits = pack_bits(positive, 1).to(collective_device())
-        self._broadcast(bits)
-        return unpack_bits(bits.cpu(), 1, n).to(values).mul_(2).sub_(1)
+        lengths = self._lengths(message)
+        sent = outcomes(message if arrived is None else unpacked(message, arrived, lengths))
+        sent = sent.to(collective_device())
+        self._broadcast(sent)
+        return unpacked_outcomes(sent.cpu(), message).to(values)
 
     def all_reduce_max(self, numbers: Tensor) -> Tensor:
         """Return the largest over all workers, [1, n]."""

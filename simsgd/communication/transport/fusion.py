@@ -20,7 +20,7 @@ from ..cuts import Cuts
 from ..messages import Dense, Joined, Message, SharedSparse
 from ..mixing import Mixing
 from .channel import Channel
-from .contract import Passed, Transport, operation_of
+from .contract import Passed, Rides, Transport, operation_of
 
 Result = TypeVar("Result")
 Exchange = Callable[[Channel], Result]
@@ -41,6 +41,13 @@ _ORDER = (
 )
 
 
+_CARRIERS = {  # what values that are added up may go along with, and as what it is counted
+    "all_reduce_mean": ("all-gather",),
+    "mean_of_senders": ("all-gather",),
+    "vote": ("gather", "broadcast"),
+}
+
+
 def fused(channel: Channel, exchanges: Sequence[Exchange[Result]]) -> list[Result]:
     """Return what each exchange returns, each of which is handed a channel.
 
@@ -53,20 +60,19 @@ def fused(channel: Channel, exchanges: Sequence[Exchange[Result]]) -> list[Resul
     try:
         for turn in turns:
             turn.go_on()
-        while waiting := [turn for turn in turns if turn.call is not None]:
-            kinds = [turn.call.kind for turn in waiting if turn.call is not None]
-            first = min(kinds, key=lambda kind: kind[0])
-            some = [turn for turn, kind in zip(waiting, kinds, strict=True) if kind == first]
-            calls = [turn.call for turn in some if turn.call is not None]
-            for turn, answer in zip(some, _carried(channel.transport, calls), strict=True):
-                turn.go_on(answer)
+        begins = True
+        while waiting := {turn.call: turn for turn in turns if turn.call is not None}:
+            calls = _together(list(waiting), channel.transport.rides if begins else None)
+            for call, answer in zip(calls, _carried(channel.transport, calls), strict=True):
+                waiting[call].go_on(answer)
+            begins = False
         return [turn.result for turn in turns]
     finally:
         for turn in turns:
             turn.end()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Call:
     """A call of a transport that an exchange waits for."""
 
@@ -77,9 +83,17 @@ class _Call:
     @cached_property
     def kind(self) -> tuple[tuple[int, str], Hashable]:
         """The place of its method in the order, and what it has in common with what goes along."""
-        operation = operation_of(self.message) if self.method == "all_reduce_mean" else ""
-        form = self._like.dtype, self._like.device, tuple(map(_plain, self.also))
-        return (_ORDER.index(self.method), operation), form
+        return (_ORDER.index(self.method), self.operation), self.form
+
+    @cached_property
+    def operation(self) -> str:
+        """What an all-reduce does with the message, "" if none takes it."""
+        return operation_of(self.message) if self.method == "all_reduce_mean" else ""
+
+    @cached_property
+    def form(self) -> Hashable:
+        """What all that goes together has in common, whatever carries it."""
+        return self._like.dtype, self._like.device, tuple(map(_plain, self.also))
 
     @property
     def n(self) -> int:
@@ -99,8 +113,25 @@ def _plain(argument: Any) -> Hashable:
     return tuple(argument)
 
 
+def _together(waiting: Sequence[_Call], rides: Rides | None) -> list[_Call]:
+    """Return the calls that are carried next: those of one kind.
+
+    Where these and sums are all that waits, the sums go with them if one says so of their bytes.
+    """
+    first = min(waiting, key=lambda call: call.kind[0])
+    some = [call for call in waiting if call.kind == first.kind]
+    others = [call for call in waiting if call.kind != first.kind]
+    carriers = () if first.operation else _CARRIERS.get(first.method, ())
+    if rides is None or not carriers or not others:
+        return some
+    alike = len({call.kind for call in others}) == 1 and others[0].form == first.form
+    sums = alike and bool(others[0].operation)
+    size = sum(call.message.row_bytes or 0 for call in others)
+    return [*some, *others] if sums and rides(carriers, size) else some
+
+
 def _carried(transport: Transport, calls: Sequence[_Call]) -> Sequence[Any]:
-    """Return the answers to calls of one kind, whose messages go as one."""
+    """Return the answers to calls whose messages go as one, as the first does."""
     first = calls[0]
     if first.method == "swap":
         return _swapped(transport, calls)

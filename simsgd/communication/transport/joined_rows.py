@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..messages import Joined, Message, Places, Sparse
+from ..wire import bytes_value, pack_bits, unpack_bits, value_bytes
+from .contract import outcome
 
 
 def unpacked(
@@ -28,6 +30,36 @@ def moved(message: Message, device: torch.device) -> Any:
         return Joined.of(message.cuts, [moved(part, device) for part in message.parts])
     assert isinstance(message, Sparse | Places)
     return message.to(device)
+
+
+def outcomes(rows: Message) -> Tensor:
+    """Return what a server makes of all workers' messages, uint8: votes, a bit each, or means."""
+    found = []
+    for part in rows.parts:
+        if part.summable:
+            found.append(value_bytes(part.mean_of_senders()))
+        else:
+            vote = outcome(part.to_dense().sign().sum(0))
+            found.append(pack_bits(vote.gt(0).long(), 1))
+    return torch.cat(found).cpu()
+
+
+def unpacked_outcomes(sent: Tensor, message: Message) -> Tensor:
+    """Return what `outcomes` packed for messages of the same kind, [P]."""
+    likes = [part.to_dense() for part in message.parts]  # [L, n]
+    sizes = [
+        like[0].numel() * like.element_size() if part.summable else -(-like.shape[1] // 8)
+        for part, like in zip(message.parts, likes, strict=True)
+    ]
+    pieces = zip(message.parts, likes, sent.split(sizes), strict=True)
+    return torch.cat(
+        [
+            bytes_value(own, like.dtype)
+            if part.summable
+            else unpack_bits(own, 1, like.shape[1]).to(like.dtype).mul_(2).sub_(1)
+            for part, like, own in pieces
+        ]
+    )
 
 
 def on_cpu(header: Any) -> Any:
