@@ -192,8 +192,8 @@ def seconds_along(network: Network, workers: int, carriers: Sequence[str], size:
 def fused_messages(sent: Iterable[tuple[str, str]]) -> int:
     """Return how many messages of a collective remain if those of all segments go together.
 
-    `sent` are the segment and the operation of each. Sums and maxima do not go together, nor do
-    dtypes, and what a segment sends twice needs an answer in between.
+    `sent` are the segment and the operation of each: sums and maxima do not go together, nor do
+    dtypes or ways between neighbors. What a segment sends twice needs an answer in between.
 
     >>> fused_messages([("p", "sum"), ("p", "sum"), ("q", "sum"), ("q", "max")])
     3

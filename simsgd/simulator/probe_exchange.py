@@ -45,7 +45,7 @@ class Sent:
     link_bytes: int  # one way on the busiest link
     words: str  # the arithmetic of the payload
     step: int = 0  # of the round
-    operation: str = ""  # of an all-reduce, as in the ledger
+    operation: str = ""  # as in the ledger
 
 
 @dataclass(frozen=True)

@@ -339,5 +339,8 @@ def _plain(segment: SegmentSize) -> dict[str, object]:
         "downlink_bytes": segment.downlink_bytes,
         "dense_bytes": segment.dense_bytes,
         "ratio": ratio(segment.dense_bytes, segment.payload_bytes),
-        "sent": [dict(vars(sent)) for sent in segment.sent],
+        "sent": [
+            {name: value for name, value in vars(sent).items() if name != "operation"}
+            for sent in segment.sent
+        ],
     }

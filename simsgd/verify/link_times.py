@@ -159,7 +159,8 @@ class LinkTimes:
         names = ["a step's", "messages", "bytes each", "measured", "priced", "difference"]
         sent, fused = (statistics.median(own) for own in (self._messages(), self.fused))
         closing = f"a step's communication: {milliseconds(1000 * total)} measured, "
-        closing += f"{milliseconds(1000 * ledger)} by the ledger's collectives; {sent:g} messages"
+        closing += f"{milliseconds(1000 * ledger)} by the ledger's collectives; "
+        closing += "1 message" if sent == 1 else f"{sent:g} messages"
         closing += "" if sent == fused else f", which are {fused:g} if all segments' go as one"
         return f"{head}\n{TextTable(names, cells)}\n{closing}"
 

@@ -101,10 +101,13 @@ def test_the_verdict_names_the_winner_plainly(total, opening):
 
 @pytest.mark.parametrize(
     ("spec", "messages"),
-    [("topk:0.1", 3), ("sign", 3), ("powersgd:1", 12), ("terngrad:shared_scale=true", 9)],
+    [("topk:0.1", 3), ("sign", 3), ("powersgd:1", 12), ("terngrad:shared_scale=true", 15)],
 )
 def test_on_a_slow_link_it_says_how_many_messages_wait(spec, messages):
-    """Of 4 workers: 3 of an all-gather, in which whole segments ride along; 6 of an all-reduce."""
+    """Of 4 workers: 3 of an all-gather, in which whole segments ride along; 6 of an all-reduce.
+
+    A shared scale is a maximum, which goes first and with no sum.
+    """
     far = Network("far", bandwidth=1e9, latency=0.05)
     (row,) = advised(far, spec)
     assert row.messages == messages

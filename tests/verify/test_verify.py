@@ -215,7 +215,9 @@ MESSAGES = [  # of a step
     ({"compressor": "sign:none", "aggregate": "vote"}, ["gather", "broadcast", "all-reduce"]),
     ({"compressor": "qsgd:63", "downlink": "topk:0.1"}, ["gather", "broadcast"]),
     ({"algorithm": "dpsgd", "compressor": "qsgd:63"}, ["neighbours"]),
+    ({"compressor": "topk:0.1", "collective": "auto"}, ["neighbours"] * 2 + ["all-reduce"]),
     ({"algorithm": "sgp", "compressor": "qsgd:63"}, ["neighbours"] * 2),
+    ({"algorithm": "powergossip:rank=2"}, ["neighbours"] * 2),
     ({"algorithm": "fedavg", "local_steps": 1, "compressor": "qsgd:63"}, ["gather", "broadcast"]),
 ]
 

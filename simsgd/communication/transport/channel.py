@@ -140,7 +140,8 @@ class Channel:
         links[workers, torch.tensor(sources)] = True
         links.fill_diagonal_(False)
         degree = links.sum(0).to(sent.index.device)
-        self._count_all(sent, segment, NEIGHBORS, degree, links)
+        operation = " ".join(map(str, sources))
+        self._count_all(sent, segment, NEIGHBORS, degree, links, operation)
         return self.transport.passed_on(sent, sources)
 
     def swap(
@@ -155,7 +156,7 @@ class Channel:
         rounded = sent.values.view_as(values)
         message = Dense(rounded[:, 0], sent.wire_dtype)
         degree = mixing.degree.to(values.device)
-        self._count_all(message, segment, NEIGHBORS, degree, mixing.links)
+        self._count_all(message, segment, NEIGHBORS, degree, mixing.links, "swap")
         return message, rounded, self.transport.swap(sent, mixing)
 
     def relay(self, message: Message, segment: Segment, payload: Tensor | None = None) -> Message:
