@@ -35,6 +35,7 @@ from torch import nn
 
 from .registry import literal, load_file, own_line, own_path
 from .settings import SettingError, one_line, require, unknown
+from .units import home_path
 
 _called = {"models": "model", "regimes": "regime"}  # a folder, and the setting that names its files
 
@@ -56,7 +57,7 @@ def load(kind: str, name: str) -> ModuleType:
     Raises `SettingError` for an unknown name, the nearest ones first, and for a missing file.
     """
     if name.endswith(".py"):
-        return load_file(Path(name).expanduser(), _called[kind])
+        return load_file(home_path(name), _called[kind])
     if name not in names(kind):
         fix = f"; or a file of your own, ./{_called[kind]}.py"
         raise unknown(_called[kind], name, names(kind), fix)

@@ -13,6 +13,7 @@ from typing import Any
 from .recipe import Recipe
 from .recipe_rules import whole_paths, whole_spec
 from .settings import MOST_THREADS, SettingError, require, setting, size_in_bytes
+from .units import home_path
 
 TOKENS = ("word", "char", "byte")
 KEEPS = ("last", "best", "all")
@@ -274,7 +275,7 @@ class Config(Recipe):
         layers = re.split(r"[=,\"]", self.compress_layers or "")
         words = re.split(r"[+:]", "+".join(spec for spec in (*named, *layers) if spec))
         files = [name for name in words if name.endswith(".py")]
-        return list(dict.fromkeys(str(Path(name).expanduser().absolute()) for name in files))
+        return list(dict.fromkeys(str(home_path(name).absolute()) for name in files))
 
     def recipe(self) -> Recipe:
         """Return the part that concerns one step."""

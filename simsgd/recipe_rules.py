@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import build, settings_of
 from .settings import SettingError, check_prune, require, require_kind
+from .units import home_path
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -79,7 +79,7 @@ def spell_out(recipe: "Recipe") -> None:
     if isinstance(chunk, str) and chunk.isascii() and chunk.isdecimal():
         object.__setattr__(recipe, "worker_chunk", int(chunk))
     if topology is not None and names_file(topology):
-        object.__setattr__(recipe, "topology", str(Path(topology).expanduser().absolute()))
+        object.__setattr__(recipe, "topology", str(home_path(topology).absolute()))
 
 
 def check_values(recipe: "Recipe") -> None:
@@ -184,7 +184,7 @@ def whole_paths(names: str | None) -> str | None:
     if names is None:
         return None
     parts = [
-        n if not n.endswith(".py") else str(Path(n).expanduser().absolute())
+        n if not n.endswith(".py") else str(home_path(n).absolute())
         for n in map(str.strip, names.split("+"))
     ]
     return "+".join(parts)

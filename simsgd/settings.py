@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .units import num_bytes, plain_scalar
+from .units import home_path, num_bytes, plain_scalar
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
@@ -292,7 +292,7 @@ def check_kinds(settings: Any) -> None:
         if int in kinds and type(value) is float and value.is_integer():
             object.__setattr__(settings, f.name, int(value))
         elif Path in kinds and isinstance(value, str):
-            object.__setattr__(settings, f.name, Path(value))
+            object.__setattr__(settings, f.name, home_path(value))
         elif not fits(value, kinds):
             raise SettingError(f.name, quoted(value), f"must be {kinds_in_words(kinds)}")
         require(value != "" or f.default == "", f.name, value, "must not be empty")

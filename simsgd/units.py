@@ -1,8 +1,10 @@
-"""Reads and writes numbers, bytes in units, counts with their nouns, and lists of names."""
+"""Reads and writes numbers, bytes in units, counts with their nouns, lists of names, and paths."""
 
+import os
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 
 _NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
 
@@ -70,6 +72,11 @@ def alternatives(names: Sequence[str]) -> str:
     ('ring', 'ring, torus or star')
     """
     return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def home_path(text: str) -> Path:
+    """Return a path, with the user's own folder in place of a ~ at its beginning."""
+    return Path(os.path.expanduser(text))  # Path's own raises for a user that does not exist
 
 
 def plain_scalar(value: object) -> object:

@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -22,6 +21,7 @@ from ..keyed_random import derived
 from ..recipe_rules import names_file
 from ..registry import literal
 from ..settings import SettingError, one_line, require, require_kind, unknown
+from ..units import home_path
 from .mixing import Mixing
 from .square_sides import square_sides
 
@@ -267,7 +267,7 @@ def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
 
 def _lines(path: str) -> list[str]:
     """Return the lines of a file that are neither empty nor a comment."""
-    file = Path(path).expanduser()
+    file = home_path(path)
     require(file.is_file(), "topology", path, "names a file that does not exist")
     require(file.stat().st_size < _LARGEST_FILE, "topology", path, "is too large a file")
     try:

@@ -250,6 +250,8 @@ def _check_samples(
     number, whose = (workers, "worker") if clients is None else (clients, "client")
     rule = f"must be a tensor [{number}], a number for each {whose}"
     require(shape == [number], "samples", shape, rule)
+    least = float(samples.min())
+    require(least >= 0, "samples", least, "must be at least 0 for each")
 
 
 def _engine(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..settings import SettingError, check_size, kinds_in_words, quoted, require, unknown
+from ..settings import SettingError, check_size, kinds_in_words, quoted, require, shown, unknown
 from .layer_compressors import layer_rules
 from .optimizer_class import (
     check_argument,
@@ -94,7 +94,11 @@ def _grouped(settings: Any) -> Any:
     groups = parameter_groups(form)
     for group in groups:
         for key, value in group.options.items():
-            _check_value("lr" if key == "lr_mult" else key, value)
+            try:
+                _check_value("lr" if key == "lr_mult" else key, value)
+            except SettingError as wrong:
+                rule = f"has a group with {key} {shown(value)}, which {wrong.rule}"
+                raise SettingError("param_groups", None, rule, wrong.fix) from wrong
         check_group(group)
     return {**settings, "param_groups": groups}
 

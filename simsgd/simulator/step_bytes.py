@@ -20,7 +20,7 @@ from ..methods.compressors import Compressor, composed
 from ..recipe import Recipe
 from ..results.config_values import OF_BYTES, refuse_idle
 from ..results.tables import ratio
-from ..settings import SettingError, check_size, kept, require
+from ..settings import SettingError, check_size, kept, require, require_kind
 from ..units import in_units
 from .epoch_length import worker_batches
 from .layer_compressors import in_words, layer_rules, specs_of
@@ -274,6 +274,7 @@ def bytes_of(
     is left out is the model's default. Raises `SettingError` as `sizes` does, and for a setting
     that the bytes do not depend on.
     """
+    require_kind("samples", samples, int, type(None))
     config = Config.of(with_objects(settings))
     refuse_idle(settings, (*OF_BYTES, *_NOT_COUNTED), "the bytes of a step")
     if samples is None:

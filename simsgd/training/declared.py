@@ -34,6 +34,13 @@ def check_declared(declared: Mapping[str, object], setting: str, file: str) -> N
         refuse("scale_lr", "none of sqrt, linear and none")
 
 
+def found_in_file(wrong: SettingError, setting: str, file: object) -> SettingError:
+    """Return an error as one of the `file` that has the wrong value, which a `setting` named."""
+    got = "" if wrong.value is None else f": {shown(wrong.value)}"
+    rule = f'has "{wrong.name}"{got}, which {wrong.rule}'
+    return SettingError(setting, file, rule, wrong.fix)
+
+
 def try_epochs(regime: Regime, epochs: int, batches: int) -> None:
     """Raise `SettingError` for a regime that gives no settings in one of the first 1,000 epochs.
 

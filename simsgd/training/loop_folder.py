@@ -29,6 +29,8 @@ def loop_config(folder: Path, simulator: Simulator, **settings: object) -> Confi
     if isinstance(metric, str) and metric not in NAMES:
         require(metric.isidentifier(), "metric", metric, "must be a name, as variables have")
         metric = f"object:{metric}"
+    elif (mode := settings["metric_mode"]) is not None:
+        raise SettingError("metric_mode", mode, "has no effect without a metric of one's own")
     return Config.of(
         {
             **recipe,

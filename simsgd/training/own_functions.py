@@ -1,11 +1,11 @@
 """Finds a function in a file of a user's own, `./mine.py` or `./mine.py:function`."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ..registry import load_file
 from ..settings import SettingError
+from ..units import home_path
 
 
 def own_function(setting: str, spec: str) -> Callable[..., Any]:
@@ -14,7 +14,7 @@ def own_function(setting: str, spec: str) -> Callable[..., Any]:
     Raises `SettingError` for a file or a function that does not exist.
     """
     path, _, name = spec.partition(".py")
-    file = Path(path + ".py").expanduser()
+    file = home_path(path + ".py")
     module = load_file(file, setting)
     wanted = [name.removeprefix(":")] if name else [file.stem, setting]
     function = next((getattr(module, own) for own in wanted if hasattr(module, own)), None)

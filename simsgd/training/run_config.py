@@ -11,6 +11,7 @@ from ..results.run import Run
 from ..settings import SettingError, require
 from ..units import counted
 from .command_line import refuse_of_command_line
+from .declared import found_in_file
 from .ranks import restarted_folder
 from .run_folder import MODELS
 
@@ -38,7 +39,11 @@ def run_config(given: Mapping[str, object]) -> Config:
         rule = "holds a loop of one's own, which simsgd cannot start"
         fix = "start the loop again, with simsgd.recording(..., resume=True)"
         raise SettingError("resume", str(folder), rule, fix)
-    own = dataclasses.replace(Config.from_plain(Run(folder).config), overwrite=False)
+    known = Run(folder).config
+    try:
+        own = dataclasses.replace(Config.from_plain(known), overwrite=False)
+    except SettingError as wrong:
+        raise found_in_file(wrong, "resume", str(folder / "config.json")) from wrong
     for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")

@@ -16,9 +16,9 @@ from torch import nn
 
 from ..catalog import attribute, load
 from ..config import Config, default
-from ..settings import SettingError, require, shown
+from ..settings import SettingError, require
 from ..simulator.regime import Regime
-from .declared import check_declared, try_epochs
+from .declared import check_declared, found_in_file, try_epochs
 
 _BATCH = 128  # the global batch of a regime that names none
 _KEYS = ("regime", "schedule", "epochs", "batch", "scale_lr", "scale_epochs")
@@ -81,10 +81,8 @@ def _named(config: Config, regime: str) -> Iterator[None]:
     except SettingError as wrong:
         if wrong.name == "regime":
             raise
-        got = "" if wrong.value is None else f": {shown(wrong.value)}"
-        rule = f'has "{wrong.name}"{got}, which {wrong.rule}'
         name, value = ("model", config.model) if regime == "model" else ("regime", regime)
-        raise SettingError(name, value, rule, wrong.fix) from wrong
+        raise found_in_file(wrong, name, value) from wrong
 
 
 def _of_model(module: ModuleType, model: nn.Module, name: str) -> _Declared:

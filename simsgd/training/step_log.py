@@ -132,10 +132,12 @@ class StepLog:
         """Write what came before, and raise for numbers [L] of which one is not finite."""
         self.write()
         worker = int((~numbers.isfinite()).nonzero()[0])
+        fix = "try a lower lr, clip, or --on-nonfinite skip"
+        if record.step == 1 and what == "loss":  # which no lr has had a part in
+            fix = "look for it in the data and the model's first parameters"
         text = (
             f"the {what} of worker {worker} became {float(numbers[worker])} at step "
-            f"{record.step}, epoch {record.epoch}; {last_good(self.folder.folder)}; "
-            "try a lower lr, clip, or --on-nonfinite skip"
+            f"{record.step}, epoch {record.epoch}; {last_good(self.folder.folder)}; {fix}"
         )
         self.folder.log(text)
         raise Diverged(text)

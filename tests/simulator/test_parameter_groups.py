@@ -183,7 +183,10 @@ REFUSED = [
     ([{"params": "dim<2"}], "has a group without options"),
     ([{"params": "dim<2", "lr": 0.1, "lr_mult": 2}], "sets lr and lr_mult at once"),
     ([{"params": 3, "lr": 0.1}], "must be a rule, a pattern or a function"),
-    ([{"params": "dim<2", "lr": -1}], "lr must be a number of at least 0"),
+    (
+        [{"params": "dim<2", "lr": -1}],
+        "has a group with lr -1, which must be a number of at least 0",
+    ),
     ("no_decay_2d", "no_decay_1d"),
     (5, "must be a list of dicts with params and options"),
     ([{"params": "dim<2", "optimizer": "Muon"}], "optimizer refuses its settings: Muon only"),

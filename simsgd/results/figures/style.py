@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ...settings import SettingError, unknown
+from ...settings import SettingError, require_kind, unknown
 from ..atomic_files import NotWritten
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def marker_of(place: int) -> Look:
 
 def require_suffix(path: Path | str | None, setting: str = "output") -> None:
     """Raise `SettingError` unless a figure can be written to a path, or for None."""
+    require_kind(setting, path, str, Path, type(None))
     if path is not None and Path(path).suffix.lower() not in SUFFIXES:
         raise SettingError(setting, str(path), "must end in .png, .svg or .pdf")
 

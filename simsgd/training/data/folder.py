@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...settings import require
 from ...simulator.room import memory_of
-from ...units import in_units
+from ...units import home_path, in_units
 from .contract import Dataset, Split
 from .image_files import class_folders, rgb_image
 from .statistics import described
@@ -19,7 +19,7 @@ from .statistics import described
 def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
     """Read PATH/train/CLASS/* and PATH/val/CLASS/*, in color, at the size of the first image."""
     require(path != "", "dataset", name, "names no folder", "write imagefolder:PATH")
-    root = Path(path).expanduser()
+    root = home_path(path)
     root = root if root.exists() else data_dir / path
     layout = f"expected are images {root}/train/CLASS/* and {root}/val/CLASS/*"
     train, val = class_folders(name, root, layout)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...settings import SettingError, one_line, require
+from ...units import home_path
 from .contract import Dataset, Numbers
 from .embedded import for_validation
 
@@ -82,7 +83,7 @@ class Rows:
 def libsvm(name: str, path: str, data_dir: Path) -> Dataset:
     """Read PATH, here or in the data folder, plain or packed as .gz or .bz2."""
     require(path != "", "dataset", name, "names no file", "write libsvm:PATH")
-    file = Path(path).expanduser()
+    file = home_path(path)
     file = file if file.exists() else data_dir / path
     fix = f"put one there, such as those of {_SOURCE}"
     require(file.is_file(), "dataset", name, f"names no file {file}", fix)

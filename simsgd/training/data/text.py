@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...settings import SettingError, one_line, require
-from ...units import in_units
+from ...units import home_path, in_units
 from .help_topics import help_topics
 from .vocabulary import UNKNOWN, Vocabulary
 
@@ -138,7 +138,7 @@ def _published(name: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
 
 def _own(name: str, path: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
     require(path != "", "dataset", name, "names no file or folder", "write text:PATH")
-    root = Path(path).expanduser()
+    root = home_path(path)
     root = root if root.exists() else data_dir / path
     if root.is_file():
         return _divided(_read(name, root, tokens))
