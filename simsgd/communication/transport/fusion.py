@@ -8,9 +8,10 @@ Letters: W workers, L hosted here, n elements of one segment, D neighbors.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from threading import Semaphore, Thread
+from functools import cache, cached_property, partial
+from threading import Semaphore
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -154,6 +155,12 @@ def _swapped(transport: Transport, calls: Sequence[_Call]) -> Sequence[Tensor]:
     return Cuts(tuple(own.shape[2] for own in values)).split(arrived)
 
 
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads of this process that exchanges run in, as many as ever went at once."""
+    return ThreadPoolExecutor(max_workers=1 << 20)  # all must run: each waits for the others
+
+
 class _Ended(BaseException):
     """Ends an exchange that waits, since another one failed."""
 
@@ -173,8 +180,7 @@ class _Turn(Generic[Result]):
         self._told, self._stands = Semaphore(0), Semaphore(0)
         self._grad = torch.is_grad_enabled()
         self._stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._thread = _threads().submit(self._run)
 
     def go_on(self, answer: Any = None) -> None:
         """Let it run to its next call, or to its end; raise what it raises."""
@@ -185,10 +191,10 @@ class _Turn(Generic[Result]):
             raise self._error
 
     def end(self) -> None:
-        """End its thread, wherever it waits."""
+        """End it, wherever it waits."""
         self._ended = True
         self._told.release()
-        self._thread.join()
+        self._thread.result()
 
     def _run(self) -> None:
         self._told.acquire()
