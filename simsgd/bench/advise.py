@@ -318,9 +318,10 @@ def verdict(rows: Sequence[Offer]) -> str:
 
 
 def _link(network: Network) -> str:
-    gigabits, microseconds = network.bandwidth / 1e9, network.latency * 1e6
+    fast, microseconds = network.bandwidth >= 1e9, network.latency * 1e6
+    rate = f"{network.bandwidth / (1e9 if fast else 1e6):g} {'G' if fast else 'M'}bit/s"
     inside = "" if network.within is None else f"{_link(network.within)} within nodes, "
-    return f"{inside}{gigabits:g} Gbit/s, {microseconds:g} us"
+    return f"{inside}{rate}, {microseconds:g} us"
 
 
 def _lacking(name: str) -> bool:

@@ -144,12 +144,11 @@ def test_when_one_exchange_fails_all_end():
     assert all(map(torch.equal, found, wanted))
 
 
-def test_no_exchange_keeps_a_graph_where_none_is_kept():
-    weight = torch.ones(W, 3, requires_grad=True)
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_exchange_keeps_a_graph_where_one_is_kept(kept):
+    def exchange(channel):
+        summed("a")(channel)
+        return torch.is_grad_enabled()
 
-    def of_weight(channel):
-        return channel.all_reduce_mean(Dense.of(weight * 2), segment("w"))[1]
-
-    with torch.no_grad():
-        found, _ = exchanged(Fusing(), of_weight, of_weight)
-    assert not any(own.requires_grad for own in found)
+    with torch.set_grad_enabled(kept):
+        assert exchanged(Fusing(), exchange, exchange)[0] == [kept, kept]
