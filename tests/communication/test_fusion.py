@@ -152,3 +152,18 @@ def test_an_exchange_keeps_a_graph_where_one_is_kept(kept):
 
     with torch.set_grad_enabled(kept):
         assert exchanged(Fusing(), exchange, exchange)[0] == [kept, kept]
+
+
+def test_an_exchange_has_as_many_threads_as_its_caller_has_now():
+    before = torch.get_num_threads()
+
+    def asked(channel):
+        summed("a")(channel)
+        return torch.get_num_threads()
+
+    try:
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            assert exchanged(Fusing(), *[asked] * 8)[0] == [threads] * 8
+    finally:
+        torch.set_num_threads(before)

@@ -178,6 +178,7 @@ class _Turn(Generic[Result]):
         self._error: BaseException | None = None
         self._ended = False
         self._told, self._stands = Semaphore(0), Semaphore(0)
+        self._threads = torch.get_num_threads()  # of an operation, as of the caller's
         self._grad = torch.is_grad_enabled()
         self._stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
         self._thread = _threads().submit(self._run)
@@ -199,7 +200,9 @@ class _Turn(Generic[Result]):
     def _run(self) -> None:
         self._told.acquire()
         try:
-            torch.set_grad_enabled(self._grad)  # of this thread
+            torch.get_num_threads()  # a new thread looks at the number that it would start with
+            torch.set_num_threads(self._threads)
+            torch.set_grad_enabled(self._grad)
             with torch.cuda.stream(self._stream):
                 if not self._ended:
                     self.result = self._exchange()
