@@ -58,6 +58,10 @@ def load(kind: str, name: str) -> ModuleType:
     """
     if name.endswith(".py"):
         return load_file(home_path(name), _called[kind])
+    file, _, chosen = name.rpartition(":")
+    rule = f"is a file alone, which defines one {_called[kind]}"
+    fix = f"leave out :{chosen}, and call what it names {_called[kind]}"
+    require(not file.endswith(".py"), _called[kind], name, rule, fix)
     if name not in names(kind):
         fix = f"; or a file of your own, ./{_called[kind]}.py"
         raise unknown(_called[kind], name, names(kind), fix)
@@ -87,7 +91,8 @@ def build_model(
     strange = [] if takes_any else [key for key in config if key not in taken]
     shown = ", ".join(f"{key}={value}" for key, value in config.items()) or None
     rule = f"has arguments that {stem} does not take: {', '.join(strange)}"
-    require(not strange, "model_config", shown, rule, f"it takes {_choices(taken)}")
+    fix = f"it takes {_choices(taken)}" if taken else "leave it out"
+    require(not strange, "model_config", shown, rule, fix)
     try:
         _check_kinds(config, taken)
         network = factory(**given)

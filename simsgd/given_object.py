@@ -61,7 +61,7 @@ class GivenObject(str):
             return value
         if isinstance(value, list | tuple):
             names = (cls.of(part).removeprefix(PREFIX) for part in value)
-            return cls(PREFIX + "+".join(names), value)
+            return cls(PREFIX + ("+".join(names) or type(value).__name__), value)
         if isinstance(value, Mapping):
             return cls(
                 PREFIX + ",".join(f"{key}={_in_words(own)}" for key, own in value.items()), value

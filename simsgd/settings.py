@@ -334,12 +334,12 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
 
 
 def quoted(value: object) -> object:
-    """Return a text in quotes, for messages about its type, and anything else as it is.
+    """Return a text in quotes, for messages about its type, True and None in words, else the value.
 
-    >>> quoted("4"), quoted(4)
-    ("'4'", 4)
+    >>> quoted("4"), quoted(4), quoted(None)
+    ("'4'", 4, 'None')
     """
-    return repr(value) if isinstance(value, str) else value
+    return repr(value) if isinstance(value, str | bool | None) else value
 
 
 def shown(value: object) -> str:

@@ -153,6 +153,23 @@ def test_a_folder_of_runs_is_told_from_a_run(tmp_path, line):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("last.pt", "evaluate a", "checkpoint is no file, got a/last.pt"),
+        (
+            "config.json",
+            "train --resume a",
+            "--resume is not a run folder...",
+        ),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_no_file(tmp_path, name, line, message):
+    (tmp_path / "a").mkdir()
+    os.mkfifo(tmp_path / "a" / name)
+    refused(CliRunner().invoke(main, line.split()), message)
+
+
 def _cut(path):
     path.write_bytes(path.read_bytes()[:-100])
 

@@ -126,6 +126,21 @@ CALLS = {
     "Simulator(torch.nn.DataParallel(torch.nn.Linear(3, 2)), workers=2, lr=0.1)": "model is "
     "wrapped in DataParallel; give what is in it, its .module",
     "Recipe(nosuch=1)": "setting is not known, got nosuch; nearest of",
+    "Recipe(workers=True)": "workers must be a whole number, got True",
+    "Recipe(algorithm=None)": "algorithm must be text, got None",
+    "train(dataset='digits', workers=2, epochs=1, name=' ')": "name must be one folder's name, of "
+    "printable characters, without / or .. or spaces around it, got  ",
+    "train(dataset='digits', workers=2, model=torch.nn.Linear(64, 10), model_config='n=4')": "model"
+    "_config has arguments that Linear does not take: n, got n=4; leave it out",
+    "train(dataset={'train': [], 'test': []}, workers=2)": "dataset has a part without samples, ",
+    "train(dataset=((torch.ones(4, 3, device='meta'), torch.zeros(4).long()),) * 2)": "dataset has "
+    "tensors without numbers, on the device meta, got tuple; make them on cpu",
+    "Simulator(torch.nn.Linear(3, 2), optimizer=lambda: None)": "optimizer cannot be made: ",
+    "Simulator(torch.nn.Linear(3, 2), optimizer=[])": "optimizer must be an optimizer of torch, a "
+    "class of such, or a function of the model that makes one, got list",
+    "Simulator(torch.nn.Linear(3, 2), regime=[{'epoch': 0, 'lr': 0.1}, {'epoch': 0, 'lr': 0.2}])": (
+        "regime has two phases from epoch 0 that set lr; leave one out"
+    ),
 }
 STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, resume='x').__enter__()": "resume must be true or false, not",
@@ -133,6 +148,9 @@ STEPS = {  # of a simulator of two workers
     "step(5, 5)": "batch has no tensor, got int; give tensors",
     "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",
     "step(x, y, -1)": "epoch must be a whole number of at least 0, got -1",
+    "step(x.to('meta'), y)": "batch has a tensor of another form, got meta; give dense tensors, ",
+    "step(x.to_sparse(), y)": "batch has a tensor of another form, got torch.sparse_coo; give ",
+    "__setattr__('lr', 0.2)": "lr cannot be set later, got 0.2; give it to Simulator; a regime or ",
     "step(x[0, 0], y)": "batch has a tensor without dimensions, got 1.0; give [B, ...]",
     "load_state_dict(5)": "checkpoint must be a dict, not int, got 5",
     "load_state_dict(simulator.state_dict() | {'parameters': 5})": "checkpoint holds missing or "

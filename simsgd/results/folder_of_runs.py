@@ -32,8 +32,8 @@ def refuse_folder_of_runs(folder: Path, setting: str) -> None:
 
 def _runs(folder: Path) -> Iterator[Path]:
     """Yield run folders below a folder, those inside another not."""
-    for place, below, files in itertools.islice(os.walk(folder), _MOST):
+    for place, below, _ in itertools.islice(os.walk(folder), _MOST):
         below.sort()
-        if "config.json" in files:
+        if (Path(place) / "config.json").is_file():
             below.clear()
             yield Path(place)

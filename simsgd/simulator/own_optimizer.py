@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..given_object import GivenObject, is_lost, refuse_lost
-from ..settings import SettingError, require
+from ..settings import SettingError, one_line, require
 from .optimizer_class import optimizer_arguments, optimizer_class, optimizer_name
 from .parameter_groups import ParameterGroup, Settings
 
@@ -50,7 +50,11 @@ def optimizer_settings(spec: str, model: nn.Module, params: Mapping[str, nn.Para
         return {"optimizer": optimizer_name(value)}
     is_made = isinstance(value, torch.optim.Optimizer | list | tuple)
     if callable(value) and not is_made:
-        value = value(model)
+        try:
+            value = value(model)
+        except TypeError as wrong:
+            rule = f"cannot be made: {one_line(wrong)}"
+            raise SettingError("optimizer", str(spec), rule) from wrong
     every: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     rule = (
         "must be an optimizer of torch, a class of such, or a function of the model that makes one"

@@ -218,9 +218,15 @@ def _require_starts(phases: Sequence[Phase]) -> None:
     plain = [phase for phase in phases if isinstance(phase, Mapping)]
     for earlier, phase in pairwise(plain):
         twice = sorted(set(earlier) & set(phase))
-        idle = not {"epoch", "step"} & set(phase) and bool(twice)
+        starts = {"epoch", "step"} & set(phase)
         rule = f"has a later phase without epoch or step, which sets {', '.join(twice)} again"
-        require(not idle, "regime", None, rule, 'say where it begins, as {"epoch": 30, "lr": 0.01}')
+        fix = 'say where it begins, as {"epoch": 30, "lr": 0.01}'
+        require(bool(starts) or not twice, "regime", None, rule, fix)
+        again = [name for name in twice if name not in starts]
+        if again and all(phase[key] == earlier.get(key) for key in starts):
+            begin = " and ".join(f"{key} {phase[key]}" for key in sorted(starts))
+            rule = f"has two phases from {begin} that set {', '.join(again)}"
+            raise SettingError("regime", None, rule, "leave one out")
 
 
 def _starting(epoch: float, phase: Phase) -> Phase:

@@ -101,6 +101,11 @@ class Simulator:
         follow_regime(self._parts, self._state)
         self._listener: StepListener | None = None
 
+    def __setattr__(self, name: str, value: object) -> None:
+        fix = "give it to Simulator; a regime or a scheduler changes lr and momentum later"
+        require(name not in Recipe.__dataclass_fields__, name, value, "cannot be set later", fix)
+        super().__setattr__(name, value)
+
     def step(self, x: Tree, y: Tree, epoch: int | None = None, last: bool = False) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
 

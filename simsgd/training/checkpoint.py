@@ -44,7 +44,8 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> "StateDict":
     file = Path(path) / "last.pt" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         refuse_folder_of_runs(Path(path), name)
-    require(file.is_file(), name, str(file), "names a file that does not exist")
+    rule = "is no file" if file.exists() else "names a file that does not exist"
+    require(file.is_file(), name, str(file), rule)
     try:
         _require_undamaged(file)
         with warnings.catch_warnings():

@@ -111,5 +111,5 @@ def _drawn(
         scores[scores < least] = -torch.inf
     if temperature == 0:
         return int(scores.argmax())
-    chances = (scores / temperature).softmax(0)
+    chances = ((scores - scores.max()) / temperature).softmax(0)  # finite at any temperature
     return int(chances.multinomial(1, generator=generator))

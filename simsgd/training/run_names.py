@@ -90,8 +90,10 @@ def _untaken(runs_dir: Path, name: str) -> str:
 
 def _require_plain(name: str) -> None:
     one_part = PurePosixPath(name).name == PureWindowsPath(name).name == name
-    if not (one_part and name and ".." not in name and name.isprintable()):
+    bare = name.strip() == name
+    if not (one_part and name and bare and ".." not in name and name.isprintable()):
         rule = "must be one folder's name, of printable characters, without / or .."
+        rule += "" if bare else " or spaces around it"
         raise SettingError("name", name, rule)
 
 

@@ -3,6 +3,7 @@ import pytest
 from click.testing import CliRunner
 
 from simsgd.cli import main
+from simsgd.results.figures.appearance import _check_positive
 from simsgd.results.figures.plot import KINDS, plot_results
 from simsgd.results.run import Run
 from simsgd.results.tables import EPOCH_COLUMNS, STEP_COLUMNS
@@ -121,6 +122,11 @@ def test_a_title_stands_above_the_figure_to_the_letter(runs, kind):
 def test_a_wrong_setting_is_refused_in_one_line(runs, settings, error):
     with pytest.raises(SettingError, match=f"^{error}"):
         plot_results(runs, **settings)
+
+
+def test_limits_are_advised_only_where_a_value_lies_above_zero():
+    with pytest.raises(SettingError, match="above 0; leave it out: none of them is"):
+        _check_positive("logy", None, np.zeros(2), True)
 
 
 @pytest.mark.quick_cases(10)

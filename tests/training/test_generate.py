@@ -72,6 +72,7 @@ def test_draws_follow_the_probabilities_at_a_temperature():
     wanted = float((scores[:2] / 0.5).softmax(0)[0])
     assert set(drawn) == {0, 1}
     assert drawn.count(0) / 4000 == pytest.approx(wanted, abs=0.03)  # four standard deviations
+    assert _drawn(scores, Known(), 1e-320, None, generator) == 0  # where a score overflows
 
 
 def test_words_are_written_with_spaces_and_lines(runs):

@@ -98,7 +98,8 @@ def _check_positive(
     name: str, limits: Limits | None, values: NDArray[np.float64], log: bool
 ) -> None:
     if log and (values.min() if limits is None else limits[0]) <= 0:
-        raise SettingError(name, True, "needs values above 0", "set limits above 0")
+        fix = "set limits above 0" if values.max() > 0 else "leave it out: none of them is"
+        raise SettingError(name, True, "needs values above 0", fix)
 
 
 def _refuse(name: str, kind: str) -> None:

@@ -192,6 +192,7 @@ def _samples(name: str, part: Any) -> Samples:
     if isinstance(part, Tensor) or not indexed or (isinstance(part, tuple) and _is_tree(part)):
         rule = f"has a part of type {type(part).__name__}, which holds no pairs (x, y)"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
+    require(len(part) > 0, "dataset", name, "has a part without samples", f"give {_PAIR}")
     try:
         return _read(name, paired(name, part))
     except SettingError as wrong:
@@ -210,6 +211,9 @@ def _held(name: str, x: Tree, y: Tree) -> Held:
     if len(sizes) != 1 or not sizes - {0, -1}:
         rule = "must have as many targets as samples, and at least one"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
+    empty = any(leaf.is_meta for leaf in (*leaves(x), *leaves(y)))
+    rule, fix = "has tensors without numbers, on the device meta", "make them on cpu"
+    require(not empty, "dataset", name, rule, fix)
     sparse = any(leaf.layout != torch.strided for leaf in (*leaves(x), *leaves(y)))
     require(not sparse, "dataset", name, "has sparse tensors", "make them dense, with to_dense()")
     x, y = mapped(Tensor.detach, x), _targets(mapped(Tensor.detach, y))
