@@ -192,8 +192,8 @@ def _samples(name: str, part: Any) -> Samples:
     if isinstance(part, Tensor) or not indexed or (isinstance(part, tuple) and _is_tree(part)):
         rule = f"has a part of type {type(part).__name__}, which holds no pairs (x, y)"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
-    require(len(part) > 0, "dataset", name, "has a part without samples", f"give {_PAIR}")
     try:
+        require(len(part) > 0, "dataset", name, "has a part without samples", f"give {_PAIR}")
         return _read(name, paired(name, part))
     except SettingError as wrong:
         raise SettingError("dataset", name, wrong.rule, wrong.fix) from wrong
