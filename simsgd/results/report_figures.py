@@ -140,7 +140,7 @@ def _svg(groups: Sequence[Group], x: str = "epoch", y: str = "", kind: str = "cu
         appearance=Appearance(),
     )
     buffer = io.BytesIO()
-    with mpl.rc_context(request.theme.look):
+    with request.theme.drawing():
         figure = KINDS[kind](request)
         with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "simsgd"}):
             figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -13,6 +13,7 @@ from matplotlib.transforms import Bbox
 from simsgd.cli import main
 from simsgd.communication.topology import topology
 from simsgd.results.config_values import OF_THE_MACHINE
+from simsgd.results.figures import style
 from simsgd.results.figures.canvas import NotebookFigure
 from simsgd.results.figures.graph_layout import places_of
 from simsgd.results.figures.legends import settle
@@ -21,7 +22,7 @@ from simsgd.results.figures.plot import KINDS, plot_results
 from simsgd.results.figures.point_labels import name_nearby
 from simsgd.results.figures.run_groups import grouped
 from simsgd.results.figures.series import running_mean
-from simsgd.results.figures.style import Look, look_of, marker_of
+from simsgd.results.figures.style import THEMES, Look, look_of, marker_of, save
 from simsgd.results.network import Network
 from simsgd.results.pricing import Pricing
 from simsgd.results.run import Run
@@ -568,3 +569,13 @@ def test_drawing_loads_no_torch(tmp_path):
         "sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_letters_without_a_font_are_told_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "_OTHER_FONTS", ())
+    with THEMES["screen"].drawing():
+        figure = NotebookFigure(1, 1, title="\u00e9 \u8bad\u7ec3")
+        save(figure, tmp_path / "a.png", dpi=20)
+        save(figure, tmp_path / "a.svg", dpi=20)
+    told = "note: no font here has \u7ec3\u8bad, and boxes stand for them; an .svg has them\n"
+    assert capsys.readouterr().err == told

@@ -156,7 +156,10 @@ def test_a_report_of_a_sweep_has_its_means(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "error"),
-    [("page.pdf", "must end in .html"), ("none/page.html", "cannot be written (the folder")],
+    [
+        ("page.pdf", "must end in .html"),
+        ("none/page.html", "cannot be written (there is no folder"),
+    ],
 )
 def test_a_report_that_cannot_be_written_is_an_error_of_one_line(runs, tmp_path, output, error):
     done = call("report", runs, "-o", tmp_path / output)

@@ -8,6 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from .style import no_glyph_warnings
+
 TITLE_INCHES = 0.25
 _OUTLINES = 42  # fonts that can be embedded and edited, as publishers ask for
 
@@ -24,7 +26,10 @@ class NotebookFigure(Figure):
 
     def savefig(self, fname: Any, **settings: Any) -> None:
         """Write the figure, with TrueType fonts, and higher where a title was set since."""
-        with mpl.rc_context({"pdf.fonttype": _OUTLINES, "ps.fonttype": _OUTLINES}):
+        with (
+            mpl.rc_context({"pdf.fonttype": _OUTLINES, "ps.fonttype": _OUTLINES}),
+            no_glyph_warnings(),
+        ):
             if "bbox_inches" not in settings:
                 settings["bbox_inches"] = self._with_titles()
             super().savefig(fname, **settings)

@@ -135,7 +135,6 @@ def plot_results(
     Raises `SettingError` for an unknown name, a run without such values, another suffix, or an
     option that would have no effect.
     """
-    import matplotlib as mpl
 
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap)
     if not isinstance(y, Sequence):
@@ -175,7 +174,7 @@ def plot_results(
         size=size,
         ordered=len(order) > 0,
     )
-    with mpl.rc_context(request.theme.look):
+    with request.theme.drawing():
         figure = KINDS[kind](request)
         if output is not None:
             save(figure, Path(output), request.theme.dpi)

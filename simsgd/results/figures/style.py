@@ -4,6 +4,8 @@ Benches and verdicts draw with the same colors, and write their figures by the s
 """
 
 import contextlib
+import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,6 +70,12 @@ _on_paper: RcParams = {
 }
 
 
+_OTHER_FONTS = (  # with letters that DejaVu Sans lacks, as Chinese ones
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei",
+    "Microsoft YaHei", "PingFang SC", "Hiragino Sans", "Arial Unicode MS",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Theme:
     """The size of a figure and of its text."""
@@ -79,6 +87,17 @@ class Theme:
     wrap: int  # characters of a name's line
     dpi: int  # of a .png
     look: RcParams = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Draw with this look, and letters that its font lacks by another font that is here."""
+        import matplotlib as mpl
+        from matplotlib.font_manager import fontManager
+
+        here = {font.name for font in fontManager.ttflist}
+        fonts = [*self.look["font.family"], *(name for name in _OTHER_FONTS if name in here)]
+        with mpl.rc_context({**self.look, "font.family": fonts}), no_glyph_warnings():
+            yield
 
 
 THEMES = {
@@ -93,9 +112,15 @@ THEMES = {
 @contextlib.contextmanager
 def screen_look() -> Iterator[None]:
     """Draw with the look of the theme `screen`: a context, and a decorator of what draws."""
-    import matplotlib as mpl
+    with THEMES["screen"].drawing():
+        yield
 
-    with mpl.rc_context(THEMES["screen"].look):
+
+@contextlib.contextmanager
+def no_glyph_warnings() -> Iterator[None]:
+    """Keep matplotlib from a warning for each letter without a font; `save` tells of them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
         yield
 
 
@@ -145,9 +170,26 @@ def save(figure: "Figure", path: Path, dpi: int, setting: str = "output") -> Non
 
     Raises `SettingError` if it cannot be written.
     """
+    lacking = "" if path.suffix.lower() == ".svg" else _without_font(figure)
+    if lacking:
+        told = f"note: no font here has {lacking}, and boxes stand for them; an .svg has them"
+        print(told, file=sys.stderr)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     try:
         figure.savefig(path, dpi=dpi, metadata=dates.get(path.suffix.lower()))
     except OSError as wrong:
         rule = f"cannot be written ({NotWritten(Path(path), wrong).strerror})"
         raise SettingError(setting, str(path), rule) from wrong
+
+
+def _without_font(figure: "Figure") -> str:
+    """Return the letters in a figure that none of its fonts has."""
+    import matplotlib as mpl
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+    from matplotlib.text import Text
+
+    families = [FontProperties(family=[name]) for name in mpl.rcParams["font.family"]]
+    fonts = [get_font(findfont(family)) for family in families]
+    texts = "".join(text.get_text() for text in figure.findobj(Text))
+    letters = sorted({letter for letter in texts if letter.isprintable() and letter != " "})
+    return "".join(c for c in letters if not any(font.get_char_index(ord(c)) for font in fonts))
