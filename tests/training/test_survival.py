@@ -257,7 +257,7 @@ def test_the_command_line_reports_a_full_disk_in_one_line_with_its_own_code(kill
 
 
 def test_a_write_that_fails_names_the_file_and_the_reason(tmp_path):
-    with pytest.raises(NotWritten, match=f"^{tmp_path / 'no' / 'a'} cannot be written: the folder"):
+    with pytest.raises(NotWritten, match=f"^{tmp_path / 'no' / 'a'} cannot be written: there is"):
         files.append(tmp_path / "no" / "a", "text")
     (tmp_path / "a").mkdir()
     with pytest.raises(NotWritten, match="cannot be written: Is a directory"):
