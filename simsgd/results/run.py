@@ -76,7 +76,7 @@ class Run(RunTables):
             ("sent per worker", _both(last.payload_bytes)),
             *self._uneven(),
             ("dense equivalent", _both(last.dense_bytes)),
-            ("ratio", f"{last.ratio:.1f} over the run, {self._steady():.1f} in the last epoch"),
+            ("ratio", self._ratio()),
             ("on the network per worker", _both(last.network_bytes)),
             *self._nonfinite(),
             *self._noise(),
@@ -132,10 +132,13 @@ class Run(RunTables):
     def _on(self, networks: Sequence[str]) -> list[tuple[str, str]]:
         return [(f"on {link.name}", price_in_words(self, link)) for link in networks_of(networks)]
 
-    def _steady(self) -> float:
+    def _ratio(self) -> str:
         rows = self.evaluations[["dense_bytes", "payload_bytes"]]
         dense, payload = rows.diff().fillna(rows).iloc[-1]
-        return ratio(dense, payload)
+        if not self.last.payload_bytes:
+            return "nothing was sent"
+        steady = f"{ratio(dense, payload):.1f}" if payload else "nothing sent"
+        return f"{self.last.ratio:.1f} over the run, {steady} in the last epoch"
 
 
 def _length(row: "pd.Series[Any]") -> str:

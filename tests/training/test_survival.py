@@ -133,6 +133,7 @@ def test_an_epoch_in_which_nothing_is_sent_is_logged_so(kill_runs, tmp_path):
     few = {"algorithm": "local", "local_steps": 100}
     run = simsgd.train(**kill_runs.TINY, **few, runs_dir=tmp_path, name="run")
     assert run.log.count(", nothing sent so far") == 2
+    assert "nothing was sent" in run.summary()
 
 
 # a disk that fails
