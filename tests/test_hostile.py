@@ -100,7 +100,7 @@ def test_a_config_with_odd_workers_is_refused(run, workers):
 def test_a_config_with_a_setting_of_another_kind_is_refused(run, setting):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, setting: True}))
-    refused(GO_ON, f"--{setting.replace('_', '-')} must be")
+    refused(GO_ON, f'--resume has "{setting}": True, which must be')
 
 
 @pytest.mark.slow
