@@ -217,6 +217,11 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(tmp_path, name, damage, message)
             0.9,
             "--lr is not what the checkpoint was trained with, none, got 0.9...",
         ),
+        (
+            "epochs",
+            "1",
+            "--resume has \"epochs\": '1', which must be a whole number, got runs/a/con...",
+        ),
         ("seed", 5, "--seed is not what the checkpoint was trained with, 0, got 5; put it..."),
         (
             "batch_size",

@@ -29,6 +29,8 @@ CALLS = {
     "plot_results('runs', network=5, kind='time')": "network must be text or a list, not int,",
     "network('runs', fusion='no')": "fusion must be true or false, not str, got 'no'",
     "network('runs', network=5)": "network must be text or a list, not int, got 5",
+    "plot_results('runs', output=5)": "output must be text or a path, not int, got 5",
+    "bytes_of(samples='x')": "samples must be a whole number, not str, got 'x'",
     "bytes_of(input_shape=5)": "input_shape must be text, not int, got 5",
     "bytes_of(num_classes='x')": "num_classes must be a whole number, not str, got 'x'",
     "tune_consensus(stepsizes=5)": "stepsizes must be a list or ndarray, not int, got 5",
@@ -144,6 +146,7 @@ CALLS = {
 }
 STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, resume='x').__enter__()": "resume must be true or false, not",
+    "simsgd.recording('a', simulator, metric_mode='min').__enter__()": "metric_mode has no effect",
     "simsgd.recording('a', simulator, state=5).__enter__()": "state must be a dict, not int, got 5",
     "step(5, 5)": "batch has no tensor, got int; give tensors",
     "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",
@@ -184,6 +187,7 @@ MADE = {  # a simulator of a model
     "functools.partial(torch.nn.functional.mse_loss, reduction='sum')": "criterion adds up the",
     "samples=5": "samples must be a tensor [2], a number for each worker, got int",
     "samples=torch.ones(3)": "samples must be a tensor [2], a number for each worker, got [3]",
+    "samples=torch.tensor([1.0, -1.0])": "samples must be at least 0 for each, got -1.0",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
     "worker_batch=0": "worker_batch must be at least 1, got 0",
 }
