@@ -5,7 +5,7 @@ Integers are written as integers and floats so that reading gives the same numbe
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypedDict, get_type_hints
@@ -235,10 +235,10 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
     return table
 
 
-def _in_order(name: str, table: "pd.DataFrame", columns: Iterable[str]) -> bool:
+def _in_order(name: str, table: "pd.DataFrame", columns: Mapping[str, str]) -> bool:
     """Return whether the numbers that order a table's rows never fall, nor stay where none may."""
     key = _ONE_EACH.get(name, next(iter(columns)))
-    if key not in table:
+    if key not in table or columns.get(key) != "int64":
         return True
     numbers = table[key]
     return numbers.is_monotonic_increasing and (name not in _ONE_EACH or numbers.is_unique)
