@@ -131,6 +131,7 @@ def test_a_resumed_run_keeps_its_settings(tmp_path, words, message):
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_network_that_does_not_go_with_a_resumed_run_is_refused_before_a_step(tmp_path):
     assert call("train --name a").exit_code == 0
     before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
@@ -239,6 +240,7 @@ def test_a_run_whose_settings_were_changed_by_hand_is_not_gone_on_with(tmp_path,
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_run_of_another_model_is_not_gone_on_with(tmp_path):
     assert call("train --name a").exit_code == 0
     config = json.loads((tmp_path / "runs/a/config.json").read_text())

@@ -148,6 +148,7 @@ def test_every_model_of_images_takes_any_size(name: str, input_shape: tuple[int,
     assert network(torch.randn(2, *input_shape)).shape == (2, 7)
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", of_images)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_model_of_images_has_transforms_that_fit(name: str, channels: int) -> None:
@@ -159,6 +160,7 @@ def test_every_model_of_images_has_transforms_that_fit(name: str, channels: int)
         assert transform(images, *drawn).shape == images.shape
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ours)
 def test_every_model_drops_its_rate_before_its_last_epoch(name: str) -> None:
     module = catalog.load("models", name)

@@ -25,6 +25,7 @@ def script(name):
 evidence = script("evidence")
 
 
+@pytest.mark.slow
 def test_every_page_has_what_the_tables_hold():
     for path, text in evidence.pages().items():
         assert path.read_text() == text, f"python docs/evidence.py writes another {path.name}"
@@ -56,6 +57,7 @@ def test_claims_compare_experiments_that_there_are():
         assert {claim.first, claim.second} <= names
 
 
+@pytest.mark.slow
 def test_the_experiments_of_a_group_have_equal_epochs_but_where_the_page_says_so():
     others = {"evidence-gossip-ring-dpsgd-bytes", "evidence-batch-longer"}
     for group in evidence.GROUPS:
@@ -110,6 +112,7 @@ def test_a_result_is_the_mean_over_seeds(runs):
     assert result["ratio"] == result["steady"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 def test_a_row_is_empty_until_it_is_measured(runs):
     listed = {"evidence-dgc-dense": ROW, "evidence-dgc-other": f"{MODEL} --epochs 2 --prune 0.5"}

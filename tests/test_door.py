@@ -255,6 +255,7 @@ def test_tune_consensus_finds_the_step_size(tmp_path):
     assert figure.exists()
 
 
+@pytest.mark.slow
 def test_bench_measures_and_refuses_what_it_does_not_take(tmp_path):
     found = simsgd.bench("step", quick=True, model="mlp", processes=False, plot=tmp_path / "a.png")
     assert {row["model"] for row in found.rows} == {"mlp"}

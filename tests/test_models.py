@@ -61,12 +61,14 @@ def test_every_model_of_images_has_its_case() -> None:
     assert set(SMALL) == set(catalog.names("models")) - toy.OF_TEXT
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("name", "config"), CASES, ids=case_id)
 def test_all_workers_by_vmap_equal_one_after_another(name: str, config: dict[str, Any]) -> None:
     model, x, y = made(name, config)
     assert_same(gradients("vmap", model, x, y), gradients("loop", model, x, y))
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("name", "config"), CASES, ids=case_id)
 def test_all_workers_in_one_pass_equal_one_after_another(name: str, config: dict[str, Any]) -> None:
     model, x, y = made(name, config)

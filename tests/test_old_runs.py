@@ -41,6 +41,7 @@ def call(*words):
     return done.output
 
 
+@pytest.mark.quick_cases(2)
 def test_an_old_run_goes_on_to_the_numbers_it_went_on_to_before(old):
     call("train", "--resume", old, *MORE.get(old.name, []))
     rel = CLOSENESS.get(old.name, 1e-9)

@@ -99,6 +99,7 @@ def test_the_verdict_names_the_winner_plainly(total, opening):
     assert verdict([offer("none", 1.0), offer("sign", total)]).startswith(opening)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("spec", "messages"),
     [("topk:0.1", 3), ("sign", 3), ("powersgd:1", 12), ("terngrad:shared_scale=true", 15)],
@@ -149,6 +150,7 @@ def test_the_command_prints_a_table_for_each_network():
     }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("overlap", ["perfect", "buckets:1KB", "buckets"])
 def test_advice_overlaps_as_a_run_does(tmp_path, overlap):
     settings = {**SMALL, "dataset": "digits", "batch_size": 40, "epochs": 1, "quiet": True}

@@ -64,6 +64,7 @@ def test_results_are_plotted(tmp_path):
         assert (tmp_path / f"figure.{suffix}").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_evaluated_as_it_was_in_training():
     train("--name", "a")
     done = call("evaluate", "runs/a")
@@ -143,6 +144,7 @@ def test_an_unreadable_checkpoint_is_refused_in_one_line(tmp_path, content):
     assert "bad.pt" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_exists_is_refused_with_both_ways_out():
     train("--name", "a")
     done = train("--name", "a")

@@ -132,6 +132,7 @@ def test_relative_volumes_on_resnet18(spec, rule, percent):
     assert 100 / counted.ratio == pytest.approx(percent, abs=0.0065)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("ratio", "percent"), [(0.0039, 0.78), (0.0156, 3.12), (0.0625, 12.5)])
 def test_top_k_on_resnet18(ratio, percent):
     """Same table: 32 bits of value and 32 of index an entry.
@@ -181,6 +182,7 @@ def test_powersgd_on_the_lstm(spec, epoch, ratio):
     assert round(counted.ratio) == ratio
 
 
+@pytest.mark.slow
 def test_sgd_and_signs_on_the_lstm():
     """Same table: SGD 7730, sign 242 MB an epoch."""
     signs = sizes(WIKITEXT2, compressor="sign:none", compress_if="all")

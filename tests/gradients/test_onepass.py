@@ -178,6 +178,7 @@ def test_every_layer_gets_the_gradients_of_a_loop(engine, name):
     assert_same(gradients(engine, model, x, y), gradients("loop", model, x, y))
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("chunk", ["auto", 2])
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
@@ -187,6 +188,7 @@ def test_the_plan_of_a_gpu_gives_the_same(name, chunk):
     assert_same(got, gradients("loop", model, x, y))
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("plan", ["cpu", "gpu"])
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")

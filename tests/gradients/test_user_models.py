@@ -192,6 +192,7 @@ RANDOM = ["attention", "drop_path", "bernoulli", "noise", "own_dropout", "lstm"]
 
 
 class TestRandomnessOfTheModelsOwn:
+    @pytest.mark.quick_cases(12)
     @pytest.mark.parametrize("kind", RANDOM)
     @pytest.mark.parametrize("engine", ["auto", "loop"])
     @every_algorithm
@@ -299,6 +300,7 @@ FORMS = {
 }
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
 @every_algorithm

@@ -210,6 +210,7 @@ def simulator_size():
     return sum(p.numel() for p in batch_norm_mlp().parameters())
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("algorithm", ALL)
 def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
     settings = {"algorithm": algorithm, "momentum": 0.9} | ALL[algorithm]

@@ -248,6 +248,7 @@ def test_auto_leaves_out_what_cannot_be():
     assert set(received_bytes(three, 4, Wire(index_dtype="gap16"))) == {"allgather", "dense"}
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("way", "workers"), [(way, w) for way in WAYS for w in (3, 4)])
 def test_a_resumed_simulation_goes_on_to_the_last_bit(way, workers):
     """With cltk the leader is another in each step, and all memories differ."""

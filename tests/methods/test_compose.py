@@ -55,6 +55,7 @@ def spec(request):
     return request.param
 
 
+@pytest.mark.quick_cases(60)
 @pytest.mark.parametrize("n", [1, 2, 7, 33, 1000])
 def test_the_payload_is_the_length_of_a_buffer_that_unpacks(spec, n):
     for wire in (Wire(), Wire("float16", "packed")):

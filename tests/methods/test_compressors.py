@@ -85,6 +85,7 @@ def n(request):
     return request.param
 
 
+@pytest.mark.quick_cases(90)
 def test_a_row_does_not_look_at_another(spec, n):
     inputs = INPUTS["normal"](n)
     together = compress(spec, inputs).to_dense()
@@ -113,6 +114,7 @@ def test_sent_and_kept_add_up_to_the_input(spec, n):
     torch.testing.assert_close(rest + message.to_dense(), inputs, rtol=0, atol=atol)
 
 
+@pytest.mark.quick_cases(90)
 def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
     for coding in INDEX_CODINGS:
         message = compress(spec, INPUTS["normal"](n)).on_wire(Wire(None, coding))

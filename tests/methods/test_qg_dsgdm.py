@@ -75,6 +75,7 @@ def test_parameters_with_an_lr_of_their_own_have_their_momentum_in_its_units(set
     assert_models(simulator, by_hand(lambda step: mixing, 0.7, 0.8, rate_of=own))
 
 
+@pytest.mark.slow
 def test_without_a_weight_of_the_momentum_it_is_dpsgd():
     one, records = trained("qg_dsgdm:beta=0", topology="ring", compressor="qsgd:15")
     other, others = trained("dpsgd", topology="ring", compressor="qsgd:15")

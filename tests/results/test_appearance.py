@@ -35,6 +35,7 @@ def test_runs_are_labeled_by_their_names_or_by_those_in_the_figure(runs):
     assert texts(plot_results(runs, labels=labels)) == ["Top-k", "b", "Sign $x$"]
 
 
+@pytest.mark.slow
 def test_runs_come_in_the_order_asked_for_and_keep_their_colors(runs):
     before, after = plot_results(runs), plot_results(runs, order=["c", "b"])
     assert texts(after) == ["c", "b", "a"]
@@ -78,6 +79,7 @@ def test_the_legend_is_where_it_was_asked_for(runs, kind):
     assert (none.legends, none.axes[0].get_legend(), texts(none)) == ([], None, [])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("band", "half"), [("std", 1.0), ("sem", 1 / np.sqrt(3)), ("range", 1.0), ("none", None)]
 )
@@ -101,6 +103,7 @@ def test_a_title_stands_above_the_figure_to_the_letter(runs, kind):
     assert figure._suptitle.get_window_extent().y0 >= top - 1
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("settings", "error"),
     [

@@ -113,6 +113,7 @@ def labels_outside_the_view(axis):
 # which runs belong together
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_their_seed_alone_are_one(tmp_path):
     groups = grouped([*seeds(tmp_path, "sign", 3), *seeds(tmp_path, "topk", 2)])
     assert [(group.name, len(group.runs)) for group in groups] == [("sign", 3), ("topk", 2)]
@@ -227,6 +228,7 @@ def test_up_to_49_points_and_28_lines_are_distinguished():
     assert len({(look.color, look.marker) for look in marked}) == 28
 
 
+@pytest.mark.slow
 def test_labels_and_what_leads_to_them_cross_nothing():
     """Points crowded along a frontier, with bars, in a figure one column wide."""
     figure = NotebookFigure(3.35, 2.2)
@@ -281,6 +283,7 @@ def test_the_dot_of_the_best_is_whole_at_the_end_of_an_axis_and_cut_beyond(tmp_p
     assert [dot.get_clip_on() for dot in dots] == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 6])
 def test_a_run_of_one_epoch_is_a_dot_that_is_seen(tmp_path, others):
     for other in range(others):
@@ -321,6 +324,7 @@ def test_a_bar_is_compute_compression_and_communication(tmp_path):
         assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 5, 7])
 
 
+@pytest.mark.slow
 def test_bars_are_sorted_by_time_unless_an_order_is_asked_for(tmp_path):
     runs = [make(tmp_path, name, sent=2**size) for name, size in (("a", 20), ("b", 22), ("c", 16))]
 
@@ -369,6 +373,7 @@ def test_lines_are_as_wide_as_weights(tmp_path):
     assert len(widths) == 2
 
 
+@pytest.mark.slow
 def test_workers_are_as_dark_as_the_mean_of_their_last_errors(tmp_path):
     figure = plot_results(seeds(tmp_path, "sign", 3), kind="topology")
     axes, bar = figure.axes
@@ -431,6 +436,7 @@ def test_the_areas_of_dots_are_samples(tmp_path):
     assert axes.get_xlabel() == "worker\nsorted\nlargest dot: 31 samples"
 
 
+@pytest.mark.slow
 def test_equal_partitions_share_a_panel(tmp_path):
     figure = plot_results(seeds(tmp_path, "sign", 3), kind="partition")
     assert [axes.get_title() for axes in figure.axes] == ["sign-seed0, sign-seed1, sign-seed2"]

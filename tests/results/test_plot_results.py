@@ -81,6 +81,7 @@ def test_a_run_may_be_given_as_its_folder(tmp_path):
     assert len(curves(figure.axes[0])) == 1
 
 
+@pytest.mark.slow
 def test_against_bytes_the_axis_is_logarithmic(tmp_path):
     axes = plot_results([make(tmp_path, sent=1000)], x="bytes").axes[0]
     assert (axes.get_xscale(), curves(axes)[0].get_xdata().tolist()) == (
@@ -108,6 +109,7 @@ def test_each_quantity_has_a_panel(tmp_path):
     ]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("x", "label"), [("epoch", "epoch"), ("step", "step"), ("bytes", "bytes sent per worker")]
 )
@@ -162,6 +164,7 @@ def test_at_least_two_amounts_of_bytes_can_be_read_off(tmp_path, sent, epochs):
     assert len(set(seen)) == len(seen) >= 2
 
 
+@pytest.mark.slow
 def test_bytes_are_read_off_in_binary_units(tmp_path):
     runs = [make(tmp_path, "a", sent=300 * 2**10), make(tmp_path, "b", sent=300 * 2**20)]
     axes = plot_results(runs, x="bytes").axes[0]
@@ -241,6 +244,7 @@ def test_every_name_lies_within_the_figure(crowd):
     assert all(crowd.bbox.contains(x, y) for x, y in corners)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [1, 5])
 def test_names_are_shown_to_the_letter(tmp_path, number):
     runs = [make(tmp_path, f"_$x^{i}$%") for i in range(number)]
@@ -264,6 +268,7 @@ def test_the_global_style_is_neither_used_nor_touched(tmp_path):
 # the file
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("suffix", "begins"),
     [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")],
@@ -391,6 +396,7 @@ def test_what_lies_far_below_does_not_squeeze_the_rest_of_a_logarithmic_axis(tmp
     assert not any(text.get_text().startswith("below") for text in whole.texts)
 
 
+@pytest.mark.slow
 def test_texts_and_images_are_not_drawn_in_one_panel_in_silence(tmp_path, capsys):
     runs = [make(tmp_path, "images"), make(tmp_path, "text")]
     (runs[1].folder / "config.json").write_text('{"tokens": "char"}')

@@ -51,6 +51,7 @@ def test_what_was_received_is_shown_if_asked(tmp_path):
     )]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_runs_of_earlier_versions_do_not_know_what_was_received(tmp_path):
     run = simsgd.train(**{**TINY, "workers": 2, "epochs": 1}, runs_dir=tmp_path, quiet=True)
     table = run.steps.drop(columns=["received_bytes", "received_bytes_max", "busiest_link_bytes"])
@@ -114,6 +115,7 @@ def test_an_unknown_column_is_refused_with_those_near(runs):
     assert done.stderr.startswith("simsgd: --sort is not known, got eror; did you mean error")
 
 
+@pytest.mark.slow
 def test_the_most_of_a_step_is_shown_where_steps_differ(runs, tmp_path):
     small = {**TINY, "workers": 2, "epochs": 1, "quiet": True}
     run = simsgd.train(**small, algorithm="local", local_steps=4, runs_dir=tmp_path, name="local")

@@ -109,6 +109,7 @@ def test_the_time_of_a_step_is_that_of_one_worker():
     assert (spent.seconds("compute"), spent.seconds("compression")) == (0.5, 0.125)
 
 
+@pytest.mark.slow
 def test_a_run_has_what_its_network_needs(tmp_path):
     words = [
         "--model",

@@ -192,6 +192,7 @@ def total(run, network=FREE, **settings):
     return float(step_times(run, network, Pricing(LAW, 0, **settings))["total"].sum())
 
 
+@pytest.mark.slow
 def test_neighbors_clients_and_servers_are_those_of_the_run(runs):
     """Each against a loop over workers with the neighbors, clients and delays of its algorithm."""
     drawn = ComputeTimes.of(LAW).drawn(len(runs["all"].steps), 4)
@@ -224,6 +225,7 @@ def test_fewer_clients_wait_less(runs):
     assert half / every == pytest.approx(of_two, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_done_with_its_local_epochs_waits_for_the_largest(runs, tmp_path):
     own = {"algorithm": "fedavg", "participation": 1.0, "local_epochs": 1, "epochs": 1}
     more = {"partition": "quantity:2", "batch_size": 20}
@@ -246,6 +248,7 @@ def test_pairs_and_servers_lie_between_waiting_for_all_and_for_nobody(runs):
         assert least - 1e-9 <= total(runs[name]) < most
 
 
+@pytest.mark.slow
 def test_equal_workers_take_what_they_took_before(runs):
     for run in runs.values():
         link, equal = Network.of("10gbe"), "lognormal:5,0"

@@ -74,6 +74,7 @@ def assert_equal(one, other):
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -26,6 +26,7 @@ def distance(a, b):
     return max(float((p - q).detach().norm() / q.detach().norm()) for p, q in pairs)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("workers", [1, 2, 4, 24])
 @pytest.mark.parametrize("engine", ["vmap", "loop"])
 def test_without_compression_it_is_plain_large_batch_sgd(workers, engine):
@@ -116,6 +117,7 @@ def test_evaluating_in_between_changes_nothing():
     assert distance(once.model, other.model) == 0
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -96,6 +96,7 @@ def switches():
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("wanted", [True, False])
 def test_fixed_orders_hold_within_the_run_only(tmp_path, monkeypatch, wanted):
     seen, before = [], switches()

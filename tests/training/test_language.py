@@ -410,6 +410,7 @@ def test_a_checkpoint_is_evaluated_on_validation_and_on_test(tiny):
     assert printed["test"]["test loss"] != printed["val"]["validation loss"]
 
 
+@pytest.mark.slow
 def test_images_have_no_test_part(tmp_path):
     run = simsgd.train(model="mlp", dataset="digits", epochs=1, runs_dir=tmp_path, quiet=True)
     assert "val_perplexity" not in run.epochs

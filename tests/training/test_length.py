@@ -51,6 +51,7 @@ def test_rows_of_evaluations_have_their_step(runs):
     assert runs["steps"].last.step == 7
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_what_the_model_of_that_step_gives(runs, kill_runs, tmp_path):
     short = simsgd.train(
         **kill_runs.TINY | {"epochs": None, "steps": 4, "prune": 0.9, "clip": 1.0},
@@ -69,6 +70,7 @@ def test_best_is_the_best_of_all_evaluations(runs):
         assert (best["step"], best["best"]) == (run.best.step, errors.min())
 
 
+@pytest.mark.slow
 def test_evaluations_change_nothing_else(runs, kill_runs, tmp_path):
     rare = kill_runs.TINY | {"epochs": 3, "prune": 0.9, "clip": 1.0}
     run = simsgd.train(**rare, runs_dir=tmp_path, name="a")

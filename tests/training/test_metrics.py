@@ -189,6 +189,7 @@ class TestMetric:
         assert run.best.val_measure == best
         assert torch.load(run.folder / "best.pt")["epoch"] == measured.index(best) + 1
 
+    @pytest.mark.slow
     def test_a_resumed_run_is_the_same_run(self, tmp_path):
         given = {"dataset": pairs(multilabel), "metric": iou, "criterion": bce()}
         whole = simsgd.train(**given, model=net(), runs_dir=tmp_path, name="a", **RUN)
@@ -210,6 +211,7 @@ class TestMetric:
         assert run.last.val_iou == pytest.approx(own.mean())
         run.plot(kind="topology", output=tmp_path / "graph.png")
 
+    @pytest.mark.slow
     def test_accuracy_is_what_the_error_leaves(self, tmp_path):
         run = trained(tmp_path, classes, net(2), metric="accuracy", name="a")
         assert (run.epochs["val_accuracy"] == 100 - run.epochs["val_error1"]).all()
@@ -377,6 +379,7 @@ class OwnLoss(nn.Module):
         return {"loss": F.mse_loss(self.linear(batch["x"]), batch["wanted"])}
 
 
+@pytest.mark.slow
 def test_a_model_may_return_its_loss(tmp_path):
     (train, val) = pairs(regression)
     parts = [(({"x": x, "wanted": y}), torch.zeros(len(x))) for x, y in (train, val)]

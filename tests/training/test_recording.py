@@ -174,6 +174,7 @@ def test_evaluations_and_epochs_have_what_was_measured(whole):
     assert whole["steps"].epochs.empty
 
 
+@pytest.mark.slow
 def test_the_model_in_the_checkpoint_is_the_one_that_was_evaluated(whole):
     x, y = data()
     model = simulator().model
@@ -374,6 +375,7 @@ def test_a_simulator_has_one_recording_and_one_loop_at_a_time(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_recording(tmp_path):
     sim = simulator()
     with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:

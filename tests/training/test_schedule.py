@@ -104,6 +104,7 @@ def test_the_scaling_of_the_user_comes_before_that_of_the_regime() -> None:
     assert schedule.regime.at(82, 9000)["lr"] == 0.01
 
 
+@pytest.mark.slow
 def test_a_rate_set_on_the_command_line_is_scaled_too(tmp_path: Path) -> None:
     run = simsgd.train(
         model="logistic", dataset="digits", workers=2, global_batch_size=32, lr=0.4, epochs=1,

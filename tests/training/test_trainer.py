@@ -124,6 +124,7 @@ def recipe(request, tmp_path):
     return {"prune": 0.9, "model": str(tmp_path / "net.py"), "model_config": "", "clip": 1.0}
 
 
+@pytest.mark.quick_cases(1)
 def test_a_run_resumed_after_an_epoch_is_the_run_that_never_stopped(tmp_path, recipe):
     whole = train(tmp_path, name="whole", **recipe)
     part = train(tmp_path, name="part", **{**recipe, "epochs": 2})
@@ -364,6 +365,7 @@ def test_a_model_that_does_not_fit_the_data_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_within_its_warmup_logs_so(tmp_path):
     assert "note: the run ends within its warm-up" in train(tmp_path, prune=0.9, epochs=2).log
 

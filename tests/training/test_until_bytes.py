@@ -55,6 +55,7 @@ def test_evaluations_between_epochs_do_not_double_the_last(settings, whole):
     assert len((run.folder / "evaluations.csv").read_text().splitlines()) == 1 + 2
 
 
+@pytest.mark.slow
 def test_epochs_that_end_first_end_the_run(settings, whole):
     run = simsgd.train(**settings, until_bytes="1GB", name="short")
     assert run.steps.drop(columns=TIMES).equals(whole.steps.drop(columns=TIMES))
@@ -110,6 +111,7 @@ def test_workers_that_send_unequal_amounts_count_by_their_mean(settings):
     assert run.step == 3
 
 
+@pytest.mark.slow
 def test_the_table_shows_the_steps_at_which_it_ended(settings, whole):
     run = ended(settings, 4, name="shown")
     rows = result_rows([run.folder, whole.folder])

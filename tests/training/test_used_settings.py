@@ -33,6 +33,7 @@ def test_what_the_model_decided_is_recorded(used):
     assert (settings["value_dtype"], settings["state_dtype"]) == ("float32", "float32")
 
 
+@pytest.mark.slow
 def test_a_setting_that_the_regime_changes_has_phases(used, tmp_path):
     file = tmp_path / "steps.py"
     file.write_text(
@@ -49,6 +50,7 @@ def test_a_setting_that_the_regime_changes_has_phases(used, tmp_path):
     assert settings["optimizer"] == "SGD"
 
 
+@pytest.mark.slow
 def test_the_warm_up_of_prune_is_recorded_in_phases(used):
     settings = used(prune=0.99, warmup_epochs=2)
     assert settings["memory"] == "dgc"
@@ -68,6 +70,7 @@ def test_the_defaults_of_an_algorithm_and_of_an_optimizer_are_recorded(used):
     assert used(algorithm="dpsgd")["topology"] == "ring"
 
 
+@pytest.mark.slow
 def test_the_momentum_of_a_memory_is_the_one_that_is_used(used):
     assert used(compressor="topk:0.1", memory="dgc:momentum=0.7")["momentum"] == 0.7
 
@@ -128,6 +131,7 @@ def test_a_schedule_of_many_epochs_is_read_at_some_of_them():
     assert len(asked) < 2000
 
 
+@pytest.mark.slow
 def test_the_lr_of_a_group_is_recorded_as_a_scheduler_sets_it(used):
     settings = used(
         lr=0.1, momentum=0.0, weight_decay=0.0, scheduler="StepLR:step_size=1, gamma=0.5",

@@ -131,6 +131,7 @@ def test_what_a_data_set_draws_is_a_function_of_its_numbers():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_file_resumes_from_anywhere(mine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     whole = simsgd.train(dataset="./mine.py:small", name="whole", **RUN).epochs
@@ -168,6 +169,7 @@ class TestObjects:
         losses = [run.epochs["val_loss"].iloc[-1] for run in runs]
         assert losses[0] != losses[1]
 
+    @pytest.mark.slow
     def test_a_run_goes_on_where_they_are_given_again(self, tmp_path):
         given = {"dataset": parts(), "runs_dir": tmp_path}
         whole = simsgd.train(**given, **{**RUN, "model": self.net()})

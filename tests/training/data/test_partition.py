@@ -249,6 +249,7 @@ class TestPartition:
         parts = torch.cat(parted(f"dirichlet:{alpha}", self.LABELS, workers, 0))
         assert len(parts.unique()) == len(parts) == 1000
 
+    @pytest.mark.slow
     def test_a_large_alpha_is_iid_for_every_worker(self):
         labels = torch.arange(10).repeat_interleave(1000)
         spread = torch.zeros(16, dtype=torch.float64)
