@@ -75,7 +75,7 @@ def test_a_figure(swept):
 def test_a_report(swept, tmp_path):
     page = simsgd.report(swept[0], tmp_path / "page.html").read_text()
     assert "Validation perplexity per word after each epoch; a dot marks the best." in page
-    assert "Sorted by perplexity, the best first." in page
+    assert "Sorted by perplexity, the best first;" in page
     assert "validation perplexity" in page
     assert "error@1" not in page
 

@@ -72,7 +72,8 @@ def _check(name: str, values: Sequence[object]) -> None:
     require(len(values) > 0, name, None, "needs at least one value in a sweep")
     seen: set[str] = set()
     for value in values:
-        require(value != "", name, None, "has an empty value in a sweep", "leave out a comma")
-        text = repr(plain(value))
+        text, empty = repr(plain(value)), value == ""
+        rule, fix = "has an empty value in a sweep", "leave out a comma"
+        require(not empty or text not in seen, name, None, rule, fix)
         require(text not in seen, name, value, "is given twice", "give each value once")
         seen.add(text)
