@@ -117,7 +117,6 @@ def test_evaluating_in_between_changes_nothing():
     assert distance(once.model, other.model) == 0
 
 
-@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "settings",
     [
