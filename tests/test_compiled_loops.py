@@ -30,7 +30,11 @@ SPARSIFIERS = [
     "adacomp", "adacomp:bin=7", "adacomp:c=0.7,variant=values", "variance", "threshold:0",
     "threshold:1", "adaptive_threshold", "sampled_topk:0.01", "topk:0.1",
 ]  # fmt: skip
-BOTH = ["threshold:1+" + q for q in QUANTIZERS] + ["topk:0.1+qsgd:3,bucket=3", "topk:0.1+sign"]
+BOTH = [
+    pytest.param(spec, marks=pytest.mark.slow)
+    for spec in ["threshold:1+" + q for q in QUANTIZERS]
+    + ["topk:0.1+qsgd:3,bucket=3", "topk:0.1+sign"]
+]
 
 
 def inputs(dtype):
@@ -89,7 +93,6 @@ def message_parts(spec, x, on):
         return [*state.values(), *parts, *buffers, back.to_dense()]
 
 
-@pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("dtype", SINGLE_FIRST)
 @pytest.mark.parametrize("spec", QUANTIZERS + SPARSIFIERS + BOTH)
 def test_a_message_is_the_same_in_either_form(spec, dtype):
