@@ -190,7 +190,6 @@ RUNS = {
 }
 
 
-@pytest.mark.quick_cases(18)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_in_groups_is_the_run_segment_by_segment(name):
     apart, of_apart = trained("cpu", **RUNS[name])

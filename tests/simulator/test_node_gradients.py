@@ -156,7 +156,6 @@ def test_a_run_records_bytes_of_both_levels_and_resumes(tmp_path):
     assert resumed.steps["loss"].tolist() == whole.steps["loss"].tolist()
 
 
-@pytest.mark.slow
 def test_a_run_is_priced_on_the_cluster_that_it_was_trained_on(tmp_path):
     own, plain = run_of(tmp_path, cluster="2x3"), run_of(tmp_path, "plain", workers=2, accumulate=3)
     how = {"compute_ms": 3, "compress_ms": 1}
