@@ -48,6 +48,11 @@ class _OfMatrices(MultiRound):
         return replace(self, shape=tuple(shape))
 
     @property
+    def group_key(self) -> object:
+        """The settings: matrices of any shapes go together."""
+        return replace(self, shape=())
+
+    @property
     def _matrix(self) -> tuple[int, int]:
         return self.shape[0], math.prod(self.shape[1:])
 
@@ -103,11 +108,6 @@ class Dion(_OfMatrices):
         update = (p @ unit.mT).mul_(self._scale).flatten(1)  # [1, n]
         return LowRank.of(p * (1 - self.momentum), r, len(x)), update
 
-    @property
-    def group_key(self) -> object:
-        """The settings: matrices of any shapes go together."""
-        return replace(self, shape=())
-
     def rounds_of_group(self, x: Tensor, group: Group) -> Rounds:
         """Yield the factors of all matrices in `x` [L, P]."""
         fitted = [own for own in group.compressors if isinstance(own, Dion)]
@@ -156,22 +156,17 @@ class Dion2(_OfMatrices):
         update = x.new_zeros(1, x.shape[1]).index_copy_(1, index, part.flatten(1))
         return SharedSparse.of(x[:, index] * (1 - self.decay), index, x.shape[1]), update
 
-    @property
-    def group_key(self) -> object:
-        """The settings: matrices of any shapes go together."""
-        return replace(self, shape=())
-
     def rounds_of_group(self, x: Tensor, group: Group) -> Rounds:
         """Yield the same for all matrices in `x` [L, P]: those of one shape go together."""
         fitted = [own for own in group.compressors if isinstance(own, Dion2)]
         kinds: list[Shape] = [own._matrix for own in fitted]
         of_kind = dict(zip(kinds, fitted, strict=True))
         pieces = zip(group.cuts.split(x), kinds, strict=True)
-        stacked = by_kind(kinds, [own.unflatten(1, shape) for own, shape in pieces], torch.cat)
+        stacked = by_kind(kinds, [own.unflatten(1, shape) for own, shape in pieces])
         sums = {kind: of_kind[kind]._sums(own) for kind, own in stacked.items()}
         mean = yield from exchanged(sums, kinds, [(min(kind),) for kind in kinds])
 
-        chosen = {k: of_kind[k]._chosen(own) for k, own in by_kind(kinds, mean, torch.cat).items()}
+        chosen = {k: of_kind[k]._chosen(own) for k, own in by_kind(kinds, mean).items()}
         lines = {kind: own.shape[1:] for kind, own in chosen.items()}  # (k, other side)
         kept = Cuts(tuple(lines[kind].numel() for kind in kinds))
         places = torch.cat(apart(chosen, kinds, lambda own: own.flatten(1)), dim=1)[0]
@@ -181,7 +176,7 @@ class Dion2(_OfMatrices):
         means = [own.view(1, *lines[kind]) for own, kind in pieces]
         parts = {
             kind: newton_schulz(own).mul_(of_kind[kind]._scale)
-            for kind, own in by_kind(kinds, means, torch.cat).items()
+            for kind, own in by_kind(kinds, means).items()
         }
         update = x.new_zeros(1, x.shape[1]).index_copy_(1, index, end_to_end(parts, kinds, 1))
         return shared_group(group.cuts, kept, x[:, index] * (1 - self.decay), index), update

@@ -30,16 +30,12 @@ def exchanged(
     return [own.unflatten(1, shape) for own, shape in pieces]
 
 
-def by_kind(
-    kinds: Sequence[Shape],
-    values: Sequence[Tensor],
-    joined: Callable[[list[Tensor]], Tensor],
-) -> dict[Shape, Tensor]:
-    """Return the values of each kind, joined."""
+def by_kind(kinds: Sequence[Shape], values: Sequence[Tensor]) -> dict[Shape, Tensor]:
+    """Return the values of each kind, one below the other."""
     own: dict[Shape, list[Tensor]] = {}
     for kind, value in zip(kinds, values, strict=True):
         own.setdefault(kind, []).append(value)
-    return {kind: joined(found) for kind, found in own.items()}
+    return {kind: torch.cat(found) for kind, found in own.items()}
 
 
 def apart(

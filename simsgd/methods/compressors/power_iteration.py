@@ -37,16 +37,16 @@ def power_iteration(
     kinds = [(*shape, r) for shape, r in zip(shapes, width, strict=True)]
     pieces = zip(group.cuts.split(x), shapes, strict=True)
     matrices = [own.unflatten(1, shape) for own, shape in pieces]  # [L, rows, cols]
-    stacked = by_kind(kinds, matrices, torch.cat)  # [C L, rows, cols]
+    stacked = by_kind(kinds, matrices)  # [C L, rows, cols]
     q = _alive([own["q"] for own in states], kinds, group, of_q)
 
     found = {kind: product(stacked[kind], q[kind]) for kind in stacked}
     mean = yield from exchanged(found, kinds, of_p)
-    p = apart(by_kind(of_p, mean, torch.cat), of_p, orthonormal)  # [1, rows, r] each
-    every = by_kind(kinds, [own.expand(workers, -1, -1) for own in p], torch.cat)
+    p = apart(by_kind(of_p, mean), of_p, orthonormal)  # [1, rows, r] each
+    every = by_kind(kinds, [own.expand(workers, -1, -1) for own in p])
     found = {kind: product(stacked[kind].mT, every[kind]) for kind in stacked}
     mean = yield from exchanged(found, kinds, of_q)
-    kept = apart(by_kind(of_q, mean, torch.cat), of_q, scaled)
+    kept = apart(by_kind(of_q, mean), of_q, scaled)
     torch._foreach_copy_(
         [own["q"] for own in states], [own.expand(workers, -1, -1) for own in kept]
     )
@@ -77,5 +77,5 @@ def _alive(
     turn = keyed_random.uniform_at(streams, place + sizes, like.dtype)
     pieces = zip(cuts.split(normal(radius, turn)), shapes, factors, strict=True)
     drawn = [own.view(1, *shape).expand(len(q), *shape) for own, shape, q in pieces]
-    given, again = by_kind(kinds, factors, torch.cat), by_kind(kinds, drawn, torch.cat)
+    given, again = by_kind(kinds, factors), by_kind(kinds, drawn)
     return {kind: living(given[kind], again[kind]) for kind in given}
