@@ -60,6 +60,11 @@ class Recipe(metaclass=SettingsClass):
         choices=PLANS,
         scope="machine",
     )
+    cuda_graph: str = setting(
+        "off", "workers", "On a GPU, replay the gradients as a CUDA graph, one launch for all: "
+        "never (off), or where engine and model allow it (auto).", choices=("off", "auto"),
+        scope="machine", on_resume=True,
+    )  # fmt: skip
     amp: str | None = setting(
         None, "workers", "Mixed precision in the forward and backward passes.", choices=AMPS
     )
@@ -110,11 +115,9 @@ class Recipe(metaclass=SettingsClass):
         False, "compression", "Compress biases and BatchNorm too, like --compress-if all.",
     )  # fmt: skip
     value_dtype: str | None = setting(
-        None,
-        "compression",
-        "Dtype of values on the network; default: the model's.",
+        None, "compression", "Dtype of values on the network; default: the model's.",
         choices=VALUE_DTYPES,
-    )
+    )  # fmt: skip
     index_dtype: str = setting(
         "int32",
         "compression",
@@ -137,10 +140,9 @@ class Recipe(metaclass=SettingsClass):
         choices=STATE_DTYPES,
     )
     lr_in_memory: bool = setting(
-        False,
-        "memory",
+        False, "memory",
         "With memory residual: accumulate lr times the gradient, as EF-SignSGD does.",
-    )
+    )  # fmt: skip
     flush_every: int = setting(
         0, "memory", "Send everything that the memories hold every N steps; 0: never.", unit="N"
     )
@@ -158,19 +160,17 @@ class Recipe(metaclass=SettingsClass):
         choices=CLIPS,
     )
     method: str | None = setting(
-        None,
-        "algorithm",
+        None, "algorithm",
         "A published method, which sets the algorithm, compressor, memory and more; an option "
         "given beside it wins; `simsgd list methods` has all.",
         unit="NAME",
-    )
+    )  # fmt: skip
     algorithm: str = setting(
-        "allreduce",
-        "algorithm",
+        "allreduce", "algorithm",
         "What workers exchange with whom, and when; `simsgd list algorithms` has all, with their "
         "settings and defaults.",
         unit="SPEC",
-    )
+    )  # fmt: skip
     aggregate: str = setting(
         "mean",
         "algorithm",

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..gradients import Gradients
+from ..gradients.contract import Tensors
+from ..gradients.cuda_graph import CudaGraphs
 from ..keyed_random import RandomKey
 from ..methods.compressors import StepInfo, composed
 from .cases import QUICK, Case, Task, selected, task_of
@@ -22,6 +24,7 @@ from .timing import in_time
 _ENGINES = (("onepass", "cpu"), ("onepass", "gpu"), ("vmap", "auto"), ("loop", "auto"))
 _CASES = (*QUICK, Case("transformer_lm", "emb=16,layers=1,heads=2", (8,), 2, vocabulary=20))
 _WORKERS, _CLOSE = 3, 1e-10  # relative distance in float64
+_CALLS = 4  # of which the second is captured and those after it are replayed
 _SHAPE = (24, 50)  # of the segment that is compressed
 
 
@@ -35,12 +38,17 @@ def agreement(device: str, specs: Sequence[str], notes: list[str]) -> list[Row]:
     for case in in_time(cases, notes, lambda case: f"gradients of {case.name}"):
         for per_worker in (False, True):
             wanted = _gradients(case, "cpu", "loop", "auto", per_worker)
+            whose = "a model each" if per_worker else "one model"
             for engine, plan in _ENGINES:
                 got = _gradients(case, device, engine, plan, per_worker)
-                whose = "a model each" if per_worker else "one model"
                 name = f"{engine}, plan {plan}" if engine == "onepass" else engine
                 check = f"gradients by {name}: {case.name}, {whose}"
                 rows.append(_row(check, _distance(got.values, wanted.values)))
+            if device.startswith("cuda"):
+                check = f"gradients by CUDA graph: {case.name}, {whose}"
+                rows.append(
+                    _row(check, _distance(_replayed(case, device, per_worker), wanted.values))
+                )
     for spec in in_time(specs, notes, lambda spec: f"messages of {spec}"):
         here, there = (_message(spec, place) for place in ("cpu", device))
         rows.append(_row(f"message of {spec}", _distance({"": there}, {"": here})))
@@ -77,6 +85,17 @@ def _synchronizes(step: Any) -> bool:
 def _gradients(case: Case, device: str, engine: str, plan: str, per_worker: bool) -> Gradients:
     task = _doubled(task_of(case, "cpu"), device)
     return EngineCall.of(engine, task, per_worker, plan)()
+
+
+def _replayed(case: Case, device: str, per_worker: bool) -> Tensors:
+    """Return the gradients of a CUDA graph. Raises `RuntimeError` if there is none."""
+    call = EngineCall.of("onepass", _doubled(task_of(case, "cpu"), device), per_worker)
+    graphs = CudaGraphs(call.engine)
+    for _ in range(_CALLS):
+        found = graphs(call.params, call.buffers, call.x, call.y, call.keys)
+    if graphs.why_not:
+        raise RuntimeError(graphs.note)
+    return found.values
 
 
 def _doubled(task: Task, device: str) -> Task:

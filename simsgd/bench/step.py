@@ -29,6 +29,7 @@ from .tables import Measured, noted, tables_by_case
 from .timing import Work, in_time, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
+GRAPHED = "simsgd --prune 0.999 --cuda-graph auto"
 OLDER, PROCESSES = "loop, compressed in Python", "W processes, DDP over gloo"
 _PRUNE = 0.999
 _WORKERS = (16,)
@@ -70,9 +71,9 @@ def tables(measured: Measured) -> list[TextTable]:
     return tables_by_case(measured["rows"], "step", "plain")
 
 
-def pruned(task: Task) -> Simulator:
+def pruned(task: Task, **settings: Any) -> Simulator:
     """Return a simulator of the task with memory dgc and 99.9 % pruned from the first step on."""
-    return simulator(task, prune=_PRUNE, warmup=False)
+    return simulator(task, prune=_PRUNE, warmup=False, **settings)
 
 
 def simulator(task: Task, **settings: Any) -> Simulator:
@@ -89,12 +90,15 @@ def step_of(task: Task, simulated: Simulator) -> Work:
 
 def _works(case: Case, device: str) -> dict[str, Work]:
     """Return the steps by name, each with a model of its own."""
-    one, other, third = (task_of(case, device) for _ in range(3))
-    return {
+    one, other, third, fourth = (task_of(case, device) for _ in range(4))
+    works: dict[str, Work] = {
         PRUNED: step_of(one, pruned(one)),
         WHOLE: step_of(other, simulator(other)),
         OLDER: OlderStep(third, kept(_PRUNE)),
     }
+    if device.startswith("cuda"):
+        works[GRAPHED] = step_of(fourth, pruned(fourth, cuda_graph="auto"))
+    return works
 
 
 def _as_process(put: Put, case: Case, rounds: int) -> None:

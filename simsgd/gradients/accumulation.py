@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..keyed_random import RandomKey
 from .contract import GradientEngine, Gradients, Tensors
+from .cuda_graph import CudaGraphs
 from .flat_rows import FlatRows
 from .oom_retry import with_oom_retry
 from .trees import leaves, mapped, row
@@ -26,6 +27,7 @@ def accumulated(
     y: Tensor,
     key: RandomKey,
     squares: Squares | None = None,
+    graphs: CudaGraphs | None = None,
 ) -> Gradients:
     """Return the mean of the gradients of M passes; `x` and `y` are [L, M, b, ...].
 
@@ -38,7 +40,7 @@ def accumulated(
         batch, target = (row(part, (slice(None), number)) for part in (x, y))
         keys = key.fold_in(number).keys()
         before = buffers if total is None else total.buffers
-        one = with_oom_retry(engine, params, before, batch, target, keys)
+        one = with_oom_retry(engine, graphs, params, before, batch, target, keys)
         if squares is not None:
             model, criterion = engine.model, engine.criterion
             own = squares(model, criterion, params, before, batch, target, keys, engine.per_worker)

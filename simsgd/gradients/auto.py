@@ -69,6 +69,10 @@ class Auto(GradientEngine):
         self.note = ""
         self._engine: GradientEngine | None = None
 
+    def capturable(self) -> bool:
+        """Return what the chosen engine says."""
+        return self._engine is not None and self._engine.capturable()
+
     def chunk_size(self, workers: int) -> int:
         """Return what the chosen engine says."""
         return 1 if self._engine is None else self._engine.chunk_size(workers)

@@ -153,6 +153,10 @@ class GradientEngine(ABC):
         """Return how many of `workers` workers go through the model at a time, once one did."""
         return 1
 
+    def capturable(self) -> bool:
+        """Return whether a call, after the first of its shape, waits for no device."""
+        return False
+
     def num_threads(self, workers: int) -> int:
         """Return by how many threads at once these are computed, each with a part of them."""
         return 1

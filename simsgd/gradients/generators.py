@@ -19,11 +19,14 @@ _WORD = 1 << 32  # seeds of numpy
 
 
 class Generators:
-    """The generators of the CPU and of one device. Nothing here waits for the device."""
+    """The generators of the CPU and of one device. Nothing here waits for the device.
+
+    While a CUDA graph is captured the device's cannot be asked where it is, and is left out.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.of_torch = [torch.default_generator]
-        if device.type == "cuda":
+        if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
             place = torch.cuda.current_device() if device.index is None else device.index
             self.of_torch.append(torch.cuda.default_generators[place])
 

@@ -31,6 +31,7 @@ from .folded_pass import FoldedPass, Passed
 from .model_cost import kind_of, work_of
 from .plan import Plan
 from .self_check import Batch, compare, reference, without_extremes
+from .trees import copy_all
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
 _TRIED = 3  # workers on which the first call is compared with a loop; of two, what counts all
@@ -131,6 +132,10 @@ class OnePass(GradientEngine):
             self._seen[like] = self._tried(params, buffers, x, y, keys)
         return self._seen[like]
 
+    def capturable(self) -> bool:
+        """Return True: nothing here waits."""
+        return True
+
     def chunk_size(self, workers: int) -> int:
         """Return what the first batch led to."""
         return min(workers, self._size(workers) * self.num_threads(workers))
@@ -227,9 +232,7 @@ def _copied(buffers: Tensors) -> Tensors:
     """Return copies whose rows lie one after the other, so that workers can be taken together."""
     whole = torch.contiguous_format
     copies = {n: torch.empty_like(buffer, memory_format=whole) for n, buffer in buffers.items()}
-    for dtype in dict.fromkeys(buffer.dtype for buffer in buffers.values()):
-        names = [name for name, buffer in buffers.items() if buffer.dtype == dtype]
-        torch._foreach_copy_([copies[n] for n in names], [buffers[n] for n in names])
+    copy_all([*copies.values()], [*buffers.values()])
     return copies
 
 

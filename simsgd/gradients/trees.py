@@ -1,6 +1,6 @@
 """Batches and outputs that are one tensor, or dicts, lists and tuples of tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,15 @@ def leaves(tree: Tree) -> list[Tensor]:
     if isinstance(tree, Tensor):
         return [tree]
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def copy_all(into: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Copy tensors to others of their shapes and dtypes, those of one dtype in one call."""
+    pairs = [*zip(into, given, strict=True)]
+    with torch.no_grad():
+        for dtype in dict.fromkeys(own.dtype for own in into):
+            ours, theirs = zip(*(pair for pair in pairs if pair[0].dtype == dtype), strict=True)
+            torch._foreach_copy_(ours, theirs)
 
 
 def stacked(trees: list[Tree]) -> Tree:

@@ -104,6 +104,10 @@ class Vmap(GradientEngine):
                 self._missing[like] = [*loop(one, own, row(x, few), row(y, few), keys[:1]).unused]
         return unused_by([self._missing[like]] * len(keys))
 
+    def capturable(self) -> bool:
+        """Return True, unless torch.compile, which has graphs of its own, translates the call."""
+        return not self._translated
+
     def chunk_size(self, workers: int) -> int:
         """Return the chunk, all workers if there is none."""
         return workers if self._size is None else min(workers, self._size)

@@ -19,6 +19,7 @@ from ..communication.wire import Wire
 from ..config import Config
 from ..gradients import GradientEngine
 from ..gradients.contract import Criterion, EngineConfig, carried
+from ..gradients.cuda_graph import CudaGraphs, graphs_of
 from ..gradients.plan import Plan, plan_of
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, GradientAlgorithm, ParameterAlgorithm
@@ -60,6 +61,7 @@ class Components:
     memory: Memory
     parameters: Parameters
     engine: GradientEngine
+    graphs: CudaGraphs | None  # of its calls
     channel: Channel
     guard: NonfiniteGuard
     optimizer: RegimeOptimizer
@@ -143,6 +145,7 @@ def components_of(
         SegmentState(segment, like, memory, algorithm, stored_dtype(recipe))
         for segment, like in zip(layout.segments, parameters.segments(layout), strict=True)
     ]
+    engine = _engine(model, criterion, recipe, parameters, transport)
     wire = Wire(recipe.value_dtype, recipe.index_dtype)
     return Components(
         recipe=recipe,
@@ -157,7 +160,8 @@ def components_of(
         algorithm=algorithm,
         memory=memory,
         parameters=parameters,
-        engine=_engine(model, criterion, recipe, parameters, transport, wrap_engine),
+        engine=engine if wrap_engine is None else wrap_engine(engine),
+        graphs=None if wrap_engine else graphs_of(engine, recipe.cuda_graph, like.device),
         channel=Channel(transport, Ledger(recipe.workers), wire, tuple(observers)),
         guard=NonfiniteGuard(
             recipe.on_nonfinite,
@@ -260,7 +264,6 @@ def _engine(
     recipe: Recipe,
     parameters: Parameters,
     transport: Transport,
-    wrap_engine: WrapEngine | None,
 ) -> GradientEngine:
     make = find("engine", recipe.engine)
     config = EngineConfig(
@@ -272,7 +275,7 @@ def _engine(
     if not isinstance(transport, InProcess):
         config = replace(config, agree=broadcast_object)
     engine: GradientEngine = make(model, criterion, config)
-    return engine if wrap_engine is None else wrap_engine(engine)
+    return engine
 
 
 def _attack(recipe: Recipe) -> Attack | None:

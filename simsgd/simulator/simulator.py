@@ -67,7 +67,8 @@ class Simulator:
     global batches; records and states are those of all W. `samples` [W] are how many each worker
     holds, if not as many as the others; with `clients`, each of these, [N]. `local_epochs` needs
     them and `worker_batch`, the samples of a worker in a step. `observers` see every message that
-    is sent; `wrap_engine` may put another engine around the one that the settings name.
+    is sent; `wrap_engine` may put another engine around the one that the settings name,
+    whose calls then are no CUDA graphs.
     """
 
     def __init__(

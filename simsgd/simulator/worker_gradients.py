@@ -106,7 +106,8 @@ def _gradients(
         x, y = (row(part, slice(node.device, node.device + 1)) for part in (x, y))
 
     def compute(own: Tensors, before: Tensors, keys: RandomKey) -> Gradients:
-        return accumulated(parts.engine, own, before, x, y, keys.fold_in("dropout"), squares)
+        key = keys.fold_in("dropout")
+        return accumulated(parts.engine, own, before, x, y, key, squares, parts.graphs)
 
     if node is not None:
         return gradient_of_node(node, compute, params, buffers, key, trains)

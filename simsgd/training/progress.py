@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ..results.tables import EpochRow, ratio
 from ..results.text_table import wrapped
+from ..simulator.components import Components
 from ..units import in_units
 
 _WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
@@ -32,6 +33,7 @@ class Progress:
         self.quiet = quiet
         self.log = log
         self.lowered = 0
+        self.of_graphs = ""
         self.bar = tqdm(
             total=total,
             initial=done,
@@ -63,11 +65,15 @@ class Progress:
             parts.pop()
         self.bar.set_postfix_str(", ".join(parts))
 
-    def note_chunk(self, lowered: int) -> None:
-        """Say once that the engine takes fewer workers at a time, 0 if it does not."""
+    def note_gradients(self, parts: Components) -> None:
+        """Say once that the engine takes fewer workers at a time, and what comes of CUDA graphs."""
+        lowered, of_graphs = parts.engine.reduced_chunk, parts.graphs.note if parts.graphs else ""
         if lowered != self.lowered:
             self.lowered = lowered
             self.write(f"note: out of memory; from here on {lowered} workers at a time")
+        if of_graphs != self.of_graphs:
+            self.of_graphs = of_graphs
+            self.write(f"note: {of_graphs}")
 
     def write(self, text: str) -> None:
         """Print and log a text; log alone from when nobody reads what is printed."""

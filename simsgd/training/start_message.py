@@ -35,6 +35,8 @@ def start_message(experiment: Experiment) -> str:
     lines.append(optimizer_line(used_settings(experiment)))
     lines.append(f"engine {config.engine}" + engine_note(simulator.components.engine))
     lines.append(machine_line(experiment.threads))
+    if config.cuda_graph == "auto" and simulator.components.graphs is None:
+        lines.append(f"note: no CUDA graph: the device is {config.device}")
     lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(experiment)
     lines += _of_last_steps(experiment) + _of_unused(experiment)
     if simulator.steps:

@@ -213,7 +213,7 @@ class Trainer:
         config = self.experiment.config
         if self.step_log.unwritten >= config.log_every:
             self._write_steps()
-        self.progress.note_chunk(self.experiment.simulator.components.engine.reduced_chunk)
+        self.progress.note_gradients(self.experiment.simulator.components)
         asked, in_epoch = self._asked_to_stop(), self.batch < self.experiment.batches
         if in_epoch and _due(record.step, config.eval_every):
             self._evaluate_within()

@@ -27,16 +27,16 @@ def pair(tmp_path, setting):
 
 def test_what_changes_no_number_is_of_the_machine():
     assert {
-        "checkpoint_every", "data_dir", "deterministic", "device", "download", "engine",
-        "eval_every", "keep", "log_every", "log_layers", "metric", "metric_mode", "noise_scale",
-        "plan", "quiet", "tensorboard", "threads", "wandb", "worker_chunk",
+        "checkpoint_every", "cuda_graph", "data_dir", "deterministic", "device", "download",
+        "engine", "eval_every", "keep", "log_every", "log_layers", "metric", "metric_mode",
+        "noise_scale", "plan", "quiet", "tensorboard", "threads", "wandb", "worker_chunk",
     } == OF_THE_MACHINE  # fmt: skip
 
 
 def test_a_resumed_run_may_change_what_decides_no_number_of_the_steps_done():
     assert {
-        "checkpoint_every", "data_dir", "device", "download", "epochs", "eval_every", "keep",
-        "log_every",
+        "checkpoint_every", "cuda_graph", "data_dir", "device", "download", "epochs", "eval_every",
+        "keep", "log_every",
         "on_nonfinite", "overwrite", "quiet", "resume", "steps", "tensorboard", "threads",
         "until_bytes", "wandb",
     } == ON_RESUME  # fmt: skip
