@@ -3,7 +3,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simsgd.communication.messages import Dense, Sparse
+from simsgd.communication.cuts import Cuts
+from simsgd.communication.messages import Dense, Joined, Places, SharedSparse, Sparse
+from simsgd.communication.messages.joined import dense_group
 from simsgd.communication.wire import Wire, index_bits, pack_bits, unpack_bits
 from simsgd.settings import SettingError
 
@@ -50,6 +52,18 @@ def test_unpacking_gives_the_message_back():
         back = type(message).unpack(buffers, message.header())
         assert torch.equal(back.to_dense(), message.to_dense())
         assert torch.equal(back.payload_bytes(), message.payload_bytes())
+
+
+def test_a_template_has_the_form_of_what_a_message_stands_for():
+    cuts = Cuts((40, 5))
+    for message in (
+        Joined.of(cuts, [sparse(3, 40, 8), Dense.of(normal(3, 5))]),
+        dense_group(cuts, Dense.of(normal(3, 45))),
+        Places(torch.tensor([[1, 4]] * 3), 45, torch.float32),
+        SharedSparse.of(normal(3, 2), torch.tensor([1, 4]), 45),
+    ):
+        assert message.template.shape == message.to_dense().shape == (3, 45)
+        assert message.template.dtype == message.to_dense().dtype == torch.float32
 
 
 def test_a_message_arrives_rounded_to_its_wire_dtype():

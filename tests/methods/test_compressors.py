@@ -129,6 +129,14 @@ def test_the_dtype_is_kept(spec, n):
     assert compress(spec, INPUTS["normal"](n).double()).to_dense().dtype == torch.float64
 
 
+@pytest.mark.quick_cases(60)
+def test_a_template_says_the_form_of_what_a_message_stands_for(spec, n):
+    message = compress(spec, INPUTS["normal"](n).double())
+    template, dense = message.template, message.to_dense()
+    assert (template.shape, template.dtype) == (dense.shape, dense.dtype)
+    assert template.device == dense.device
+
+
 def test_every_compressor_is_in_the_table():
     listed = {part.partition(":")[0] for spec in SPECS for part in spec.split("+")}
     files_of_their_own = {"grace", "powersgd", "dion", "dion2"}  # test_adapters.py, ...

@@ -36,6 +36,14 @@ class Message(ABC):
     def to_dense(self) -> Tensor:
         """Return what each message stands for, [L, n]."""
 
+    @property
+    def template(self) -> Tensor:
+        """A tensor of the shape [L, n], dtype and device of `to_dense`, whose values mean nothing.
+
+        Where it can be had so, it is a view of one element, and nothing is made dense.
+        """
+        return self.to_dense()
+
     @abstractmethod
     def sum(self) -> Tensor:
         """Return the sum over workers, [n], added in the order of workers."""
@@ -117,6 +125,11 @@ class Message(ABC):
 def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Return values as they come out of a trip in another dtype."""
     return values.to(dtype).to(values.dtype)
+
+
+def one_element(rows: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor [rows, n] that is a view of one element."""
+    return torch.empty((), dtype=dtype, device=device).expand(rows, n)
 
 
 def for_each_row(number: int, like: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from ..cuts import Cuts, numbers
 from ..wire import Wire
 from .cast import Cast
-from .contract import Header, Message
+from .contract import Header, Message, one_element
 from .dense import Dense
 from .quantized import Quantized, in_order
 from .shared_sparse import SharedSparse
@@ -72,6 +72,14 @@ class Joined(Message):
         if self.whole is not None:
             return self.whole.to_dense()
         return torch.cat([part.to_dense() for part in self.parts], dim=1)
+
+    @property
+    def template(self) -> Tensor:
+        """A view of one element, of the shape, dtype and device of `to_dense`, [L, n]."""
+        if self.whole is not None:
+            return self.whole.template
+        first = self.parts[0].template
+        return one_element(len(first), self.cuts.total, first.dtype, first.device)
 
     def sum(self) -> Tensor:
         """Return the sum over workers, [P]."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, for_each_row, rounded, term
+from .contract import Header, Message, for_each_row, one_element, rounded, term
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,12 @@ class LowRank(Message):
     def to_dense(self) -> Tensor:
         """Return P Q^T of each worker, row after row, [L, n]."""
         return (self.p @ self.q.mT).flatten(1).expand(self.workers, -1)
+
+    @property
+    def template(self) -> Tensor:
+        """A view of one element, of the shape, dtype and device of `to_dense`, [L, n]."""
+        n = self.p.shape[1] * self.q.shape[1]
+        return one_element(self.workers, n, self.p.dtype, self.p.device)
 
     def sum(self) -> Tensor:
         """Return the sum over workers, [n]."""

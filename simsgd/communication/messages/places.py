@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..wire import Wire, check_index_width, index_bits, pack_index, unpack_index
-from .contract import Header, Message, for_each_row, term
+from .contract import Header, Message, for_each_row, one_element, term
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Places(Message):
         """Return 1 at each place and zeros elsewhere, [L, n]."""
         whole = torch.zeros(len(self.index), self.n, dtype=self.like, device=self.index.device)
         return whole.scatter_(1, self.index, 1.0)
+
+    @property
+    def template(self) -> Tensor:
+        """A view of one element, of the shape, dtype and device of `to_dense`, [L, n]."""
+        return one_element(len(self.index), self.n, self.like, self.index.device)
 
     def sum(self) -> Tensor:
         """Return by how many workers each place was chosen, [n]."""

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ... import compiled_loops
 from ..wire import Wire, bytes_value, value_bytes
-from .contract import Header, Message, for_each_row, term
+from .contract import Header, Message, for_each_row, one_element, term
 
 if TYPE_CHECKING:
     from .code_kernels import Decoder
@@ -83,6 +83,11 @@ class Quantized(Message):
         from .code_kernels import stored
 
         return stored(decoder, self.codes.shape, self.dtype)
+
+    @property
+    def template(self) -> Tensor:
+        """A view of one element, of the shape, dtype and device of `to_dense`, [L, n]."""
+        return one_element(*self.codes.shape, self.dtype, self.codes.device)
 
     def sum(self) -> Tensor:
         """Return the sum over workers, [n]; on the CPU they are added one after the other."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ..wire import Wire
-from .contract import Header, Message, term
+from .contract import Header, Message, one_element, term
 from .dense import Dense
 
 
@@ -53,6 +53,12 @@ class SharedSparse(Message):
         """Return the values at their places and zeros elsewhere, [L, n]."""
         values = self.values
         return values.new_zeros(len(values), self.n).index_copy_(1, self.index, values)
+
+    @property
+    def template(self) -> Tensor:
+        """A view of one element, of the shape, dtype and device of `to_dense`, [L, n]."""
+        inner = self.inner.template
+        return one_element(len(inner), self.n, inner.dtype, inner.device)
 
     def sum(self) -> Tensor:
         """Return the sum over workers, [n]."""

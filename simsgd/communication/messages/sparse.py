@@ -23,7 +23,7 @@ from ..wire import (
     unpack_index,
 )
 from ..wire import value_bytes as as_bytes
-from .contract import Header, Message, for_each_row, term
+from .contract import Header, Message, for_each_row, one_element, term
 from .dense import Dense
 
 _COUNT_BYTES = 4  # a row that does not know its k from the settings begins with it, int32
@@ -139,6 +139,12 @@ class Sparse(Message):
         values = self.values
         whole = values.new_zeros(len(values), self._width)
         return whole.scatter_(1, self.index, values)[:, : self.n]
+
+    @property
+    def template(self) -> Tensor:
+        """A view of one element, of the shape, dtype and device of `to_dense`, [L, n]."""
+        dtype = self.inner.template.dtype
+        return one_element(len(self.index), self.n, dtype, self.index.device)
 
     def sum(self) -> Tensor:
         """Return the sum over workers, [n], without making them dense."""

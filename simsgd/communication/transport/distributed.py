@@ -72,7 +72,7 @@ class Distributed(Transport):
             return self._reduced(message.sum().unsqueeze(0))
         if rides_all_reduce(message):
             packed = message.unpack(self._packed(message), on_cpu(message.header()))
-            return self._reduced(packed.to_dense().to(message.to_dense().device))
+            return self._reduced(packed.to_dense().to(message.template.device))
         return self.gather_mean(message)
 
     def gather_mean(self, message: Message) -> Tensor:
@@ -80,7 +80,7 @@ class Distributed(Transport):
         if self.partial_sums:
             return self.all_reduce_mean(message)
         mean = self._gathered(message).sum().div_(self.workers)
-        return mean.to(message.to_dense().device)
+        return mean.to(message.template.device)
 
     def mean_of_senders(self, message: Message) -> Tensor:
         """Return the mean over the workers that sent an element, [n], the same on every rank.
@@ -89,19 +89,18 @@ class Distributed(Transport):
         """
         if message.summable:
             return self.all_reduce_mean(message)
-        return self._gathered(message).mean_of_senders().to(message.to_dense().device)
+        return self._gathered(message).mean_of_senders().to(message.template.device)
 
     def vote(self, message: Message) -> Tensor:
         """Return the sign of the sum of all workers' signs, [n], which rank 0 counts."""
-        values = message.to_dense()
         if self.partial_sums:
-            return outcome(self._all_reduce(values.sign().sum(0), dist.ReduceOp.SUM))
+            return outcome(self._all_reduce(message.to_dense().sign().sum(0), dist.ReduceOp.SUM))
         arrived = self._buffers(self._packed(message), to_all=False)
         lengths = self._lengths(message)
         sent = outcomes(message if arrived is None else unpacked(message, arrived, lengths))
         sent = sent.to(collective_device())
         self._broadcast(sent)
-        return unpacked_outcomes(sent.cpu(), message).to(values)
+        return unpacked_outcomes(sent.cpu(), message).to(message.template)
 
     def all_reduce_max(self, numbers: Tensor) -> Tensor:
         """Return the largest over all workers, [1, n]."""
@@ -138,7 +137,7 @@ class Distributed(Transport):
         lengths = self._lengths(message)
         buffers = [arrived[worker] for worker in sources[own]]
         rows = unpacked(message, buffers, [lengths[w] for w in sources[own] if lengths])
-        received: Passed = moved(rows, message.to_dense().device)
+        received: Passed = moved(rows, message.template.device)
         return received
 
     def swap(self, message: Dense, mixing: Mixing) -> Tensor:
@@ -177,7 +176,7 @@ class Distributed(Transport):
 
     def weighted_mean(self, message: Message, weights: Tensor) -> Tensor:
         """Return the weighted sum over all workers, [n], which rank 0 makes of what it gathers."""
-        values, own = message.to_dense(), weights[self.hosted(self.workers)]
+        values, own = message.template, weights[self.hosted(self.workers)]
         packed = [message.pack(row) if w else _EMPTY for row, w in enumerate(own.tolist())]
         arrived, lengths = self._buffers(packed, to_all=False), self._lengths(message)
         total = values.new_zeros(values.shape[1])
@@ -192,7 +191,7 @@ class Distributed(Transport):
 
     def all_gather(self, message: Message) -> Tensor:
         """Return what each worker's message stands for, [W, n], unpacked by every rank."""
-        return self._gathered(message).to_dense().to(message.to_dense().device)
+        return self._gathered(message).to_dense().to(message.template.device)
 
     def broadcast(self, message: Message) -> Message:
         """Return rank 0's message [1, n], which it packs, on every rank, in place of their own."""

@@ -94,16 +94,16 @@ class _Call:
     @cached_property
     def form(self) -> Hashable:
         """What all that goes together has in common, whatever carries it."""
-        return self._like.dtype, self._like.device, tuple(map(_plain, self.also))
+        return self._template.dtype, self._template.device, tuple(map(_plain, self.also))
 
     @property
     def n(self) -> int:
         """Elements of what the message stands for."""
-        return self._like.shape[1]
+        return self._template.shape[1]
 
     @cached_property
-    def _like(self) -> Tensor:
-        return self.message.to_dense()
+    def _template(self) -> Tensor:
+        return self.message.template
 
 
 def _plain(argument: Any) -> Hashable:

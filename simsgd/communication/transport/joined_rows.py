@@ -46,9 +46,9 @@ def outcomes(rows: Message) -> Tensor:
 
 def unpacked_outcomes(sent: Tensor, message: Message) -> Tensor:
     """Return what `outcomes` packed for messages of the same kind, [P]."""
-    likes = [part.to_dense() for part in message.parts]  # [L, n]
+    likes = [part.template for part in message.parts]  # [L, n]
     sizes = [
-        like[0].numel() * like.element_size() if part.summable else -(-like.shape[1] // 8)
+        like.shape[1] * like.element_size() if part.summable else -(-like.shape[1] // 8)
         for part, like in zip(message.parts, likes, strict=True)
     ]
     pieces = zip(message.parts, likes, sent.split(sizes), strict=True)
