@@ -23,7 +23,7 @@ class Transfer:
     payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
     degree: Tensor | None = None  # neighbors that each of all workers sends it to, [W] int64
     links: Tensor | None = None  # whether row receives from column, of all workers, [W, W] bool
-    operation: str = ""  # as "sum of float32": messages of one operation can go together
+    operation: str = ""  # and dtype that it is done in: only messages of one go together
 
     @property
     def handed_over(self) -> Tensor:

@@ -38,7 +38,7 @@ class Transfers:
         self.run, self.pricing, self.num_workers = run, pricing, run.num_workers
         messages, num_bytes = _FUSED if pricing.fusion else _UNFUSED
         names = {"degree", "payload_bytes", messages, num_bytes, "segments", "rounds", "messages"}
-        table = run.transfer_columns(*names)
+        table = run.transfer_columns(*names, "sending")
         require_columns(run, table, "transfers.csv", *names, "collective")
         unknown = sorted({*table["collective"].cat.categories} - {*COLLECTIVES})
         rule = f"has a transfers.csv with a collective that is not known, {', '.join(unknown)}"
@@ -77,13 +77,14 @@ class Transfers:
         first went this way; the messages of some together are one.
         """
         some = segments[segments["segment"].isin(names)]
+        by = "operation" if "operation" in segments else "compressed"
         sent = {}
         for (collective, degree), rows in self.kinds.items():
             every = segments[segments["collective"] == collective]
             own = some[some["collective"] == collective]
             if not own.empty:
                 sizes = self.num_bytes[rows] * _share(own, every)
-                most = int(own.groupby("compressed")["messages"].max().sum())  # none go together
+                most = int(own.groupby(by)["messages"].max().sum())
                 sent[collective, degree] = Carried(sizes, np.minimum(self.messages[rows], most))
         repeated = some.loc[some.index.repeat(some["messages"])]
         carriers = carriers_of(zip(repeated["segment"], repeated["collective"], strict=True))
@@ -129,7 +130,7 @@ def segments_of(run: RunTables) -> "pd.DataFrame":
         rule = "has no segments.csv, from which overlap buckets knows when messages are ready"
         fix = "train it again: an earlier version wrote none; or take overlap perfect"
         raise SettingError("run", str(run.folder), rule, fix)
-    require_columns(run, table, "segments.csv", *SEGMENT_COLUMNS)
+    require_columns(run, table, "segments.csv", *(SEGMENT_COLUMNS.keys() - {"operation"}))
     return table
 
 
@@ -151,7 +152,7 @@ def _riders(table: "pd.DataFrame", places: NDArray[np.int64], steps: int) -> _Ri
     """Return the rows of all-reduces that may ride along, by the collectives that carry them.
 
     As in `carriers_of`: all is sent in one round, and the all-reduced segments and those of the
-    carriers are all that there are.
+    carriers are all that send anything.
     """
     number = {name: np.zeros(steps) for name in COLLECTIVES}
     rounds = np.zeros(steps)
@@ -161,7 +162,7 @@ def _riders(table: "pd.DataFrame", places: NDArray[np.int64], steps: int) -> _Ri
     np.maximum.at(rounds, places, table["rounds"].to_numpy())
     reduces = (table["collective"] == "all-reduce").to_numpy()
     every = np.zeros(steps)
-    every[places] = table["segments"]
+    every[places] = table["sending" if "sending" in table else "segments"]
     riders = _Riders()
     for own in CARRIERS:
         others = {*COLLECTIVES} - {*own, "all-reduce"}

@@ -115,6 +115,7 @@ class TransferRow(TypedDict):
     payload_bytes: int  # of all messages together: mean over workers, and most
     payload_bytes_max: int
     slowest_bytes: int  # the largest buffer of each message, added up
+    sending: int  # segments that sent anything in the step; older runs lack it
 
 
 class SegmentRow(TypedDict):
@@ -122,12 +123,13 @@ class SegmentRow(TypedDict):
 
     step: int  # the first in which the segment went this way
     segment: str
-    elements: int
+    elements: int  # of the model's gradient; 0: what optimizers keep, or buffers
     compressed: int  # 1; 0: it goes whole
     ready: float  # part of the backward pass after which its gradient is there, in (0, 1]
     sendable: float  # after which it can be sent: 1 where the whole gradient is waited for
     collective: str  # as in transfers.csv
-    messages: int  # of it in the step, one after the other
+    operation: str  # messages of several segments go together if it is the same; older runs lack it
+    messages: int  # of both in the step, one after the other
     payload_bytes: int  # of these together, mean over workers
 
 

@@ -6,7 +6,7 @@ states.
 Letters: W workers, L hosted here, S segments, n elements of one of them, P of all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..communication.cuts import adjacent, end_to_end
 from ..communication.messages import Joined
-from ..communication.transport import Channel, fused
+from ..communication.transport import Channel, Exchange, fused
 from ..gradients.contract import Tensors
 from ..methods.algorithms import ExchangeContext, GradientAlgorithm, ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures, group_norms, measure_group, squared
@@ -85,12 +85,15 @@ def _exchanged(
 
 @torch.no_grad()
 def exchange_models(
-    step: ExchangeStep, groups: StateGroups, models: Sequence[Tensor]
+    step: ExchangeStep,
+    groups: StateGroups,
+    models: Sequence[Tensor],
+    averages: Iterable[Exchange[None]] = (),
 ) -> tuple[list[SegmentMeasures], bool]:
     """Exchange the workers' parameters `models` [L, n] of each segment, in place.
 
     Returns the measures, by segment, and whether anything was sent. Segments go together where
-    their parameters lie end to end.
+    their parameters lie end to end. Once anything is sent, `averages` go along.
     """
     of_segment = {own.segment.name: x for own, x in zip(groups.states, models, strict=True)}
 
@@ -104,8 +107,13 @@ def exchange_models(
         measures = [exchange_model(own_step, state, x) for state, x in pairs]
         return [own for own in measures if own is not None]
 
-    every = [partial(exchanged, group) for group in groups.of(step.flush)]
-    sent = [own for some in fused(step.channel, every) for own in some]
+    def every() -> Iterator[Exchange[list[SegmentMeasures] | None]]:
+        for group in groups.of(step.flush):
+            yield partial(exchanged, group)
+        if step.channel.ledger.transfers:
+            yield from averages
+
+    sent = [own for some in fused(step.channel, every()) for own in some or ()]
     found = {own.segment.name: own for own in squared(sent)}
     measures_of_all = [
         found.get(own.segment.name) or SegmentMeasures.empty(own.segment, len(x), x.device)

@@ -1,37 +1,42 @@
-"""What becomes of the state of the workers' own optimizers when they exchange models.
+"""The mean of what the workers' own optimizers keep, when they exchange models.
 
 Letters: W workers, L hosted here, m numbers that are kept of a parameter.
 """
 
-import torch
+from collections.abc import Iterator
+from functools import partial
+
 from torch import Tensor
 
 from ..communication.messages import Dense
 from ..communication.segments import Segment
+from ..communication.transport import Channel, Exchange
 from .components import Components
+from .optimizer import KeptState
 from .running_state import RunningState
 
 
-@torch.no_grad()
-def exchange_inner_state(parts: Components, state: RunningState) -> None:
-    """Keep momenta and the like, drop them, or average them, as the algorithm asks.
+def inner_state_averages(parts: Components, state: RunningState) -> Iterator[Exchange[None]]:
+    """Yield the exchanges that average momenta and the like, if the algorithm asks for it.
 
-    A mean is sent whole, and its bytes are counted: a message for each parameter.
+    They are sent whole, and their bytes are counted: a message for each parameter.
     """
-    how = parts.algorithm.inner_state
-    if how == "reset":
-        parts.optimizer.reset()
-    if how != "average":
+    if parts.algorithm.inner_state != "average":
         return
     weights = parts.algorithm.weights(
         parts.recipe.seed, parts.recipe.workers, state.steps, state.epoch or 0, parts.samples
     )
+    for kept in parts.optimizer.kept_states(parts.transport.all_gather_rows):
+        yield partial(_average, kept, weights)
 
-    def mean(name: str, rows: Tensor) -> Tensor:  # [m] of [L, m]
-        segment = Segment(f"{name} (optimizer)", (name,), (rows.shape[1:],), dense=True)
-        message = Dense.of(rows)
-        if weights is None:
-            return parts.channel.all_reduce_mean(message, segment)[1]
-        return parts.channel.weighted_mean(message, segment, weights)[1]
 
-    parts.optimizer.average(mean, parts.transport.all_gather_rows)
+def _average(kept: KeptState, weights: Tensor | None, channel: Channel) -> None:
+    """Let all workers go on from the mean of what is kept of a parameter."""
+    shapes = (kept.rows.shape[1:],)
+    segment = Segment(f"{kept.name} (optimizer)", (kept.name,), shapes, dense=True)
+    message = Dense.of(kept.rows)
+    if weights is None:
+        mean = channel.all_reduce_mean(message, segment)[1]
+    else:
+        mean = channel.weighted_mean(message, segment, weights)[1]
+    kept.set_all(mean)

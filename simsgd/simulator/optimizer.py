@@ -3,8 +3,10 @@
 Letters: W workers, L hosted here, P all parameters.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +27,18 @@ from .parameter_groups import GroupPlan, Settings, members_of, plans
 from .torch_optimizers import TorchOptimizers
 
 Rows = Callable[[Tensor], Tensor]
-Mean = Callable[[str, Tensor], Tensor]  # [m] of a parameter's name and [L, m]
 _ELEMENTWISE = (
     "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop",
     "ASGD",
 )  # fmt: skip
+
+
+class KeptState(NamedTuple):
+    """What the workers' optimizers keep of a parameter."""
+
+    name: str
+    rows: Tensor  # [L, m]
+    set_all: Callable[[Tensor], None]  # lets all workers go on from numbers [m]
 
 
 class RegimeOptimizer:
@@ -123,11 +132,11 @@ class RegimeOptimizer:
             own.reset()
         self.decayed.clear()
 
-    def average(self, mean: Mean, rows: Rows) -> None:
-        """Let all workers go on from the mean of what their optimizers keep, counts of steps too.
+    def kept_states(self, rows: Rows) -> Iterator[KeptState]:
+        """Yield what the workers' optimizers keep of each parameter, counts of steps too.
 
-        `mean` returns [m] for [L, m] of a parameter, `rows` [W] for [L]. Who never stepped a
-        parameter counts with zeros; what nobody stepped stays so.
+        `rows` returns [W] for [L]. Who never stepped a parameter has zeros; what nobody stepped is
+        left out.
         """
         for name, kept in self._kept_rows().items():
             if not rows(kept[BEGUN]).any():
@@ -135,12 +144,16 @@ class RegimeOptimizer:
             keys = [k for k, v in kept.items() if isinstance(v, Tensor) and k != BEGUN]
             flat = [kept[key].reshape(len(kept[BEGUN]), -1) for key in keys]
             whole = torch.cat([own.to(self.params[name]) for own in flat], dim=1)
-            parts = mean(name, whole).split([own.shape[1] for own in flat])
-            for key, part in zip(keys, parts, strict=True):
-                kept[key].copy_(part.view(kept[key].shape[1:]).expand_as(kept[key]))
-            kept[BEGUN].fill_(True)
-            for row, own in enumerate(self._sets):
-                own.keep({name: one_of_row(kept, row) if self._apart else one_of_all(kept)})
+            yield KeptState(name, whole, partial(self._set_kept, name, kept, keys))
+
+    def _set_kept(self, name: str, kept: StateDict, keys: Sequence[str], numbers: Tensor) -> None:
+        """Let all workers go on from the numbers [m] of a parameter, for these keys."""
+        sizes = [kept[key][0].numel() for key in keys]
+        for key, part in zip(keys, numbers.split(sizes), strict=True):
+            kept[key].copy_(part.view(kept[key].shape[1:]).expand_as(kept[key]))
+        kept[BEGUN].fill_(True)
+        for row, own in enumerate(self._sets):
+            own.keep({name: one_of_row(kept, row) if self._apart else one_of_all(kept)})
 
     def step_per_worker(self, gradients: dict[str, Tensor]) -> None:
         """Take a step of lr / W along each row of {name: [W, *shape]}, one after the other."""

@@ -4,6 +4,7 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -11,12 +12,12 @@ from torch import Tensor
 from ..gradients.contract import Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures
-from .client_buffers import exchange_buffers
+from .client_buffers import buffer_averages, restore_buffers
 from .client_pool import drawn_clients
 from .components import Components
 from .exchange_step import ExchangeStep
 from .group_exchange import exchange_models
-from .inner_state import exchange_inner_state
+from .inner_state import inner_state_averages
 from .running_state import RunningState
 from .step_settings import StepSettings
 
@@ -73,10 +74,13 @@ def exchange_parameters(
     Returns the measures, by segment.
     """
     models = parts.parameters.segments(parts.layout)
-    measures, anything_sent = exchange_models(exchange, parts.groups, models)
+    averages = chain(buffer_averages(parts, state), inner_state_averages(parts, state))
+    measures, anything_sent = exchange_models(exchange, parts.groups, models, averages)
     if anything_sent:
-        exchange_buffers(parts, state)
-        exchange_inner_state(parts, state)
+        if parts.algorithm.client_buffers == "server":
+            restore_buffers(state)
+        if parts.algorithm.inner_state == "reset":
+            parts.optimizer.reset()
         if state.clients is not None:
             clients = drawn_clients(parts, state.steps, state.epoch or 0)
             state.clients.put_back(parts, state.own_buffers, clients)

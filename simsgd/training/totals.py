@@ -11,7 +11,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from ..communication.ledger import Transfer
+from ..communication.ledger import NEIGHBORS, Transfer
 from ..results.metric import Metric
 from ..results.pricing import fused_messages
 from ..results.tables import (
@@ -265,32 +265,40 @@ def _transfer_row(
         "payload_bytes": round(total / payload.shape[1]),
         "payload_bytes_max": most,
         "slowest_bytes": slowest,
+        "sending": len({t.segment for t in record.bytes.transfers}),
     }
 
 
 def segment_rows(record: StepRecord, ready: Mapping[str, tuple[float, float]]) -> list[SegmentRow]:
-    """Return a row of segments.csv for each segment and collective of a step.
+    """Return a row of segments.csv for each segment, collective and operation of a step.
 
-    `ready` are parts of the backward pass by segment, as `ready_segments` returns them. This waits
-    for the device.
+    `ready` are parts of the backward pass by segment, as `ready_segments` returns them. Messages
+    between neighbors are counted in place of their operation: to whom they go may change from step
+    to step. This waits for the device.
     """
-    known = {m.segment.name: m.segment for m in record.segments}
-    pairs: dict[tuple[str, str], list[Transfer]] = {}
+    known = {m.segment.name: m.segment for m in record.segments}  # of the model
+    sent: dict[tuple[str, str], list[Transfer]] = {}
+    ways: dict[tuple[str, str, str], list[Transfer]] = {}
     for transfer in record.bytes.transfers:
-        pairs.setdefault((transfer.segment, transfer.collective), []).append(transfer)
+        name, collective = transfer.segment, transfer.collective
+        every = sent.setdefault((name, collective), [])
+        every.append(transfer)
+        operation = f"message {len(every)}" if collective == NEIGHBORS else transfer.operation
+        ways.setdefault((name, collective, operation), []).append(transfer)
     return [
         {
             "step": record.step,
             "segment": name,
-            "elements": known[name].n,
-            "compressed": int(not known[name].dense),
+            "elements": known[name].n if name in known else 0,
+            "compressed": int(name in known and not known[name].dense),
             "ready": ready.get(name, (1.0, 1.0))[0],
             "sendable": ready.get(name, (1.0, 1.0))[1],
             "collective": collective,
+            "operation": operation,
             "messages": len(transfers),
             "payload_bytes": round(
                 torch.stack([t.payload for t in transfers]).sum(0).double().mean().item()
             ),
         }
-        for (name, collective), transfers in pairs.items()
+        for (name, collective, operation), transfers in ways.items()
     ]

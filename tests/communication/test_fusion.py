@@ -72,6 +72,23 @@ def test_sums_wait_for_those_that_come_later():
     assert transport.calls == [("all_reduce_max", 6), ("all_reduce_mean", 9)]
 
 
+@pytest.mark.parametrize("transport", [Fusing, InProcess])
+def test_an_iterator_of_exchanges_may_go_by_what_is_sent(transport):
+    channel = Channel(transport(), Ledger(W), Wire())
+
+    def if_any_is_sent(first):
+        yield first
+        if channel.ledger.transfers:
+            yield summed("b")
+
+    assert fused(channel, if_any_is_sent(lambda own: None)) == [None]
+    assert [own.tolist() for own in fused(channel, if_any_is_sent(summed("a")))] == [
+        VALUES.mean(0).tolist()
+    ] * 2
+    if transport is Fusing:
+        assert channel.transport.calls == [("all_reduce_mean", 6)]
+
+
 @pytest.mark.parametrize(("most", "calls"), [(12, [6]), (11, [3, 3])])
 def test_sums_ride_along_where_that_is_said_of_their_bytes(most, calls):
     transport = Fusing()

@@ -197,7 +197,7 @@ def test_a_title_leaves_room_for_the_legend_of_times(tmp_path, theme):
     kind = {"step": 1, "collective": "all-reduce", "segments": 1, "messages": 1, "rounds": 1}
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), 1)
     folder = RunFolder.resume(run.folder)
-    folder.add_transfers([{**kind, "degree": 0, **sizes}])
+    folder.add_transfers([{**kind, "degree": 0, "sending": 1, **sizes}])
     folder.add_step(dict.fromkeys(STEP_COLUMNS, 1))
     folder.flush_steps()
     figure = plot_results(run, kind="time", network="wan", title="Title", theme=theme)

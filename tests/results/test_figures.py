@@ -39,7 +39,7 @@ def make(folder, name="run", errors=(60.0, 9.0, 4.0), sent=2**20, layers=0, conf
     kept |= {"partition": "sorted"} | (config or {})
     run = RunFolder.create(folder, name, kept)
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), sent // 2)
-    usual = {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, **sizes}
+    usual = {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, "sending": 1, **sizes}
     columns = NOISE_STEP_COLUMNS if kept.get("noise_scale") else STEP_COLUMNS
     for step in range(1, 2 * len(errors) + 1):
         row = dict.fromkeys(columns, 0.5) | {"step": step, "epoch": (step - 1) // 2}

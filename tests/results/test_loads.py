@@ -21,7 +21,7 @@ def made(folder, name, steps=2):
     """Return the folder of a run, whose files are old enough to be kept."""
     run = RunFolder.create(folder, name, {"workers": 2, "epochs": 1, "seed": 0, "name": name})
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), 1)
-    sizes |= {"segments": 1, "messages": 1, "rounds": 1, "degree": 0}
+    sizes |= {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, "sending": 1}
     for step in range(1, steps + 1):
         run.add_step(dict.fromkeys(STEP_COLUMNS, 1) | {"step": step, "epoch": 0})
         run.add_transfers([{"step": step, "collective": "all-reduce", **sizes}])
@@ -67,7 +67,7 @@ def test_a_run_is_priced_on_all_networks_from_one_look_at_its_tables(tmp_path, r
     assert len(of_steps) == 7
     assert of_transfers == [
         "collective", "degree", "messages", "payload_bytes", "payload_bytes_max", "rounds",
-        "segments", "step",
+        "segments", "sending", "step",
     ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path):
         run = RunFolder.create(tmp_path / "runs", name, {"workers": 2, "lr": lr, "epochs": 1})
         sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), 1)
         kind = {"step": 1, "collective": "all-reduce", "segments": 1, "messages": 1}
-        run.add_transfers([{**kind, "rounds": 1, "degree": 0, **sizes}])
+        run.add_transfers([{**kind, "rounds": 1, "degree": 0, "sending": 1, **sizes}])
         run.add_step(dict.fromkeys(STEP_COLUMNS, 1))
         run.flush_steps()
         run.add_epoch(dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": 0})

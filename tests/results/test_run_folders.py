@@ -17,7 +17,7 @@ def made(folder, name, epochs=1):
         run.add_step(dict.fromkeys(STEP_COLUMNS, 1) | {"step": epoch + 1, "epoch": epoch})
         sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), 1)
         kind = {"step": epoch + 1, "collective": "all-reduce", "segments": 1, "messages": 1}
-        run.add_transfers([{**kind, "rounds": 1, "degree": 0, **sizes}])
+        run.add_transfers([{**kind, "rounds": 1, "degree": 0, "sending": 1, **sizes}])
         run.flush_steps()
         run.add_epoch(dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": epoch, "step": epoch + 1})
     return RunTables(run.folder)

@@ -26,7 +26,7 @@ GIVEN = Pricing(compute_ms=3000, compress_ms=100)
 def made(folder, transfers, name="run", workers=4, dense=4000, payload=1000, **columns):
     """Return a run of two steps that were alike, each with rows of transfers.csv."""
     run = RunFolder.create(folder, name, {"workers": workers})
-    usual = {"segments": 3, "messages": 3, "rounds": 1, "degree": 0}
+    usual = {"segments": 3, "messages": 3, "rounds": 1, "degree": 0, "sending": 3}
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), payload)
     for step in (1, 2):
         row = dict.fromkeys(STEP_COLUMNS, 1) | {"step": step, "epoch": 0}

@@ -24,7 +24,8 @@ ERRORS = (40.0, 20.0, 30.0, 10.0)  # after steps 2, 4, 6 and 8, each of 500 byte
 def made(folder, errors=ERRORS, name="run", **config):
     run = RunFolder.create(folder, name, {"workers": 4, "epochs": len(errors), **config})
     sizes = dict.fromkeys(("payload_bytes", "payload_bytes_max", "slowest_bytes"), 500)
-    usual = {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, "collective": "all-gather"}
+    usual = {"segments": 1, "messages": 1, "rounds": 1, "degree": 0, "sending": 1}
+    usual |= {"collective": "all-gather"}
     for epoch, error in enumerate(errors):
         for step in (2 * epoch + 1, 2 * epoch + 2):
             row = dict.fromkeys(STEP_COLUMNS, 1) | {"step": step, "epoch": epoch}

@@ -188,12 +188,12 @@ def made(folder, name="run", late=False, steps=(1.0, 2.0), **config):
             sizes = dict.fromkeys(
                 ("payload_bytes", "payload_bytes_max", "slowest_bytes"), round(size * factor)
             )
-            usual = {"segments": 2, "messages": 1, "rounds": 1, "degree": 0}
+            usual = {"segments": 2, "messages": 1, "rounds": 1, "degree": 0, "sending": 2}
             run.add_transfers([{"step": number, "collective": collective, **usual, **sizes}])
     run.flush_steps()
     run.add_segments([
         {"step": 1, "segment": name, "elements": n, "compressed": int(n == 300), "ready": ready,
-         "sendable": 1.0 if late else ready, "collective": way, "messages": 1,
+         "sendable": 1.0 if late else ready, "collective": way, "operation": way, "messages": 1,
          "payload_bytes": size}
         for name, n, ready, way, size in
         (("first", 100, 1.0, "all-reduce", 400), ("second", 300, 0.5, "all-gather", 300))

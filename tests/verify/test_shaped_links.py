@@ -132,6 +132,7 @@ def step(number, collective, size, seconds, degree=0):
     transfer = {
         "step": number, "collective": collective, "segments": 1, "messages": 1, "rounds": 1,
         "degree": degree, "payload_bytes": size, "payload_bytes_max": size, "slowest_bytes": size,
+        "sending": 1,
     }  # fmt: skip
     measured = Measured(collective, size, degree, seconds)
     return LinkStep(number, [measured], [transfer], {collective: 0.001})

@@ -168,6 +168,7 @@ ALGORITHMS = [
     },
     {"algorithm": "diloco", "local_steps": 2, "inner_state": "average", "optimizer": "AdamW"},
     {"algorithm": "fedavg", "local_steps": 2, "inner_state": "average", "compressor": "qsgd:63"},
+    {"algorithm": "fedavg", "local_steps": 2, "client_buffers": "average", "participation": 0.75},
     {
         "algorithm": "streaming:fragments=2,delay=1,mixing=0.5,local_steps=4",
         "compressor": "e3m0",
@@ -198,6 +199,13 @@ ALGORITHMS = [
 ]
 
 
+AVERAGED = {
+    "algorithm": "fedavg",
+    "local_steps": 1,
+    "inner_state": "average",
+    "client_buffers": "average",
+    "optimizer": "AdamW",
+}
 MESSAGES = [  # of a step
     ({"compressor": "none"}, ["all-reduce"]),
     ({"compressor": "topk:0.1"}, ["all-gather", "all-reduce"]),
@@ -219,6 +227,13 @@ MESSAGES = [  # of a step
     ({"algorithm": "sgp", "compressor": "qsgd:63"}, ["neighbours"] * 2),
     ({"algorithm": "powergossip:rank=2"}, ["neighbours"] * 2),
     ({"algorithm": "fedavg", "local_steps": 1, "compressor": "qsgd:63"}, ["gather", "broadcast"]),
+    ({"algorithm": "local:1", "inner_state": "average"}, ["all-reduce"]),
+    (
+        {"algorithm": "diloco:1", "inner_state": "average", "compressor": "qsgd:63"},
+        ["all-gather", "all-reduce"],
+    ),
+    ({**AVERAGED, "compressor": "qsgd:63"}, ["gather", "broadcast"]),
+    ({**AVERAGED, "dtype": "float32"}, ["gather", "broadcast"] * 2),  # counts of batches in float64
 ]
 
 
@@ -234,6 +249,14 @@ def test_real_ranks_send_as_many_messages_as_are_priced(four_ranks, files, setti
 
 
 @distributed
+@pytest.mark.parametrize("settings", [{"algorithm": "async"}, {"aggregate": "median"}], ids=str)
+def test_where_every_rank_acts_as_the_server_a_real_one_is_priced(four_ranks, files, settings):
+    found, rows = four_ranks(messages_of_a_step, recipe(files, **settings))
+    assert [(row["collective"], row["rounds"]) for row in rows] == [("gather", 1), ("broadcast", 1)]
+    assert found == ["all-gather"]
+
+
+@distributed
 @pytest.mark.parametrize(
     ("settings", "sent"),
     [
@@ -241,6 +264,17 @@ def test_real_ranks_send_as_many_messages_as_are_priced(four_ranks, files, setti
         ({"compressor": "threshold:0.01", "aggregate": "senders"}, ["all-gather"]),
         ({"compressor": "sign:none", "aggregate": "vote", "lr": 0.001}, ["gather", "broadcast"]),
         ({"compressor": "powersgd:2", "memory": "residual"}, ["all-reduce"] * 2),
+        (
+            {"algorithm": "local:1", "inner_state": "average", "compressor": "topk:0.1"},
+            ["all-gather"],
+        ),
+        (
+            {
+                "algorithm": "streaming:fragments=2,local_steps=2,pattern=sequential",
+                "compressor": "topk:0.1",
+            },
+            ["all-gather"],
+        ),
         ({"compressor": "topk:0.1", "collective": "cltk"}, ["neighbours"] * 2 + ["all-reduce"]),
     ],
     ids=str,

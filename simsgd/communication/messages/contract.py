@@ -127,8 +127,9 @@ def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype).to(values.dtype)
 
 
+@lru_cache(maxsize=4096)  # a step asks for the same of every segment
 def one_element(rows: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a tensor [rows, n] that is a view of one element."""
+    """Return a tensor [rows, n] that is a view of one element, and never written to."""
     return torch.empty((), dtype=dtype, device=device).expand(rows, n)
 
 

@@ -7,7 +7,7 @@ reached by `torch.distributed`; no other room knows of it.
 from .channel import Channel, Observer
 from .contract import Transport, rides_all_reduce
 from .distributed import Distributed
-from .fusion import fused
+from .fusion import Exchange, fused
 from .in_process import InProcess
 from .node_ranks import NodeRanks
 from .process_group import (
@@ -31,6 +31,7 @@ __all__ = [
     "Bucket",
     "Channel",
     "Distributed",
+    "Exchange",
     "InProcess",
     "Measured",
     "NodeRanks",

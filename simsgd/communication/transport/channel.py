@@ -76,7 +76,8 @@ class Channel:
         outcome = self.transport.vote(sent)
         for own, part in zip(segment.members, sent.parts, strict=True):
             payload = torch.full_like(part.payload_bytes(), -(-own.n // 8))
-            self._count(Transfer(own.name, "down", "broadcast", payload))
+            operation = _operation(part.template)
+            self._count(Transfer(own.name, "down", "broadcast", payload, operation=operation))
         return sent, outcome
 
     def all_gather(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
@@ -98,7 +99,9 @@ class Channel:
         """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
         sent = self.transport.broadcast(message.on_wire(self.wire))
         payload = sent.payload_bytes().expand(self._num_hosted)
-        self._count(Transfer(segment.name, "down", "broadcast", payload), sent)
+        operation = _operation(sent.template)
+        transfer = Transfer(segment.name, "down", "broadcast", payload, operation=operation)
+        self._count(transfer, sent)
         return sent, sent.to_dense()[0]
 
     def weighted_mean(
@@ -111,7 +114,8 @@ class Channel:
         sent = message.on_wire(self.wire)
         payload = sent.payload_bytes()
         takes_part = (weights[self.hosted] > 0).to(payload.device)  # [L]
-        self._count(Transfer(segment.name, "up", "gather", payload * takes_part), sent)
+        payload, operation = payload * takes_part, _operation(sent.template)
+        self._count(Transfer(segment.name, "up", "gather", payload, operation=operation), sent)
         mean = self.transport.weighted_mean(sent, weights)
         self.count_broadcast(mean, segment, takes_part)
         return sent, mean
@@ -183,7 +187,8 @@ class Channel:
         size = Dense.of(values.unsqueeze(0)).on_wire(self.wire).payload_bytes()  # [1]
         payload = size.expand(self._num_hosted)
         payload = payload if receivers is None else payload * receivers
-        self._count(Transfer(segment.name, "down", "broadcast", payload))
+        operation = _operation(values)
+        self._count(Transfer(segment.name, "down", "broadcast", payload, operation=operation))
 
     @property
     def _num_hosted(self) -> int:
@@ -208,8 +213,8 @@ class Channel:
     ) -> None:
         """Record the messages of workers, of each segment that is joined by itself."""
         for own, part in zip(segment.members, message.parts, strict=True):
-            payload = part.payload_bytes()
-            transfer = Transfer(own.name, "up", collective, payload, degree, links, operation)
+            payload, own_operation = part.payload_bytes(), _operation(part.template, operation)
+            transfer = Transfer(own.name, "up", collective, payload, degree, links, own_operation)
             self._count(transfer, part)
 
     def _count(self, transfer: Transfer, message: Message | None = None) -> None:
@@ -217,3 +222,8 @@ class Channel:
         self.ledger.add(transfer)
         for observer in self.observers:
             observer(transfer, message)
+
+
+def _operation(values: Tensor, done: str = "") -> str:
+    """Return what is done with values, and in which dtype: what differs cannot be one message."""
+    return f"{done} {str(values.dtype).removeprefix('torch.')}".strip()

@@ -7,7 +7,7 @@ for the same collective is then carried at once, and those exchanges go on with 
 Letters: W workers, L hosted here, n elements of one segment, D neighbors.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -49,18 +49,20 @@ _CARRIERS = {  # what values that are added up may go along with, and as what it
 }
 
 
-def fused(channel: Channel, exchanges: Sequence[Exchange[Result]]) -> list[Result]:
+def fused(channel: Channel, exchanges: Iterable[Exchange[Result]]) -> list[Result]:
     """Return what each exchange returns, each of which is handed a channel.
 
     Where the transport fuses, messages that wait together for one collective are one. All ranks
-    must call this with the same exchanges.
+    must call this with the same exchanges. An iterator is asked for the next exchange when those
+    before it have counted what they send, so that it may go by that.
     """
-    if len(exchanges) < 2 or not channel.transport.fuses:
+    if not channel.transport.fuses:
         return [exchange(channel) for exchange in exchanges]
-    turns = [_Turn(channel, exchange) for exchange in exchanges]
+    turns: list[_Turn[Result]] = []
     try:
-        for turn in turns:
-            turn.go_on()
+        for exchange in exchanges:
+            turns.append(_Turn(channel, exchange))
+            turns[-1].go_on()
         begins = True
         while waiting := {turn.call: turn for turn in turns if turn.call is not None}:
             calls = _together(list(waiting), channel.transport.rides if begins else None)
