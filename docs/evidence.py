@@ -18,8 +18,10 @@ import pandas as pd
 
 import simsgd
 from simsgd.results.figures.canvas import NotebookFigure
+from simsgd.results.figures.legends import draw_legend
+from simsgd.results.figures.pareto import frontier
 from simsgd.results.figures.point_labels import Point, name_nearby
-from simsgd.results.figures.style import look_of, marker_of, save, screen_look
+from simsgd.results.figures.style import GRAY, marker_of, save, screen_look
 from simsgd.results.figures.ticks import set_ticks
 
 DOCS = Path(__file__).parent
@@ -27,8 +29,8 @@ CHECKOUT = DOCS.parent
 STORE = DOCS / "evidence"
 OTHER_PAGES = (CHECKOUT / "README.md", DOCS / "experiments.md")
 IN_README = (  # of two groups; the pages have all
-    "evidence-dgc-dense", "evidence-dgc-prune", "evidence-dgc-none", "evidence-dgc-residual",
-    "lowcomm-adamw", "lowcomm-diloco", "lowcomm-sparseloco",
+    "evidence-dgc-dense", "evidence-dgc-none", "evidence-dgc-prune",
+    "lowcomm-adamw", "lowcomm-diloco",
 )  # fmt: skip
 GROUPS = ("dgc", "layers", "text", "gossip", "rank", "batch", "lowcomm")
 RUN = ["experiment", "seed"]
@@ -39,6 +41,7 @@ EPOCH_COLUMNS = [
 ]  # fmt: skip
 NAMES = {"gpt": "loss", "lstm_lm": "perplexity"}  # of measures by model; all others: error
 HEADS = {"error": "error@1 (%)", "perplexity": "perplexity", "loss": "loss"}
+IN_WORDS = {"error": "error@1 {} %", "loss": "loss {}"}  # where a table has several measures
 DIGITS = {"error": 1, "perplexity": 1, "loss": 3}
 WORK = {"compute_ms": 12, "compress_ms": 0}  # of a worker in a step, on an idle core, for all alike
 NETWORKS = {"wan": "seconds on wan", "gbe": "seconds on 1gbe"}
@@ -223,10 +226,14 @@ def group_table(group, listed, found):
     return markdown([*head, "consensus", "time (s)"], rows)
 
 
-def measured_rows(group, listed, found, cells, heads):
-    """Return a table of a group's experiments that are measured, with the cells of each."""
-    names = [name for name in listed if group_of(name) == group and name in found]
-    return markdown(["experiment", *heads], [[f"`{n}`", *cells(found[n])] for n in names])
+def readme_table(found):
+    """Return the README's table: a row for each of `IN_README`, of two groups and measures."""
+    rows = []
+    for name in IN_README:
+        seeds, mean, span, *sent = in_short(found[name])
+        end = IN_WORDS[found[name]["measure"]].format(mean)
+        rows.append([f"`{name}`", seeds, end, span, *sent])
+    return markdown(["experiment", "seeds", "at the end", *in_short_heads("error")[2:]], rows)
 
 
 def lowcomm_table(epochs, listed, found):
@@ -241,20 +248,11 @@ def lowcomm_table(epochs, listed, found):
             r, table = found[name], tables[name]
             reached = table[table["val_loss"] <= goal].iloc[0]
             until = [f"{reached['payload_bytes'] / 2**20:.2f}", int(reached["step"])]
-            row[1:] = [*loss_and_sent(r), f"{r['most'] / 2**10:.1f}", *until, *on_networks(r)]
+            sent = [f"{r['sent'] / 2**20:.2f}", f"{r['most'] / 2**10:.1f}"]
+            row[1:] = [f"{r['mean']:.3f}", *sent, *until, *(f"{r[n]:.0f}" for n in NETWORKS)]
         rows.append(row)
     heads = ["loss", "sent (MiB)", "most in a step (KiB)", f"sent until {goal:.3f} (MiB)"]
     return markdown(["experiment", *heads, "steps until then", *NETWORKS.values()], rows)
-
-
-def loss_and_sent(r):
-    """Return the cells of the loss at the end and of what a worker sent."""
-    return [f"{r['mean']:.3f}", f"{r['sent'] / 2**20:.2f}"]
-
-
-def on_networks(r):
-    """Return the cells of the seconds of a run on each network."""
-    return [f"{r[name]:.0f}" for name in NETWORKS]
 
 
 def claims(group, found):
@@ -283,25 +281,29 @@ def claims(group, found):
 
 @screen_look()
 def draw(group, found):
-    """Draw each experiment of a group: what it sent, and what it came to."""
+    """Draw each experiment of a group as `plot-results --kind pareto` does."""
     own = {short(name): r for name, r in found.items() if group_of(name) == group}
     figure = NotebookFigure(7, 4.2)
     axes = figure.subplots()
     points = []
     for place, (name, r) in enumerate(own.items()):
         sent = r["sent"]
-        point = Point(name, sent, r["mean"], [sent], r["values"], look_of(place, False))
-        marker = marker_of(place).marker
-        axes.plot([sent] * 2, [min(r["values"]), max(r["values"])], color=point.look.color)
-        axes.plot(sent, r["mean"], marker, color=point.look.color)
-        points.append(point)
+        points.append(Point(name, sent, r["mean"], [sent], r["values"], marker_of(place)))
+    corners = frontier(points)
+    axes.plot(*zip(*corners, strict=True), color=GRAY, linewidth=1, zorder=2)
+    for point in points:
+        look, color = point.look, point.look.color
+        face = color if (point.x, point.y) in corners else "white"
+        axes.plot([point.x] * 2, [min(point.ys), max(point.ys)], color=color, linewidth=1)
+        axes.plot(point.x, point.y, look.marker, color=color, mfc=face, markersize=6, zorder=4)
     measure = next(iter(own.values()))["measure"]
     axes.set(xscale="log", xlabel="bytes sent per worker", ylabel=HEADS[measure])
     axes.margins(0.18, 0.12)
     set_ticks(axes.xaxis, np.array([point.x for point in points]), in_bytes=True)
-    if not name_nearby(axes, points, []):
-        raise ValueError(f"the names of {group} find no room")
-    save(figure, STORE / f"{group}.png", 110)
+    if not name_nearby(axes, points, corners):
+        figure.set_layout_engine("constrained")
+        draw_legend(figure, [p.look for p in points], [p.name for p in points], below=False)
+    save(figure, STORE / f"{group}.png", 160)
 
 
 def pages():
@@ -311,22 +313,17 @@ def pages():
     told = {"rows": len(found), "groups": len({group_of(name) for name in found})}
     told |= {"all": len(listed), "torch": ", ".join(sorted(set(runs["torch"])))}
     for group in GROUPS:
-        figure = f"![{group}](evidence/{group}.png)"
+        own = [r for name, r in found.items() if group_of(name) == group]
         told[f"{group}_options"] = shared(group, listed)
         told[f"{group}_table"] = group_table(group, listed, found)
         told[f"{group}_claims"] = claims(group, found)
-        told[f"{group}_figure"] = figure if any(group_of(n) == group for n in found) else ""
+        told[f"{group}_figure"] = (
+            f"![{own[0]['measure'].capitalize()} at the end against bytes sent per worker, a point "
+            f"for each experiment](evidence/{group}.png)" if own else ""
+        )  # fmt: skip
     template = (DOCS / "evidence.template.md").read_text()
     text = {DOCS / "evidence.md": re.sub(r"\n{3,}", "\n\n", template.format(**told))}
-    heads = ["loss", "sent (MiB)", *NETWORKS.values()]
-    in_readme = [name for name in listed if name in IN_README]
-    marked = {
-        "dgc": measured_rows("dgc", in_readme, found, in_short, in_short_heads("error")),
-        "lowcomm": lowcomm_table(epochs, listed, found),
-        "lowcomm in short": measured_rows(
-            "lowcomm", in_readme, found, lambda r: [*loss_and_sent(r), *on_networks(r)], heads
-        ),
-    }
+    marked = {"readme": readme_table(found), "lowcomm": lowcomm_table(epochs, listed, found)}
     for path in OTHER_PAGES:
         text[path] = path.read_text()
         for name, table in marked.items():

@@ -2,6 +2,7 @@
 
 import heapq
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from simsgd.results.communication_times import pieces_of
+from simsgd.results.figures import timeline
 from simsgd.results.network import Network
 from simsgd.results.pricing import Pricing, waited_for
 from simsgd.results.run import Run
@@ -315,3 +317,15 @@ def test_the_figure_has_a_bar_for_each_part(tmp_path):
     )
     with pytest.raises(SettingError, match=r"^network must be given; such as 10gbe"):
         run.plot(kind="timeline")
+
+
+@pytest.mark.parametrize("longer", [0.9, 1.2, 1.4])
+def test_the_legend_names_the_line_of_a_dense_step_where_it_is_drawn(tmp_path, monkeypatch, longer):
+    def shorter_or_longer(*settings):
+        found = step_spans(*settings)
+        return replace(found, dense=longer * found.end)
+
+    monkeypatch.setattr(timeline, "step_spans", shorter_or_longer)
+    figure = made(tmp_path).plot(kind="timeline", network="10gbe", compute_ms=1, compress_ms=1)
+    named = "a dense step ends" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == bool(figure.axes[0].lines) == (longer < 1.3)

@@ -26,6 +26,7 @@ _LOOKS = {  # row, color, hatch
 }
 _PANEL_INCHES = 0.62
 _NARROWEST_NUMBERED = 0.03  # part of the panel that a bar with a number takes
+_FARTHEST_DENSE = 1.3  # times the longest step: dense steps that end later have no line
 
 
 def draw(request: Request) -> "Figure":
@@ -42,11 +43,14 @@ def draw(request: Request) -> "Figure":
     figure = NotebookFigure(width, height, request.appearance.title)
     panels = figure.subplots(len(pairs), 1, squeeze=False, sharex=True)[:, 0]
     end = max(step.end for step in found)
+    dense = [step.dense for step in found if step.dense <= _FARTHEST_DENSE * end]
+    end = max([end, *dense])
     for axes, step, name in zip(panels, found, names, strict=True):
         _panel(axes, step, end)
         axes.set_title(name, loc="left", fontsize="small", fontweight="bold", parse_math=False)
     panels[-1].set_xlabel("milliseconds")
-    _legend(figure, request.theme.fixed, below=request.appearance.title is not None)
+    below = request.appearance.title is not None
+    _legend(figure, request.theme.fixed, below, dense=bool(dense))
     return figure
 
 
@@ -84,7 +88,7 @@ def _panel(axes: "Axes", step: StepSpans, end: float) -> None:
                 fontsize="x-small",
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
             )
-    if step.dense <= 1.02 * end:
+    if step.dense <= end:
         axes.axvline(1000 * step.dense, color="black", linewidth=1)
     axes.set_yticks([0, 1], ["device", "link"])
     axes.set(ylim=(1.6, -0.6), xlim=(0, 1000 * end * 1.02))
@@ -92,7 +96,7 @@ def _panel(axes: "Axes", step: StepSpans, end: float) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _legend(figure: "Figure", narrow: bool, below: bool) -> None:
+def _legend(figure: "Figure", narrow: bool, below: bool, dense: bool) -> None:
     from matplotlib.artist import Artist
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -101,7 +105,8 @@ def _legend(figure: "Figure", narrow: bool, below: bool) -> None:
         Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=what)
         for what, (_, color, hatch) in _LOOKS.items()
     ]
-    handles.append(Line2D([], [], color="black", linewidth=1, label="a dense step ends"))
+    if dense:
+        handles.append(Line2D([], [], color="black", linewidth=1, label="a dense step ends"))
     figure.legend(
         handles=handles,
         loc="outside lower center" if below else "outside upper center",
