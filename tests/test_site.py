@@ -98,10 +98,18 @@ def test_every_paper_of_a_method_is_on_the_pages_about_methods():
 
 
 @pytest.mark.parametrize(
-    "word", ["federated", "non-IID", "error feedback", "convergence", "low-communication"]
+    ("word", "page"),
+    [
+        ("federated", "algorithms"),
+        ("non-IID", "algorithms"),
+        ("error feedback", "compressors"),
+        ("convergence", "compressors"),
+        ("low-communication", "methods"),
+    ],
 )
-def test_words_that_people_search_for_are_there(word):
+def test_words_that_people_search_for_are_in_the_readme_and_on_their_page(word, page):
     assert word in (CHECKOUT / "README.md").read_text()
+    assert word in (DOCS / f"{page}.md").read_text()
 
 
 def test_the_changelog_says_what_a_release_has_and_not_how_it_came_to_have_it():
