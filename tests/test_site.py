@@ -70,6 +70,12 @@ def test_the_reference_has_every_public_name():
     assert shown == (own - {"simsgd.adapters"}) | of_methods | beside
 
 
+def test_the_script_of_the_sites_search_lies_beside_its_pages():
+    (name,) = re.findall(r"^  polyfills: \[(.+?)\]", (CHECKOUT / "mkdocs.yml").read_text(), re.M)
+    assert "iframe-worker" in name  # else the theme takes its own, from the network
+    assert (DOCS / name).is_file()
+
+
 def test_every_page_is_in_the_menu_once():
     menu = (CHECKOUT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
     listed = re.findall(r"[-:] (\S+\.md)$", menu, re.MULTILINE)
