@@ -125,6 +125,14 @@ CALLS = {
     "advise('10gbe', 5, workers=4)": "compressor must be text or list or tuple, not int, got 5",
     "ddp.register(print, 'topk:0.1', 'none')": "parallel must be DistributedDataParallel, not",
     "recording('loops/z', print).__enter__()": "simulator must be Simulator, not builtin",
+    "Simulator(torch.nn.Linear(3, 2, device='meta'), lr=0.1)": "model has parameters without "
+    "numbers, weight on the device meta; make it without torch.device('meta')",
+    "Simulator(torch.nn.Linear(3, 2, dtype=torch.complex64), lr=0.1)": "model has complex "
+    "parameters, weight; use real ones, two for each",
+    "Simulator(torch.nn.ParameterList([torch.nested.nested_tensor([torch.ones(2)], layout=torch."
+    "jagged)]), lr=0.1)": "model has parameters of another form, 0 is nested; give",
+    "Simulator(torch.nn.ParameterList([torch.eye(2).to_sparse()]), lr=0.1)": "model has parameters "
+    "of another form, 0 is torch.sparse_coo; give dense tensors",
     "Simulator(torch.nn.DataParallel(torch.nn.Linear(3, 2)), workers=2, lr=0.1)": "model is "
     "wrapped in DataParallel; give what is in it, its .module",
     "Recipe(nosuch=1)": "setting is not known, got nosuch; nearest of",
@@ -171,6 +179,15 @@ STEPS = {  # of a simulator of two workers
     "load_state_dict({**(s := simulator.state_dict()), 'parameters': {n: p.double() for n, p in "
     "s['parameters'].items()}})": "checkpoint has parameters of torch.float64, and the model has "
     "torch.float32",
+    "load_state_dict(simulator.state_dict() | {'a': 5, 'b': 5})": "checkpoint has parts that do "
+    "not belong here: a, b; leave them out, or give the settings of the simulator that wrote them",
+    "load_state_dict((s := simulator.state_dict()) | {'optimizer': s['optimizer'] | {'a': 5}})": (
+        "checkpoint has parts that do not belong here: optimizer: a; leave them out, or give"
+    ),
+    "load_state_dict((s := simulator.state_dict()) | {'voices': {n: v | {'a': {}} for n, v in "
+    "s['voices'].items()}})": "checkpoint has parts that do not belong here: weight: a; leave",
+    "step(torch.nested.nested_tensor([x, x[:1]], layout=torch.jagged), y)": "batch has a tensor of "
+    "another form, got nested; give dense tensors, with a row for each sample",
     "load_state_dict({})": "checkpoint lacks parameters, buffers, compressor, voices, optimizer",
     "evaluation_model('median')": "buffers must be mean or rank0, got median",
     "evaluation_model(worker=2)": "worker must lie in [0, 2), got 2",
@@ -190,6 +207,11 @@ MADE = {  # a simulator of a model
     "samples=torch.tensor([1.0, -1.0])": "samples must be at least 0 for each, got -1.0",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
     "worker_batch=0": "worker_batch must be at least 1, got 0",
+    "observers=5": "observers must be a list, not int, got 5",
+    "observers=[5]": "observers must be functions of a transfer and its message, got 5",
+    "wrap_engine=5": "wrap_engine must be a function of an engine, got 5",
+    "wrap_engine=lambda own: None": "wrap_engine returns no engine, got NoneType; let it return",
+    "transport='gloo'": "transport must be Transport, not str, got 'gloo'",
 }
 
 
@@ -204,7 +226,8 @@ def test_a_value_of_another_type_is_refused_in_one_line(call, line, tmp_path, mo
 
 @pytest.mark.parametrize(("call", "line"), STEPS.items())
 def test_a_simulator_refuses_a_value_of_another_type_in_one_line(call, line):
-    known = {"x": torch.ones(4, 3), "y": torch.zeros(4, dtype=torch.int64), "simsgd": simsgd}
+    known = {"x": torch.ones(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
+    known |= {"simsgd": simsgd, "torch": torch}
     known["simulator"] = simsgd.Simulator(torch.nn.Linear(3, 2), workers=2, lr=0.1)
     with pytest.raises(simsgd.SettingError) as refused:
         eval(call if call.startswith("simsgd") else f"simulator.{call}", known)

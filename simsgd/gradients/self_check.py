@@ -98,13 +98,14 @@ def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch
 
 def _distance(one: Tensor, other: Tensor) -> Tensor:
     """Return the norm of what differs; what is infinite or NaN in both does not."""
+    one, other = _parts(one), _parts(other)
     same = (one == other) | (one.isnan() & other.isnan())
-    return _norm((one.double() - other.double()).masked_fill(same, 0))
+    return _norm((one - other).masked_fill(same, 0))
 
 
 def _size(value: Tensor) -> Tensor:
     """Return the norm of what is finite."""
-    return _norm(value.double().nan_to_num(0, 0, 0))
+    return _norm(_parts(value).nan_to_num(0, 0, 0))
 
 
 def _norm(value: Tensor) -> Tensor:
@@ -112,5 +113,12 @@ def _norm(value: Tensor) -> Tensor:
     return norm
 
 
+def _parts(value: Tensor) -> Tensor:
+    """Return numbers in float64, complex ones as their real and imaginary parts."""
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    return real.double()
+
+
 def _double(tensor: Tensor) -> Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    return tensor.to(wide) if tensor.is_floating_point() or tensor.is_complex() else tensor

@@ -42,6 +42,15 @@ def copy_all(into: Sequence[Tensor], given: Sequence[Tensor]) -> None:
             torch._foreach_copy_(ours, theirs)
 
 
+def odd_form(tensor: Tensor) -> str:
+    """Return what a tensor is if it is no dense one of numbers: nested, meta or its layout."""
+    if tensor.is_nested:
+        return "nested"
+    return (
+        "meta" if tensor.is_meta else "" if tensor.layout == torch.strided else str(tensor.layout)
+    )
+
+
 def stacked(trees: list[Tree]) -> Tree:
     """Return one tree of the tensors of several, laid along a new first dimension."""
     return mapped(lambda *own: torch.stack(own), *trees)

@@ -44,6 +44,17 @@ def _require_fitting(state: StateDict, own: StateDict) -> None:
         if _of_segments(state["voices"], place) != _of_segments(own["voices"], place):
             rule = f"belongs to another {what}, granularity or number of workers"
             raise SettingError("checkpoint", None, rule)
+    _require_known("", state, {**own, **dict.fromkeys(_OPTIONAL)})
+    _require_known("optimizer: ", state["optimizer"], own["optimizer"])
+    for name, part in own["voices"].items():
+        _require_known(f"{name}: ", state["voices"][name], part)
+
+
+def _require_known(where: str, state: StateDict, own: StateDict) -> None:
+    """Raise `SettingError` for parts that would be left aside."""
+    others = ", ".join(f"{where}{name}" for name in state if name not in own)
+    fix = "leave them out, or give the settings of the simulator that wrote them"
+    require(not others, "checkpoint", None, f"has parts that do not belong here: {others}", fix)
 
 
 def _dtype(tensors: Mapping[str, Tensor]) -> str:

@@ -6,11 +6,9 @@ Letters: W simulated workers, L hosted here.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ..communication.ledger import Ledger
 from ..communication.segments import Layout
@@ -31,6 +29,7 @@ from ..settings import SettingError, require, require_kind
 from .checkpoint_check import shapes
 from .gradient_transforms import Clip
 from .method_choice import algorithm_of, amp_dtype, memory_name, memory_of, stored_dtype
+from .model_form import check_tensors
 from .nonfinite import NonfiniteGuard
 from .optimizer import RegimeOptimizer
 from .regime import Form, Regime
@@ -124,6 +123,10 @@ def components_of(
     _check_criterion(criterion)
     like = next(iter(params.values()))
     transport = transport or InProcess()
+    require_kind("transport", transport, Transport)
+    require_kind("observers", observers, Sequence)
+    for own in observers:
+        require(callable(own), "observers", own, "must be functions of a transfer and its message")
     hosted = transport.hosted(recipe.workers)
     gradients = len(range(*hosted.indices(recipe.workers)))
     check_room(params.values(), gradients, "workers", recipe.workers)
@@ -160,7 +163,7 @@ def components_of(
         algorithm=algorithm,
         memory=memory,
         parameters=parameters,
-        engine=engine if wrap_engine is None else wrap_engine(engine),
+        engine=_wrapped(engine, wrap_engine),
         graphs=None if wrap_engine else graphs_of(engine, recipe.cuda_graph, like.device),
         channel=Channel(transport, Ledger(recipe.workers), wire, tuple(observers)),
         guard=NonfiniteGuard(
@@ -199,10 +202,7 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         raise SettingError("model", None, "has no parameters to train")
-    for name, tensor in chain(params.items(), model.named_buffers()):
-        if is_lazy(tensor):
-            rule = f"is lazy: the shape of {name} is not known yet"
-            raise SettingError("model", None, rule, "call it on one batch first")
+    check_tensors(model)
     return params
 
 
@@ -276,6 +276,17 @@ def _engine(
         config = replace(config, agree=broadcast_object)
     engine: GradientEngine = make(model, criterion, config)
     return engine
+
+
+def _wrapped(engine: GradientEngine, wrap_engine: WrapEngine | None) -> GradientEngine:
+    if wrap_engine is None:
+        return engine
+    rule, fix = "must be a function of an engine", "let it return an engine"
+    require(callable(wrap_engine), "wrap_engine", wrap_engine, rule)
+    wrapped = wrap_engine(engine)
+    is_one = isinstance(wrapped, GradientEngine)
+    require(is_one, "wrap_engine", type(wrapped).__name__, "returns no engine", fix)
+    return wrapped
 
 
 def _attack(recipe: Recipe) -> Attack | None:

@@ -45,8 +45,8 @@ def follow_regime(parts: Components, state: RunningState) -> StepSettings:
     return settings
 
 
-def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> None:
-    """Take note of the epoch of the next step; None: as before.
+def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> int:
+    """Take note of the epoch of the next step, and return it; None: as before.
 
     Raises `SettingError` for what is no epoch, and if the regime follows epochs and none was ever
     given.
@@ -59,6 +59,7 @@ def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> No
         rule = "is needed: the regime or the warm-up follows it"
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         raise SettingError("epoch", None, rule, fix)
+    return state.epoch or 0
 
 
 def _checked(epoch: SupportsIndex) -> int:

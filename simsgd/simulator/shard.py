@@ -3,10 +3,9 @@
 Letters: W simulated workers, G devices of each, b samples of these, M passes, B = W * G * b * M.
 """
 
-import torch
 from torch import Tensor
 
-from ..gradients.trees import Tree, leaves, mapped
+from ..gradients.trees import Tree, leaves, mapped, odd_form
 from ..settings import SettingError
 
 
@@ -24,10 +23,9 @@ def shard(batch: Tree, workers: int, passes: int, devices: int = 1) -> Tree:
 
 
 def _shard(batch: Tensor, workers: int, passes: int, devices: int) -> Tensor:
-    if batch.is_meta or batch.is_nested or batch.layout != torch.strided:
-        kind = "nested" if batch.is_nested else batch.device if batch.is_meta else batch.layout
+    if form := odd_form(batch):
         fix = "give dense tensors, with a row for each sample"
-        raise SettingError("batch", str(kind), "has a tensor of another form", fix)
+        raise SettingError("batch", form, "has a tensor of another form", fix)
     if not batch.dim():
         fix = "give [B, ...], a row for each sample"
         raise SettingError("batch", batch.item(), "has a tensor without dimensions", fix)

@@ -18,6 +18,7 @@ from ..recipe import Recipe
 from ..settings import require, require_kind
 from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of, recipe_of
+from .entry import Entry, guarded_entry
 from .exchange_step import ExchangeStep
 from .gradient_noise import check_one_model, measure_noise
 from .gradient_transforms import transform_gradients
@@ -96,6 +97,7 @@ class Simulator:
             observers,
             wrap_engine,
         )
+        self._entry = Entry(model)
         self._state = RunningState.of(self._parts)
         check_phases(self._parts)
         check_one_model(self._parts)
@@ -107,21 +109,23 @@ class Simulator:
         require(name not in Recipe.__dataclass_fields__, name, value, "cannot be set later", fix)
         super().__setattr__(name, value)
 
+    @guarded_entry
     def step(self, x: Tree, y: Tree, epoch: int | None = None, last: bool = False) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.
 
         Both may be dicts, lists and tuples of such tensors, as model and criterion take them.
         Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
         regime and the warm-up; without it the last one given holds. `last` says that no step
-        follows, for `final_exchange`. Raises `SettingError` if B is no such multiple, or if the
-        regime follows epochs and none was ever given.
+        follows, for `final_exchange`. Raises `SettingError` if B is no such multiple, if the regime
+        follows epochs and none was ever given, or, as most methods do, if another thread is in one
+        or the model consists of other parts than when the Simulator was made.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
         if self._listener is not None:
             self._listener.begin_step()
-        enter_epoch(parts, state, epoch)
+        epoch = enter_epoch(parts, state, epoch)
         settings = follow_regime(parts, state)
-        begin_round(parts, state.clients, state.own_buffers, state.steps, state.epoch or 0)
+        begin_round(parts, state.clients, state.own_buffers, state.steps, epoch)
         key = parts.key.fold_in(state.steps)
         timer = StepTimer(parts.workers)
         gradients = compute_gradients(parts, state, x, y, key)
@@ -149,7 +153,7 @@ class Simulator:
                 memory=settings.memory,
                 key=key,
                 number=state.steps,
-                epoch=state.epoch or 0,
+                epoch=epoch,
                 last=last,
                 flush=settings.flush,
                 samples=parts.samples,
@@ -175,15 +179,7 @@ class Simulator:
         parts.parameters.stepped()
         state.steps += 1
         record = record_of(
-            parts,
-            settings,
-            gradients,
-            measures,
-            timer,
-            state.steps,
-            state.epoch or 0,
-            unused,
-            noise,
+            parts, settings, gradients, measures, timer, state.steps, epoch, unused, noise
         )
         if self._listener is not None:
             self._listener.end_step(record, x, y)
@@ -202,6 +198,7 @@ class Simulator:
         require_kind("results", results, Mapping)
         self._state.results.append(results)
 
+    @guarded_entry
     def engine_for(self, x: Tree, y: Tree) -> str:
         """Return the name of the engine that a step on such a batch uses.
 
@@ -209,6 +206,7 @@ class Simulator:
         """
         return engine_name(self._parts, self._state, x, y)
 
+    @guarded_entry
     def forward_once(self, x: Tree, y: Tree) -> Tree:
         """Return the output for one worker's share of a batch, in training mode, changing nothing.
 
@@ -216,6 +214,7 @@ class Simulator:
         """
         return forward_once(self._parts, self._state, x, y)
 
+    @guarded_entry
     def unused_parameters(self, x: Tree, y: Tree) -> list[str]:
         """Return the parameters that get no gradient from a worker's share of a batch.
 
@@ -223,6 +222,7 @@ class Simulator:
         """
         return unused_once(self._parts, self._state, x, y)
 
+    @guarded_entry
     def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.
 
@@ -231,19 +231,15 @@ class Simulator:
         starts from the beginning. `buffers` is "mean", the mean over workers, or "rank0", worker
         0's. Training continues as if this had not been called.
         """
-        parts, state = self._parts, self._state
+        parts, state, recipe = self._parts, self._state, self._parts.recipe
         known = buffers in ("mean", "rank0")
         require(known, "buffers", buffers, "must be mean or rank0")
         if worker is not None:
             require_kind("worker", worker, int)
-            one_of = 0 <= worker < parts.recipe.workers
-            require(one_of, "worker", worker, f"must lie in [0, {parts.recipe.workers})")
+            one_of = 0 <= worker < recipe.workers
+            require(one_of, "worker", worker, f"must lie in [0, {recipe.workers})")
         weights = parts.algorithm.weights(
-            parts.recipe.seed,
-            parts.recipe.workers,
-            state.steps - 1,
-            state.epoch or 0,
-            parts.samples,
+            recipe.seed, recipe.workers, state.steps - 1, state.epoch or 0, parts.samples
         )
         return parts.parameters.load_average(
             parts.model,
@@ -255,11 +251,13 @@ class Simulator:
             weights if state.steps else None,
         )
 
+    @guarded_entry
     def parameters(self) -> dict[str, Tensor]:
         """Return what is trained: {name: [*shape]}, or of all workers' own, [W, *shape]."""
         state = self._parts.parameters.state_dict(self.all_gather)
         return {name: state[name] for name in self._parts.params}
 
+    @guarded_entry
     def consensus_distance(self) -> float:
         """Return sqrt(mean_i ||x_i - mean||^2) over the workers' models; 0 where they share one.
 
@@ -278,10 +276,12 @@ class Simulator:
         """
         return mapped(lambda part: part.flatten(0, 2), hosted_shards(self._parts, batch))
 
+    @guarded_entry
     def state_dict(self) -> StateDict:
         """Return all that a resumed simulation needs: tensors and plain values."""
         return self._state.state_dict(self._parts)
 
+    @guarded_entry
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 

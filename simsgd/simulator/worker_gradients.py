@@ -20,7 +20,7 @@ from ..gradients.sample_squares import sample_squares
 from ..gradients.thread_count import thread_count
 from ..gradients.trees import Tree, mapped, row
 from ..keyed_random import RandomKey
-from ..settings import SettingError
+from ..settings import SettingError, require
 from .components import Components
 from .node_gradients import (
     gradient_of_node,
@@ -56,8 +56,9 @@ def compute_gradients(
     parts.model.train()
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
-    _check_lengths(x, y)
+    given = x, y
     x, y = hosted_shards(parts, x), hosted_shards(parts, y)
+    _check_lengths(*given)
     with thread_count(parts.engine.operation_threads):
         if participants is None:
             gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
@@ -120,7 +121,10 @@ def _gradients(
 
 
 def _check_frozen(parts: Components) -> None:
-    """Raise `SettingError` for a parameter that began to require a gradient too late."""
+    """Raise `SettingError` where other parameters require gradients, or none does."""
+    trained = any(p.requires_grad for p in parts.params.values())
+    rule, fix = "has no parameters to train any more", "let some require gradients again"
+    require(trained, "model", None, rule, fix)
     for name, p in parts.frozen.items():
         if p.requires_grad:
             rule = f"trains {name}, whose requires_grad was False when the Simulator was made"

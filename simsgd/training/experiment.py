@@ -22,6 +22,7 @@ from ..keyed_random import RandomKey
 from ..results.metric import NONE, PIXEL_ERROR
 from ..results.metric import metric_of as shown_metric
 from ..settings import require
+from ..simulator.model_form import check_tensors
 from ..simulator.simulator import Simulator
 from .criteria import criterion_of
 from .data import (
@@ -295,12 +296,7 @@ def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Mo
             num_classes=dataset.num_classes,
             input_shape=shape,
         )
-    complex_one = next((n for n, p in model.named_parameters() if p.is_complex()), None)
-    rule = f"has complex parameters, {complex_one}"
-    require(complex_one is None, "model", config.model, rule, "use real ones, two for each")
-    nowhere = next((n for n, p in model.named_parameters() if p.is_meta), None)
-    rule = f"has parameters without numbers, {nowhere} on the device meta"
-    require(nowhere is None, "model", config.model, rule, "make it without torch.device('meta')")
+    check_tensors(model, config.model)
     model = model.to(config.device, DTYPES[config.dtype])
     if carried(model):
         begin_texts(model, config.pass_batch)

@@ -5,9 +5,10 @@ from torch import nn
 
 import simsgd
 from simsgd.gradients.auto import order
-from simsgd.gradients.contract import EngineConfig
+from simsgd.gradients.contract import EngineConfig, Gradients, UnsupportedModel
 from simsgd.gradients.model_cost import CallCounter
 from simsgd.gradients.plan import CPU, GPU
+from simsgd.gradients.self_check import compare
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find, names
 from simsgd.settings import SettingError
@@ -450,3 +451,14 @@ def test_an_engine_that_may_write_over_its_gradients_does_so_at_every_call(engin
         x, y = batch(seed=seed)
         got = one(params, buffers, x, y, RandomKey(0, torch.arange(W)).keys())
         assert relative_distance(got.values, gradients("loop", model, x, y).values) < 1e-10
+
+
+def test_imaginary_parts_are_compared_too():
+    whole = torch.tensor([[1 + 2j]])
+    one, other = (
+        Gradients(values={"w": torch.ones(1)}, loss=torch.zeros(1), output=output, buffers={})
+        for output in (whole, whole.conj())
+    )
+    compare(one, one)
+    with pytest.raises(UnsupportedModel, match="output is not what a loop over workers gives"):
+        compare(other, one)

@@ -4,6 +4,7 @@ Benches and verdicts draw with the same colors, and write their figures by the s
 """
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -90,8 +91,15 @@ class Theme:
 
     @contextlib.contextmanager
     def drawing(self) -> Iterator[None]:
-        """Draw with this look, and letters that its font lacks by another font that is here."""
-        import matplotlib as mpl
+        """Draw with this look, and letters that its font lacks by another font that is here.
+
+        Raises `SettingError` where matplotlib refuses the environment.
+        """
+        try:
+            import matplotlib as mpl
+        except ValueError as wrong:  # which its import reads, though it is not drawn with
+            name, rule = "MPLBACKEND", "is no backend that matplotlib knows"
+            raise SettingError(name, os.environ.get(name), rule, "unset it") from wrong
         from matplotlib.font_manager import fontManager
 
         here = {font.name for font in fontManager.ttflist}

@@ -1,0 +1,64 @@
+"""What calls of a simulator pass: one thread at a time, and the model that it was made of."""
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from torch import nn
+
+from ..settings import SettingError
+from .model_form import ModelForm
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+
+
+class Entry:
+    """Lets in one thread at a time, which may come again while it is in."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._form, self._lock = ModelForm(model), threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            rule, fix = "is in use in another thread", "make one for each thread"
+            raise SettingError("simulator", None, rule, fix)
+        try:
+            self._form.check()
+        except SettingError:
+            self._lock.release()
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, Exception):  # of a model that its forward changed, perhaps
+                self._form.check()
+        finally:
+            self._lock.release()
+
+    def __getstate__(self) -> ModelForm:
+        return self._form  # a lock is neither copied nor written
+
+    def __setstate__(self, form: ModelForm) -> None:
+        self._form, self._lock = form, threading.RLock()
+
+
+class _HasEntry(Protocol):
+    _entry: Entry
+
+
+_Self = TypeVar("_Self", bound=_HasEntry)
+
+
+def guarded_entry(
+    method: Callable[Concatenate[_Self, _P], _Result],
+) -> Callable[Concatenate[_Self, _P], _Result]:
+    """Return a method that raises `SettingError` where the entry is refused."""
+
+    @wraps(method)
+    def entered(self: _Self, /, *args: _P.args, **named: _P.kwargs) -> _Result:
+        with self._entry:
+            return method(self, *args, **named)
+
+    return entered
