@@ -153,6 +153,11 @@ def test_a_table_that_is_none_is_refused(run, table, content, lines):
         ("config.json", ('"workers": 4', '"workers": "4"'), READERS[3], "a number of workers"),
         ("transfers.csv", ("all-reduce", "pigeon"), READERS[3], "is not known, pigeon"),
         ("evaluations.csv", ("", "epoch\n"), READERS[0], "lacks the columns step, payload_bytes"),
+        *(
+            ("epochs.csv", ("epoch,step", "step,step"), line, "it has the column step twice, got")
+            for line in READERS[:3]
+        ),
+        ("steps.csv", ("step,epoch", "step,step"), READERS[3], "it has the column step twice, got"),
         (
             "layers.csv",
             ("", "step,segment\n1,a\n"),

@@ -121,8 +121,6 @@ def _has_layers(run: RunTables) -> bool:
 
 def _svg(groups: Sequence[Group], x: str = "epoch", y: str = "", kind: str = "curves") -> bytes:
     """Return a figure with its letters as outlines, which look alike wherever it is opened."""
-    import matplotlib as mpl
-
     from .figures.plot import KINDS
 
     runs = [run for group in groups for run in group.runs]
@@ -141,6 +139,8 @@ def _svg(groups: Sequence[Group], x: str = "epoch", y: str = "", kind: str = "cu
     )
     buffer = io.BytesIO()
     with request.theme.drawing():
+        import matplotlib as mpl
+
         figure = KINDS[kind](request)
         with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "simsgd"}):
             figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -6,10 +6,11 @@ They are read again once their files have changed, so that one can watch a run t
 import copy
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..settings import SettingError, require_kind
+from ..settings import SettingError, require_kind, unknown
 from .config_values import Identity, identity
 from .folder_of_runs import require_run
 from .kept_files import KeptFiles
@@ -209,8 +210,7 @@ class RunTables:
 
     def step_columns(self, *names: str) -> "pd.DataFrame":
         """Return `steps` with the column step and those of these that the run has."""
-        columns = {name: ALL_STEP_COLUMNS[name] for name in ("step", *names)}
-        return read_table(self._with_head("steps.csv"), columns, others=False)
+        return self._some("steps.csv", ALL_STEP_COLUMNS, ("step", *names))
 
     @property
     def peak_bytes(self) -> float:
@@ -257,9 +257,8 @@ class RunTables:
 
     def transfer_columns(self, *names: str) -> "pd.DataFrame":
         """Return `transfers` with the columns step, collective, as a category, and these."""
-        columns = {name: TRANSFER_COLUMNS[name] for name in ("step", "collective", *names)}
-        columns["collective"] = "category"
-        return read_table(self.folder / "transfers.csv", columns, others=False)
+        known = {**TRANSFER_COLUMNS, "collective": "category"}
+        return self._some("transfers.csv", known, ("step", "collective", *names))
 
     @property
     def segments(self) -> "pd.DataFrame":
@@ -301,6 +300,13 @@ class RunTables:
     def last(self) -> "pd.Series[Any]":
         """The last evaluation, which is that of the last epoch unless there was one after it."""
         return self._evaluated().iloc[-1:].astype(object).iloc[0]
+
+    def _some(self, file: str, known: Mapping[str, str], names: Sequence[str]) -> "pd.DataFrame":
+        """Return those of some columns of a file that it has. Raises `SettingError` for others."""
+        for name in names:
+            if name not in known:
+                raise unknown("column", name, known)
+        return read_table(self._with_head(file), {n: known[n] for n in names}, others=False)
 
     def _with_head(self, name: str) -> Path:
         """Return the path of a table that has the names of its columns since the run began.

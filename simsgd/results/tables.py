@@ -224,13 +224,19 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
         return _empty(tuple(columns.items())).copy()
     with rows:
         try:
-            table = _parsed(rows, names_in(path), columns, others)
+            names = names_in(path)
+            twice = next((name for name in names if names.count(name) > 1), None)
+            rule = f"is damaged: it has the column {twice} twice"
+            require(twice is None, "run", str(path), rule)
+            table = _parsed(rows, names, columns, others)
             shifted = type(table.index).__name__ != "RangeIndex"
             whole = next(iter(columns)) in table and not shifted  # by more cells than columns
             require(whole, "run", str(path), _BROKEN)
             found = {name: str(kind) for name, kind in table.dtypes.items()}
             other = {n: kind for n, kind in columns.items() if found.get(n, kind) != kind}
             table = table.astype(other) if other else table
+        except SettingError:
+            raise
         except (ValueError, TypeError, OverflowError) as wrong:
             raise SettingError("run", str(path), _BROKEN) from wrong
     require(_in_order(path.name, table, columns), "run", str(path), _DISORDERED)

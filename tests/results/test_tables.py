@@ -78,3 +78,11 @@ def test_a_table_that_was_emptied_is_damaged_and_not_a_run_without_epochs(tmp_pa
     table = name.removesuffix(".csv")
     with pytest.raises(SettingError, match=rf"^run is damaged: it is empty.*{table}\.csv$"):
         getattr(Run(run.folder), table)
+
+
+@pytest.mark.parametrize("name", ["los", 5])
+def test_a_column_that_no_run_has_is_refused(tmp_path, name):
+    run = Run(RunFolder.create(tmp_path, "a", {}).folder)
+    for columns in (run.step_columns, run.transfer_columns):
+        with pytest.raises(SettingError, match=f"^column is not known, got {name}; "):
+            columns("step", name)
