@@ -33,9 +33,9 @@ from typing import Any
 
 from torch import nn
 
-from .registry import literal, load_file, own_line, own_path
+from .registry import load_file, own_line, own_path
 from .settings import SettingError, one_line, require, unknown
-from .units import home_path
+from .units import home_path, literal
 
 _called = {"models": "model", "regimes": "regime"}  # a folder, and the setting that names its files
 

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from .registry import build, settings_of
-from .settings import SettingError, check_prune, require, require_kind
+from .settings import SettingError, require, require_kind
 from .units import home_path
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def check_values(recipe: "Recipe") -> None:
     """Raise `SettingError` for a value that is out of range."""
     require(recipe.workers >= 1, "workers", recipe.workers, "must be at least 1")
     _check_cluster(recipe)
-    check_prune(recipe.prune)
+    _check_prune(recipe.prune)
     _check_chunk(recipe)
     epochs = recipe.warmup_epochs
     require(epochs >= 0, "warmup_epochs", epochs, "must be at least 0")
@@ -103,6 +103,15 @@ def check_values(recipe: "Recipe") -> None:
     require(0 <= recipe.seed < 2**63, "seed", recipe.seed, "must lie in [0, 2**63)")
     require(recipe.flush_every >= 0, "flush_every", recipe.flush_every, "must be at least 0")
     require(recipe.accumulate >= 1, "accumulate", recipe.accumulate, "must be at least 1")
+
+
+def _check_prune(prune: float | None) -> None:
+    if prune is None:
+        return
+    fix = "for 99.9 % use 0.999"
+    if prune == 1:
+        fix = "at 1 nothing would be sent; " + fix
+    require(0 <= prune < 1, "prune", prune, "must lie in [0, 1)", fix)
 
 
 def _check_cluster(recipe: "Recipe") -> None:

@@ -9,7 +9,6 @@ package in the group `simsgd.compressors`, `simsgd.memories`, `simsgd.algorithms
 `simsgd.aggregations`, `simsgd.outer_optimizers` or `simsgd.presets`.
 """
 
-import ast
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -19,14 +18,23 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from .given_object import GivenObject, is_lost, refuse_lost
-from .settings import SettingError, check_size, fits, kinds_in_words, one_line, require, unknown
-from .units import is_plain_number
+from .settings import (
+    SettingError,
+    check_size,
+    fits,
+    kinds_in_words,
+    one_line,
+    require,
+    require_file,
+    unknown,
+)
+from .units import literal
 
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
@@ -101,7 +109,15 @@ def build(kind: str, spec: str) -> list[Any]:
         return [_given(kind, spec)]
     if is_lost(spec):
         refuse_lost(kind, spec)
-    return [_part(kind, part, spec) for part in re.split(r"\s*\+\s*(?=[A-Za-z_./])", spec.strip())]
+    return [_instance(kind, *found, spec) for found in _parts(kind, spec)]
+
+
+def settings_given(kind: str, spec: str) -> set[str]:
+    """Return the names of the settings that a spec gives a value; of an object, not its default."""
+    if isinstance(spec, GivenObject):
+        fields = settings_of(type(spec.value))
+        return {f.name for f in fields if getattr(spec.value, f.name) != f.default}
+    return {name for found in _parts(kind, spec) for name in _arguments(kind, *found, spec)}
 
 
 def load_file(path: Path, name: str) -> ModuleType:
@@ -109,9 +125,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
     Raises `SettingError` if there is no such file, or if it raises.
     """
-    if not path.is_file():
-        rule = "names a folder, not a file" if path.is_dir() else "names a file that does not exist"
-        raise SettingError(name, str(path), rule)
+    require_file(name, path)
     whole = str(path.absolute())
     _own_files.add(whole)
     if str(path.absolute().parent) not in sys.path:
@@ -163,22 +177,6 @@ def is_own(method: object) -> bool:
     return not type(method).__module__.startswith(f"{__package__}.")
 
 
-def literal(text: str) -> object:
-    """Return the Python literal a text stands for, or the text itself; nothing is evaluated.
-
-    >>> literal("0.1"), literal("(2, 3)"), literal("0x10"), literal("(1)")
-    (0.1, (2, 3), '0x10', '(1)')
-    """
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        value: object = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of deep nesting
-        return text
-    return text if isinstance(value, (int, float)) and not is_plain_number(text) else value
-
-
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":
     """Return the fields of a method that a spec may set, in order."""
     every = [f for f in dataclasses.fields(method) if f.init and f.metadata.get("setting", True)]
@@ -205,17 +203,17 @@ def _given(kind: str, spec: GivenObject) -> object:
     return spec.value
 
 
-def _part(kind: str, part: str, spec: str) -> object:
-    own = re.fullmatch(r"(.+\.py)(?::(\w+)(?::(.*))?)?", part)
-    if own:
-        _import_folder(kind)  # grace:FILE.py:Name is one of its methods
-    if own and part.partition(":")[0] not in _methods.get(kind, {}):
-        method = _own_class(kind, part, own[1], own[2] or "")
-        arguments = own[3]
-    else:
+def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
+    """Yield the class of each part of a spec, and the text of its arguments."""
+    for part in re.split(r"\s*\+\s*(?=[A-Za-z_./])", spec.strip()):
+        own = re.fullmatch(r"(.+\.py)(?::(\w+)(?::(.*))?)?", part)
+        if own:
+            _import_folder(kind)  # grace:FILE.py:Name is one of its methods
         name, _, arguments = part.partition(":")
-        method = find(kind, name)
-    return _instance(kind, method, arguments or "", spec)
+        if own and name not in _methods.get(kind, {}):
+            yield _own_class(kind, part, own[1], own[2] or ""), own[3] or ""
+        else:
+            yield find(kind, name), arguments
 
 
 def _own_class(kind: str, part: str, file: str, name: str) -> type:
@@ -263,7 +261,8 @@ def _check_calls(kind: str, value: str, method: type) -> None:
             ) from wrong
 
 
-def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
+def _arguments(kind: str, method: type, arguments: str, spec: str) -> dict[str, object]:
+    """Return the values that a part of a spec gives, by the names of settings."""
     fields = [f.name for f in settings_of(method)]
     given: dict[str, object] = {}
     for place, argument in enumerate(arguments.split(",") if arguments else ()):
@@ -275,11 +274,15 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
                 raise SettingError(kind, spec, f"takes {most}" if fields else "takes no values")
             key, value = fields[place], argument
         key = key.strip()
-        if key not in fields:
-            fix = f"it has {', '.join(fields)}" if fields else "it has none"
-            raise SettingError(kind, spec, f"has no setting {key}", fix)
+        fix = f"it has {', '.join(fields)}" if fields else "it has none"
+        require(key in fields, kind, spec, f"has no setting {key}", fix)
         require(key not in given, kind, spec, f"sets {key} twice")
         given[key] = literal(value.strip())
+    return given
+
+
+def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
+    given = _arguments(kind, method, arguments, spec)
     none = {dataclasses.MISSING}
     needed = [f.name for f in settings_of(method) if {f.default, f.default_factory} == none]
     missing = [name for name in needed if name not in given]
@@ -289,10 +292,9 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
     usual = {f.name: f.default for f in settings_of(method) if _has_plain_default(f)}
     for key, setting in {**usual, **given}.items():
         kinds = get_args(hints[key]) or (hints[key],)
-        if not fits(setting, kinds):
-            shown = setting if setting != "" else repr(setting)
-            rule = f"has {key} {shown}, which must be {kinds_in_words(kinds)}"
-            raise SettingError(kind, spec, rule)
+        shown = setting if setting != "" else repr(setting)
+        rule = f"has {key} {shown}, which must be {kinds_in_words(kinds)}"
+        require(fits(setting, kinds), kind, spec, rule)
     try:
         for key, setting in given.items():
             check_size(key, setting)

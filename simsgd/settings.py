@@ -3,9 +3,9 @@
 import dataclasses
 import difflib
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -108,7 +108,7 @@ def setting(
     is the run's. A resumed run may have another value of what may change `on_resume`, and each rank
     its own of what is `per_rank`.
     """
-    return field(
+    return dataclasses.field(
         default=default,
         metadata={
             "group": group,
@@ -161,6 +161,12 @@ def require_kind(name: str, value: object, *kinds: type) -> None:
     require(value != "" or Path not in kinds, name, value, "must not be empty")
 
 
+def require_file(name: str, path: Path) -> None:
+    """Raise `SettingError` unless a path is that of a file."""
+    rule = "names a folder, not a file" if path.is_dir() else "names a file that does not exist"
+    require(path.is_file(), name, str(path), rule)
+
+
 def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> SettingError:
     """Return the error for a name that is not among `known`: the nearest first, then all.
 
@@ -168,14 +174,17 @@ def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> Se
     """
     choices = sorted(known)
     near = known_by_another_name(str(value), choices) or nearest(str(value), choices, 3, 0.5)
+    path, rule = os.path.expanduser(str(value)) if "/" in str(value) else "", "is not known"
+    if os.path.exists(path):
+        rule, near = "is a folder" if os.path.isdir(path) else "is a file without .py", []
     hint = [f"did you mean {' or '.join(near)}?"] if near else []
     if len(choices) <= _MOST_LISTED:
         hint += [f"known: {', '.join(choices)}"]
     else:
-        ranked = nearest(str(value), choices, _NEAREST, 0.0)
-        hint += [] if near else [f"nearest of {len(choices)}: {', '.join(ranked)};"]
+        ranked = [] if near or path else nearest(str(value), choices, _NEAREST, 0.0)
+        hint += [f"nearest of {len(choices)}: {', '.join(ranked)};"] if ranked else []
         hint += [f"`{_LISTS[name]}` shows all"] if name in _LISTS else []
-    return SettingError(name, value, "is not known", f"{' '.join(hint).rstrip(';')}{fix}")
+    return SettingError(name, value, rule, f"{' '.join(hint).rstrip(';')}{fix}")
 
 
 def known_by_another_name(name: str, known: Iterable[str]) -> list[str]:
@@ -258,17 +267,8 @@ def size_in_bytes(name: str, value: object) -> int:
     found = value if type(value) is int else num_bytes(str(value))
     if not found or found < 0:
         raise SettingError(name, value, "must be a number of bytes greater than 0", "such as 10MB")
+    require(found < 2**63, name, value, "must be below 2**63 bytes")
     return found
-
-
-def check_prune(prune: float | None) -> None:
-    """Raise `SettingError` for a fraction that cannot be pruned."""
-    if prune is None:
-        return
-    fix = "for 99.9 % use 0.999"
-    if prune == 1:
-        fix = "at 1 nothing would be sent; " + fix
-    require(0 <= prune < 1, "prune", prune, "must lie in [0, 1)", fix)
 
 
 def kept(prune: float) -> float:

@@ -1,11 +1,13 @@
 """Reads and writes numbers, bytes in units, counts with their nouns, lists of names, and paths."""
 
+import ast
 import os
 import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
+_MOST_DIGITS = 4  # of an exponent, its e and sign included: what is more takes a computer's memory
 _NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
 
 
@@ -36,15 +38,27 @@ def in_round_units(num_bytes: int) -> str:
 def num_bytes(text: str) -> int | None:
     """Return the bytes of a size in decimal or binary units; None for anything else.
 
-    >>> num_bytes("10MB"), num_bytes("1.5KiB"), num_bytes("12"), num_bytes("1.5"), num_bytes("x")
+    >>> num_bytes("10 MB"), num_bytes("1.5KiB"), num_bytes("12"), num_bytes("1.5"), num_bytes("x")
     (10000000, 1536, 12, None, None)
     """
-    read = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([kmg])(i?))?b?", text, re.ASCII | re.IGNORECASE)
-    if read is None:
+    number, unit = quantity(text) or (Decimal("nan"), "")
+    power = re.fullmatch(r"(?:([kmg])(i?))?b?", unit, re.ASCII | re.IGNORECASE)
+    if power is None or not number.is_finite() or number < 0:
         return None
-    power = "KMG".index(read[2].upper()) + 1 if read[2] else 0
-    found = Decimal(read[1]) * (1024 if read[3] else 1000) ** power
+    found = number * (1024 if power[2] else 1000) ** "-KMG".index((power[1] or "-").upper())
     return int(found) if found == int(found) else None
+
+
+def quantity(text: str) -> tuple[Decimal, str] | None:
+    """Return the number that a text begins with, and the unit behind it; None for another text.
+
+    >>> quantity("1.5 KiB"), quantity("-1us"), quantity("many")
+    ((Decimal('1.5'), 'KiB'), (Decimal('-1'), 'us'), None)
+    """
+    read = _NUMBER.match(text.strip())
+    if read is None or len(read[4] or "") > _MOST_DIGITS:
+        return None
+    return Decimal(read[0]), text.strip()[read.end() :].strip()
 
 
 def is_plain_number(text: str) -> bool:
@@ -54,6 +68,22 @@ def is_plain_number(text: str) -> bool:
     (True, False, False)
     """
     return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def literal(text: str) -> object:
+    """Return the Python literal a text stands for, or the text itself; nothing is evaluated.
+
+    >>> literal("0.1"), literal("(2, 3)"), literal("0x10"), literal("(1)")
+    (0.1, (2, 3), '0x10', '(1)')
+    """
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        value: object = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of deep nesting
+        return text
+    return text if isinstance(value, (int, float)) and not is_plain_number(text) else value
 
 
 def counted(number: int, what: str) -> str:

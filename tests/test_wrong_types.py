@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import simsgd
+from simsgd.methods.algorithms.local import LocalSGD
 
 CALLS = {
     "train(workers='4')": "workers must be a whole number, got '4'",
@@ -206,6 +207,7 @@ MADE = {  # a simulator of a model
     "samples=torch.ones(3)": "samples must be a tensor [2], a number for each worker, got [3]",
     "samples=torch.tensor([1.0, -1.0])": "samples must be at least 0 for each, got -1.0",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
+    "algorithm=LocalSGD(local_steps=2), local_steps=4": "local_steps is 2 in algorithm LocalSGD(",
     "worker_batch=0": "worker_batch must be at least 1, got 0",
     "observers=5": "observers must be a list, not int, got 5",
     "observers=[5]": "observers must be functions of a transfer and its message, got 5",
@@ -248,7 +250,7 @@ def test_a_state_of_other_workers_leaves_a_simulator_as_it_was():
 
 @pytest.mark.parametrize(("arguments", "line"), MADE.items())
 def test_a_simulator_of_other_types_is_not_made(arguments, line):
-    known = {"simsgd": simsgd, "torch": torch, "functools": functools}
+    known = {"simsgd": simsgd, "torch": torch, "functools": functools, "LocalSGD": LocalSGD}
     with pytest.raises(simsgd.SettingError) as refused:
         eval(f"simsgd.Simulator(torch.nn.Linear(3, 2), {arguments}, workers=2, lr=0.1)", known)
     assert str(refused.value).startswith(line)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ..settings import SettingError, require
-from ..units import num_bytes
+from ..units import is_plain_number, num_bytes
 from .completion import complete_runs, completes
 from .group import main
 from .paths import PATH
@@ -43,7 +43,9 @@ def _limits(
 
 
 def _number(text: str) -> float:
-    size = num_bytes(text.strip())
+    size = num_bytes(text)
+    if size is None and not is_plain_number(text):
+        raise ValueError(text)
     return float(text) if size is None else size
 
 

@@ -131,7 +131,7 @@ class Layout:
 def _rule(compress_if: str) -> Callable[[torch.Size], bool]:
     if compress_if == "all":
         return lambda shape: True
-    read = re.fullmatch(r"\s*(dim|numel)\s*(>=?)\s*(\d+)\s*", compress_if)
+    read = re.fullmatch(r"\s*(dim|numel)\s*(>=?)\s*(\d+)\s*", compress_if, re.ASCII)
     if read is None:
         rule = "must be all, dim>N or numel>=N"
         raise SettingError("compress_if", compress_if, rule, "for example dim>1 or numel>=1000")

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from ..keyed_random import derived
 from ..recipe_rules import names_file
-from ..registry import literal
-from ..settings import SettingError, one_line, require, require_kind, unknown
-from ..units import home_path
+from ..settings import SettingError, one_line, require, require_file, require_kind, unknown
+from ..units import home_path, literal
 from .mixing import Mixing
 from .square_sides import square_sides
 
@@ -268,7 +267,7 @@ def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
 def _lines(path: str) -> list[str]:
     """Return the lines of a file that are neither empty nor a comment."""
     file = home_path(path)
-    require(file.is_file(), "topology", path, "names a file that does not exist")
+    require_file("topology", file)
     require(file.stat().st_size < _LARGEST_FILE, "topology", path, "is too large a file")
     try:
         lines = [line.partition("#")[0] for line in file.read_text().splitlines()]

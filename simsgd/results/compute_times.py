@@ -14,7 +14,7 @@ from ..settings import SettingError, require
 from ..units import is_plain_number
 
 Floats = NDArray[np.float64]
-_LAW = re.compile(r"lognormal:([^,]+),([^,]+)(?:,seed=(\d+))?")
+_LAW = re.compile(r"lognormal:([^,]+),([^,]+)(?:,seed=(\d+))?", re.ASCII)
 _LARGEST_SIGMA = 10.0  # exp(10) = 22,026 times as long, at one standard deviation
 _LONGEST = 1e9  # milliseconds, twelve days
 
@@ -42,11 +42,13 @@ class ComputeTimes:
         """
         if isinstance(value, str) and ":" in value:
             read = _LAW.fullmatch(value.replace(" ", ""))
-            numbers = [_number(part) for part in read.groups()[:2]] if read else []
-            if read is None or None in numbers:
+            if read is None or not all(map(is_plain_number, read.groups()[:2])):
                 rule = "must be a number, or lognormal:MEDIAN,SIGMA"
                 raise SettingError("compute_ms", value, rule, "such as lognormal:100,0.3")
-            median, sigma = (float(number or 0) for number in numbers)
+            for part, what in ((read[1], "MEDIAN"), (read[2], "SIGMA")):
+                rule = f"has {what} {part}, which must be a finite number of at least 0"
+                require(_number(part) is not None, "compute_ms", value, rule)
+            median, sigma = float(read[1]), float(read[2])
             rule = f"must have a SIGMA of at most {_LARGEST_SIGMA:g}"
             require(sigma <= _LARGEST_SIGMA, "compute_ms", value, rule)
             check_milliseconds("compute_ms", median)

@@ -9,13 +9,13 @@ Letters: W workers, m bytes of one worker's buffer, d neighbors.
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from ..settings import SettingError, require, require_kind, unknown
+from ..units import quantity
 
 ALL_REDUCES = ("ring", "tree", "gloo")
 COLLECTIVES = ("all-reduce", "all-gather", "gather", "broadcast", "neighbours")
@@ -238,8 +238,8 @@ def bits_a_second(rate: str) -> float:
 
     Raises `SettingError` for an unknown unit, and for nothing a second.
     """
-    found = _quantity(rate, _UNITS["bandwidth"])
-    if not found:
+    found = _in_unit(rate, _UNITS["bandwidth"])
+    if found is None or not 0 < found < math.inf:
         rule = f"must be a number greater than 0 and one of {', '.join(_UNITS['bandwidth'])}"
         raise SettingError("link", rate, rule, "as in 100Mbit")
     return found
@@ -270,20 +270,20 @@ def _assigned(part: str, spec: str) -> tuple[str, float]:
     if name not in _UNITS:
         rule, fix = f"has no setting {name}", "give bandwidth=10Gbit,latency=50us"
         raise SettingError("network", spec, rule, fix)
-    number = _quantity(value, _UNITS[name])
+    number = _in_unit(value, _UNITS[name])
     if number is None:
         units = ", ".join(filter(None, _UNITS[name]))
         rule = f"must have its {name} as a number" + (f" and one of {units}" if units else "")
         raise SettingError("network", spec, rule, "as in bandwidth=10Gbit,latency=50us")
+    rule = f"has {name} {value}, which must be a finite number of at least 0"
+    require(0 <= number < math.inf, "network", spec, rule)
     return name, number
 
 
-def _quantity(text: str, units: dict[str, str]) -> float | None:
+def _in_unit(text: str, units: dict[str, str]) -> float | None:
     """Return a number with one of the units; None for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(\w*)(?:/s)?", text.strip(), re.ASCII)
-    if found is None or found[2] not in units:
-        return None
-    return float(Decimal(found[1]) * Decimal(units[found[2]]))
+    number, unit = quantity(text.removesuffix("/s")) or (Decimal(0), "?")
+    return float(number * Decimal(units[unit])) if unit in units else None
 
 
 _UNITS = {

@@ -4,17 +4,17 @@ Letters: W workers.
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping
 
 import torch
 
 from ..communication.segments import Layout
+from ..given_object import plainly
 from ..methods.algorithms import Algorithm, ParameterAlgorithm
 from ..methods.compressors import Compressor, composed
 from ..methods.memories import Memory
 from ..recipe import Recipe
-from ..registry import build, find, names, settings_of
+from ..registry import build, find, names, settings_given, settings_of
 from ..settings import SettingError, kept, require
 from ..units import alternatives
 from .layer_compressors import LayerRules, by_segment, check_layers
@@ -54,13 +54,10 @@ def _check_given_once(plain: Algorithm, recipe: Recipe, given: Mapping[str, obje
     preset = None if recipe.method is None else build("preset", recipe.method)[0]
     if preset is not None and preset.settings.get("algorithm") == spec:
         return
-    first = next((field.name for field in settings_of(type(plain))), None)
-    for name, value in given.items():
-        by_place = name == first and re.search(r":[^=,:]+(,|$)", spec)
-        if not by_place and not re.search(rf"[:,]\s*{name}\s*=", spec):
-            continue
-        own = getattr(plain, name)
-        require(own == value, name, value, f"is {own} in algorithm {spec}", "give one of them")
+    for name in settings_given("algorithm", spec) & given.keys():
+        own, value = getattr(plain, name), given[name]
+        rule = f"is {own} in algorithm {plainly(spec)}"
+        require(own == value, name, value, rule, "give one of them")
 
 
 def algorithm_named(spec: str) -> Algorithm:

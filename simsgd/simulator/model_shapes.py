@@ -95,7 +95,7 @@ def _samples(shape: tuple[int, ...]) -> Iterator[Tensor]:
 
 
 def _read(text: str) -> tuple[int, ...]:
-    if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text) is None:
+    if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text, re.ASCII) is None:
         raise SettingError("input_shape", text, "must be sizes joined by x", "such as 3x32x32")
     shape = tuple(map(int, text.split("x")))
     rule = f"must be of at most {_LARGEST:,} numbers"

@@ -33,7 +33,7 @@ Selector = str | Callable[[str, Tensor], object]
 RULES: dict[str, Settings] = {  # names of groups that many use
     "no_decay_1d": {"params": "dim<2", "weight_decay": 0.0},
 }
-_MEASURED = re.compile(r"\s*(dim|numel)\s*(<=|>=|!=|<|>|=)\s*(\d+)\s*")
+_MEASURED = re.compile(r"\s*(dim|numel)\s*(<=|>=|!=|<|>|=)\s*(\d+)\s*", re.ASCII)
 _COMPARED: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "=": operator.eq, "!=": operator.ne,

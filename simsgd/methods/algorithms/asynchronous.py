@@ -39,7 +39,7 @@ class Asynchronous(GradientAlgorithm):
     @property
     def longest_delay(self) -> int:
         """The most steps that a gradient may be late."""
-        read = re.fullmatch(r"(uniform:)?(\d+)", str(self.staleness))
+        read = re.fullmatch(r"(uniform:)?(\d+)", str(self.staleness), re.ASCII)
         rule = "must be a number of steps, or uniform:N"
         if read is None:
             raise SettingError("staleness", self.staleness, rule)

@@ -148,6 +148,7 @@ def plot_results(
     for label in (labels or {}).values():
         require_kind("labels", label, str)
         require_text("labels", label)
+        require(label.strip() != "", "labels", label, "must not be empty")
     given = [y] if isinstance(y, str) else y
     specs = [network] if isinstance(network, str) else list(network)
     require_suffix(output)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from ...registry import literal
 from ...settings import SettingError, one_line, require, require_kind, unknown
+from ...units import literal
 from ..command_line import train_command
 from .process_pool import Ending, Processes, child_environment, last_line
 
