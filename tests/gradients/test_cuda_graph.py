@@ -4,6 +4,8 @@ On a CPU a graph is what `replayed_calls` makes of it.
 """
 
 from functools import partial
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 import simsgd
 from simsgd.gradients.cuda_graph import CudaGraphs
+from simsgd.registry import find
 from simsgd.settings import SettingError
 from simsgd.simulator import components
 
@@ -182,15 +185,21 @@ def test_batches_of_two_sizes_have_a_graph_each(monkeypatch: pytest.MonkeyPatch)
     assert_same(*results)
 
 
-def test_a_result_outlives_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulated = simulator(monkeypatch, True)
-    first, *others = batches(5)
-    for _ in range(3):
-        record = simulated.step(*first, epoch=0)
-    kept = record.output.clone()
-    for batch in others:
-        simulated.step(*batch, epoch=0)
-    assert torch.equal(record.output, kept)
+def test_all_but_the_gradients_outlives_the_next_call() -> None:
+    torch.manual_seed(0)
+    net = Net().double()
+    buffers = {name: torch.stack([own] * 4) for name, own in net.named_buffers()}
+    graphs = CudaGraphs(find("engine", "onepass")(net, F.cross_entropy), replayable)
+    found = []
+    for number, (x, y) in enumerate(batches(5)):
+        keys = torch.arange(4) + 4 * number
+        shaped = x.view(4, 2, *x.shape[1:]), y.view(4, 2)
+        found.append(graphs(dict(net.named_parameters()), buffers, *shaped, keys))
+    for part in ("loss", "output"):
+        own = [getattr(gradients, part) for gradients in found]
+        assert not any(torch.equal(*pair) for pair in combinations(own, 2)), part
+    means = [gradients.buffers["norm.running_mean"] for gradients in found]
+    assert not any(torch.equal(*pair) for pair in combinations(means, 2))
 
 
 def test_trees_of_tensors_have_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +211,18 @@ def test_trees_of_tensors_have_no_graph(monkeypatch: pytest.MonkeyPatch) -> None
     for x, y in batches(3):
         simulated.step({"image": x}, y, epoch=0)
     assert simulated.components.graphs.note == "no CUDA graph: batches are not one tensor"
+
+
+@pytest.mark.slow
+def test_the_log_of_a_run_says_once_what_came_of_it(
+    kill_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(components, "graphs_of", lambda engine, *_: CudaGraphs(engine, replayable))
+    run = simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="run")
+    assert run.log.count(f"note: {REPLAYED}") == 1
+    monkeypatch.undo()
+    run = simsgd.train(**kill_runs.TINY, runs_dir=tmp_path, name="plain", cuda_graph="auto")
+    assert run.log.count("note: no CUDA graph: the device is cpu") == 1
 
 
 def test_there_is_none_on_a_cpu_and_none_unless_asked_for() -> None:
