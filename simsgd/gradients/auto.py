@@ -139,13 +139,16 @@ class Auto(GradientEngine):
         """Return the engine that takes one worker at a time, if that is the fastest, else "".
 
         So it is where convolutions make much of a worker's samples: workers together would leave
-        the cache, and calls are long enough. With several threads it is so from less on.
+        the cache, and calls are long enough. With several threads it is so from less on, and for
+        recurrent layers always: their many calls are too short for threads to share.
         """
-        first = leaves(x)[0]
+        first, kind = leaves(x)[0], kind_of(self.model)
         if not (self.plan(first.device).in_parts and first.device.type == "cpu"):
             return ""
-        if self.chunk != "auto" or kind_of(self.model) != "convolutions":
+        if self.chunk != "auto" or kind == "matrices":
             return ""
+        if kind == "recurrent layers":
+            return "threads" if helpful(len(keys)) else ""
         work = work_of(self, params, buffers, x, y, keys)
         large = work.elements >= _LARGE and 2 * work.convolved >= work.multiplications
         if helpful(len(keys)):

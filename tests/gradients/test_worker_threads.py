@@ -153,6 +153,26 @@ def test_auto_takes_threads_where_convolutions_compute_much():
     assert chosen(chunk=2)[0] == "onepass"
 
 
+class Recurrent(nn.Module):
+    """A small recurrent layer over the rows of an image."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.GRU(32, 4, batch_first=True), nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.out(self.inner(x[:, 0])[0][:, -1])
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_auto_takes_threads_for_recurrent_layers_however_small():
+    assert chosen(Recurrent(), samples=2) == ("threads", "")
+    assert chosen(Recurrent(), samples=2, per_worker=True) == ("threads", "")
+    assert chosen(Recurrent(), samples=2, workers=3)[0] == "loop"
+    torch.set_num_threads(1)
+    assert chosen(Recurrent(), samples=2)[0] == "loop"
+
+
 @pytest.mark.parametrize("threads", [1, 5])
 def test_auto_takes_no_threads_where_there_is_one_or_more_than_were_measured(threads):
     before = torch.get_num_threads()
