@@ -3,8 +3,9 @@
 Set against one plain momentum SGD step of the same global batch, whole and in W parts, are the
 step with deep gradient compression and the step that sends everything; a loop over workers with
 Python compression tensor by tensor, as older codes have it; and W processes of torch's
-DistributedDataParallel over gloo, which send everything, too. All but the processes take turns in
-one process; those run after the others, as they would disturb them.
+DistributedDataParallel over gloo, which send everything, too. A copy of as much memory as the
+former has to read and write shows what no faster arithmetic would save. All but the processes take
+turns in one process; those run after the others, as they would disturb them.
 
 Letters: W workers, b samples each, B = W * b.
 """
@@ -30,6 +31,7 @@ from .timing import Work, in_time, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
 GRAPHED = "simsgd --prune 0.999 --cuda-graph auto"
+MOVED = "memory that this moves, copied"
 OLDER, PROCESSES = "loop, compressed in Python", "W processes, DDP over gloo"
 _PRUNE = 0.999
 _WORKERS = (16,)
@@ -94,11 +96,29 @@ def _works(case: Case, device: str) -> dict[str, Work]:
     works: dict[str, Work] = {
         PRUNED: step_of(one, pruned(one)),
         WHOLE: step_of(other, simulator(other)),
+        MOVED: _moved(one),
         OLDER: OlderStep(third, kept(_PRUNE)),
     }
     if device.startswith("cuda"):
         works[GRAPHED] = step_of(fourth, pruned(fourth, cuda_graph="auto"))
     return works
+
+
+def _moved(task: Task) -> Work:
+    """Return copies of as much as the gradients and memory dgc of all workers take, [W, P] each.
+
+    Gradients are written and read, momentum and residual read and written: three reads and three
+    writes, as copies of three tensors.
+    """
+    like = next(task.model.parameters())
+    size = len(task.x), sum(p.numel() for p in task.model.parameters())
+    pairs = [(like.new_zeros(size), like.new_zeros(size)) for _ in range(3)]
+
+    def copy() -> None:
+        for into, own in pairs:
+            into.copy_(own)
+
+    return copy
 
 
 def _as_process(put: Put, case: Case, rounds: int) -> None:

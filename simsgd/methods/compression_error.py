@@ -78,7 +78,8 @@ def measure(
         error = memory = row_norms(residual)
     else:
         memory = _zeros(len(norms), norms.dtype, norms.device)
-        error = memory if segment.dense else row_norms(_rest(compensated, message))
+        whole = segment.dense or _is_whole(message, compensated)
+        error = memory if whole else row_norms(_rest(compensated, message))
     lost = overflowed(message, len(norms))
     if lost is not None:
         error = torch.where(lost, torch.inf, error)
@@ -98,11 +99,12 @@ def measure_group(
 
     `norms` [S, L] are those of each one in `compensated` [L, P].
     """
-    residual, dense = memory_state.get("residual"), segments[0].dense
+    residual = memory_state.get("residual")
+    whole = segments[0].dense or _is_whole(message.whole, compensated)
     memory = error = torch.zeros_like(norms)
     if residual is not None:
         memory = error = group_norms(residual, message.cuts)
-    elif not dense:
+    elif not whole:
         error = group_norms(_rest(compensated, message), message.cuts)
     lost = _overflowed_of_group(message, norms.shape[1])
     if lost is not None:
@@ -173,6 +175,11 @@ def memory_norm(measures: Sequence[SegmentMeasures]) -> float:
 @lru_cache(maxsize=64)  # every segment has the same, to be read only
 def _zeros(workers: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros(workers, dtype=dtype, device=device)
+
+
+def _is_whole(message: Message | None, compensated: Tensor) -> bool:
+    """Return whether what was to be sent is what was sent, in the same memory."""
+    return isinstance(message, Dense) and message.values.data_ptr() == compensated.data_ptr()
 
 
 def _rest(compensated: Tensor, message: Message) -> Tensor:
