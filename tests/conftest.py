@@ -13,10 +13,19 @@ import torch
 torch.set_num_threads(1)
 
 RANKS = {"two_ranks", "four_ranks"}  # fixtures that start processes
+LONGEST = (  # files, each of which one process runs
+    "test_verify.py", "test_notebooks.py", "test_docs_commands.py", "test_transport.py",
+    "test_figures.py", "test_door.py", "test_kernels.py", "test_fuzz_runs.py",
+)  # fmt: skip
+
+
+def pytest_xdist_auto_num_workers(config):
+    """Let three processes share two cores, and a fourth where slow tests wait for others' work."""
+    return 3 if config.option.markexpr == "not slow" else 4
 
 
 def pytest_collection_modifyitems(items):
-    """Begin files with slow tests first, lest one process is left with the last of them."""
+    """Begin the longest files first, then those with slow tests, lest one process is left alone."""
     _mark_most_of_many_cases_slow(items)
     no_gpu = pytest.mark.skip(reason="needs a GPU")
     for item in items:
@@ -25,7 +34,11 @@ def pytest_collection_modifyitems(items):
         if RANKS & set(item.fixturenames):
             item.add_marker("slow")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path not in slow, _place(item.path.name)))
+
+
+def _place(name):
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 def _mark_most_of_many_cases_slow(items):
