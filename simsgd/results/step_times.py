@@ -94,7 +94,7 @@ class PricedSteps:
         if self.waiting is None:
             communication = inside.seconds + waited(mean)
             alike = mean + self.compression + communication
-            total = slowest + self.compression + inside.seconds + waited(slowest)
+            total = slowest + self.compression + (inside.seconds + waited(slowest))
         else:
             late = self.waiting.late
             sent = self.transfers.carried(network).seconds if late else waited(mean)

@@ -60,6 +60,15 @@ def test_devices_share_what_a_node_was_measured_to_compute(tmp_path):
     assert step_times(run, TWO, shared)["compute"][0] == 0.25
 
 
+def test_equal_devices_wait_for_nobody_in_any_rounding(tmp_path):
+    for place, compute in enumerate((0.1, 0.3, 0.7, 1 / 3)):
+        run = made(tmp_path, [{"collective": "all-gather"}], str(place), compute_seconds=compute)
+        priced = Pricing(compress_ms=1000 * compute, cluster="4x8")
+        inner = Network("inner", 7e4, compute / 9)
+        times = step_times(run, Network("two", 7000.0, 0.1, within=inner), priced)
+        assert times["stragglers"].tolist() == [0, 0]
+
+
 def test_a_node_is_as_slow_as_its_slowest_device():
     law = ComputeTimes(0.1, 0.3)
     devices = law.drawn(5, 32)
