@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_NOISE = 1e-9  # milliseconds: less than a byte takes on any link
+
+
 class UntilTarget(TypedDict, total=False):
     """When a run first reaches a target; None: never."""
 
@@ -184,12 +187,12 @@ def price_in_words(run: RunTables, network: Network) -> str:
 
 
 def milliseconds(number: float) -> str:
-    """Return milliseconds as people read them.
+    """Return milliseconds as people read them; what rounding leaves of a difference is 0.
 
-    >>> milliseconds(0.01234), milliseconds(12.34), milliseconds(12345)
-    ('0.0123 ms', '12.3 ms', '12,345 ms')
+    >>> milliseconds(0.01234), milliseconds(12.34), milliseconds(12345), milliseconds(4.5e-14)
+    ('0.0123 ms', '12.3 ms', '12,345 ms', '0 ms')
     """
-    if number == 0:
+    if abs(number) < _NOISE:
         return "0 ms"
     return f"{number:,.0f} ms" if number >= 99.95 else f"{number:#.3g} ms"
 

@@ -19,11 +19,19 @@ class StepSpans:
     step: int
     spans: Sequence[Span]
     dense: float  # when a step ends that sends its whole gradient
+    late: int = 0  # steps after which its messages are needed; 0: it waits for them
 
     @property
     def end(self) -> float:
-        """When all of it is done."""
+        """When all of it is done, messages that travel during the next steps too."""
         return float(duration(self.spans))
+
+    @property
+    def waited(self) -> float:
+        """When the next step begins."""
+        if not self.late:
+            return self.end
+        return float(duration([span for span in self.spans if span.what != "communication"]))
 
 
 def step_spans(run: RunTables, network: Network, pricing: Pricing) -> StepSpans:
@@ -37,7 +45,8 @@ def step_spans(run: RunTables, network: Network, pricing: Pricing) -> StepSpans:
     compute = float(priced.compute[place].max())
     backward = BACKWARD * compute / priced.passes
     forward, compression = compute - backward, float(priced.compression[place])
-    if pricing.way.kind == "buckets":
+    late = priced.waiting.late if priced.waiting else 0
+    if pricing.way.kind == "buckets" and not late:
         buckets = [
             Bucket(b.ready, float(b.compression[place]), float(b.communication[place]))
             for b in priced.buckets(network)
@@ -47,7 +56,7 @@ def step_spans(run: RunTables, network: Network, pricing: Pricing) -> StepSpans:
         inside = priced.pricing.inside(network, priced.dense_bytes, priced.compresses)
         carried = float(priced.transfers.carried(network).seconds[place] + inside.seconds[place])
         found = spans(forward, backward, [Bucket(1.0, compression, carried)])
-        if pricing.way.kind == "perfect":  # the link begins with backward
+        if pricing.way.kind == "perfect" and not late:  # the link begins with backward
             found[-1] = Span("communication", 0, forward, forward + carried)
     dense = float(priced.on(network)["dense"][place])
-    return StepSpans(int(priced.steps["step"].iloc[place]), found, dense)
+    return StepSpans(int(priced.steps["step"].iloc[place]), found, dense, late)

@@ -226,4 +226,7 @@ class Channel:
 
 def _operation(values: Tensor, done: str = "") -> str:
     """Return what is done with values, and in which dtype: what differs cannot be one message."""
-    return f"{done} {str(values.dtype).removeprefix('torch.')}".strip()
+    dtype = str(values.dtype).removeprefix("torch.")
+    if not done:
+        return dtype
+    return done if done.endswith(f" {dtype}") else f"{done}, {dtype}"

@@ -8,6 +8,7 @@ that sends its whole gradient.
 import textwrap
 from typing import TYPE_CHECKING
 
+from ...units import counted
 from ..network import Network
 from ..network_prices import milliseconds
 from ..step_spans import StepSpans, step_spans
@@ -55,9 +56,15 @@ def draw(request: Request) -> "Figure":
 
 
 def _title(name: str, network: Network, step: StepSpans, request: Request) -> str:
-    dense = f"dense {milliseconds(1000 * step.dense)}"
-    text = f"{name}, step {step.step}, {network.name}: {milliseconds(1000 * step.end)}, {dense}"
+    took, dense = (_unbroken(1000 * seconds) for seconds in (step.waited, step.dense))
+    late = f", messages needed {counted(step.late, 'step')} later" if step.late else ""
+    text = f"{name}, step {step.step}, {network.name}: {took}{late}, dense\u00a0{dense}"
     return textwrap.fill(text, 2 * request.theme.wrap)
+
+
+def _unbroken(number: float) -> str:
+    """Return milliseconds that stay in one line."""
+    return milliseconds(number).replace(" ", "\u00a0")
 
 
 def _panel(axes: "Axes", step: StepSpans, end: float) -> None:
