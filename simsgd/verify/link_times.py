@@ -135,7 +135,7 @@ class LinkTimes:
     @property
     def failed(self) -> list[str]:
         """What keeps the limit not, in words."""
-        return [f"seconds of {line.collective}" for line in self.lines if not line.holds]
+        return [f"seconds of {spelled(line.collective)}" for line in self.lines if not line.holds]
 
     @property
     def only_slower(self) -> bool:
