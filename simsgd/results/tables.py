@@ -200,6 +200,11 @@ def numbers_of(row: Mapping[str, object]) -> dict[str, float]:
     return {name: float(v) for name, v in row.items() if isinstance(v, SupportsFloat)}
 
 
+def measured_of(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return the results of an epoch that a regime may ask for."""
+    return {key: value for key, value in numbers.items() if key.startswith(("train_", "val_"))}
+
+
 def table_of(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> "pd.DataFrame":
     """Return rows as a table with the columns' dtypes."""
     import pandas as pd

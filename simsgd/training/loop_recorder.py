@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..config import Config
 from ..gradients.trees import Tree, leaves
 from ..results.run import Run
-from ..results.tables import EpochRow, numbers_of
+from ..results.tables import EpochRow, measured_of, numbers_of
 from ..settings import SettingError, require, require_kind
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
@@ -28,7 +28,7 @@ from .loop_state import (
     states_of,
 )
 from .metrics import Metric, num_targets
-from .progress import epoch_line, is_printed
+from .progress import epoch_line, is_printed, no_best_line
 from .run_folder import RunFolder
 from .signals import Interrupted, StopRequest
 from .step_log import StepLog
@@ -235,8 +235,7 @@ class Recording:
         self._step_log.write()
         row, own = self._row()
         numbers = {**numbers_of(row), **own}
-        results = {n: v for n, v in numbers.items() if n.startswith(("train_", "val_"))}
-        self._simulator.end_epoch(results)
+        self._simulator.end_epoch(measured_of(numbers))
         self._files.add_epoch(row, own)
         if not self._measured:
             self._say(row, own)
@@ -318,6 +317,8 @@ class Recording:
         self._step_log.write()
         if self._saved != self._simulator.steps > 0:
             self._save()
+        if self._evaluated >= 0 and self._best == math.inf and self._config.keep != "last":
+            self.log(no_best_line(self._metric.shown.title))
 
     def _end_by(self, error: BaseException) -> None:
         """Keep what was done until an error; what the error left half done is not kept."""

@@ -117,6 +117,16 @@ def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:
     )
 
 
+def no_best_line(metric: str) -> str:
+    """Return a note for the end of a run in which no evaluation was the best.
+
+    >>> no_best_line("error@1")
+    'note: error@1 was a number in no evaluation, so that none is the best: there is no best.pt'
+    """
+    never = f"{metric} was a number in no evaluation"
+    return f"note: {never}, so that none is the best: there is no best.pt"
+
+
 def ending_line(step: int, sent: int, until: int) -> str:
     """Return how a run ended that was to end once each worker had sent `until` bytes.
 

@@ -16,6 +16,7 @@ from ..simulator.step_settings import notes
 from ..units import counted
 from .data import Text
 from .experiment import Experiment
+from .length_notes import length_notes
 from .thread_choice import machine_line
 from .used_settings import optimizer_line, used_settings
 
@@ -37,8 +38,8 @@ def start_message(experiment: Experiment) -> str:
     lines.append(machine_line(experiment.threads))
     if config.cuda_graph == "auto" and simulator.components.graphs is None:
         lines.append(f"note: no CUDA graph: the device is {config.device}")
-    lines += notes(simulator.recipe, simulator.components.regime) + _of_short_runs(experiment)
-    lines += _of_last_steps(experiment) + _of_unused(experiment)
+    lines += notes(simulator.recipe, simulator.components.regime) + length_notes(experiment)
+    lines += _of_unused(experiment)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
     return "\n".join(lines)
@@ -153,49 +154,6 @@ def _layers(experiment: Experiment) -> LayerRules:
     """Return the rules of layers with which the run begins."""
     rules: LayerRules = experiment.simulator.components.regime.at(0, 0).get("compress_layers", ())
     return rules
-
-
-def _of_short_runs(experiment: Experiment) -> list[str]:
-    config, batches = experiment.config, experiment.batches
-    climbs = bool(config.prune) and config.warmup and config.warmup_epochs > 0
-    if not climbs or experiment.steps > config.warmup_epochs * batches:
-        return _of_phases_to_come(experiment)
-    return [
-        f"note: the run ends within its warm-up of {config.warmup_epochs} epochs, before prune "
-        f"{config.prune:g} is reached; --no-warmup or fewer --warmup-epochs would reach it"
-    ]
-
-
-def _of_phases_to_come(experiment: Experiment) -> list[str]:
-    """Return a note if a run of so many steps ends before phases that its regime counts in epochs.
-
-    Epochs are passes over the data, whatever ends the run; a `schedule` knows the steps.
-    """
-    steps, batches = experiment.config.steps, experiment.batches
-    starts = [epoch for epoch, _ in experiment.simulator.components.regime.starts]
-    late = [epoch for epoch in starts if steps is not None and epoch * batches >= steps]
-    if not late:
-        return []
-    return [
-        f"note: the run ends after {(steps or 0) / batches:.4g} epochs, before the regime's phase "
-        f"of epoch {late[0]}; --epochs {late[0] + 1} would reach it"
-    ]
-
-
-def _of_last_steps(experiment: Experiment) -> list[str]:
-    """Return a note if the last steps of a run are not followed by an exchange."""
-    config, algorithm = experiment.config, experiment.simulator.components.algorithm
-    assert config.epochs is not None
-    steps = experiment.steps
-    last = algorithm.round_of(config.seed, config.workers, max(0, steps - 1), config.epochs - 1)
-    left = steps - last.begin
-    if steps in (0, last.end) or config.final_exchange:
-        return []
-    after = f"the last {left} steps are" if left > 1 else "the last step is"
-    why = f"for {last.steps} does not divide {steps} steps"
-    if algorithm.local_epochs is not None:
-        why = f"for their round ends after step {last.end}"
-    return [f"note: {after} not followed by an exchange, {why}; --final-exchange adds one"]
 
 
 def _of_unused(experiment: Experiment) -> list[str]:

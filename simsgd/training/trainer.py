@@ -20,7 +20,7 @@ from ..communication.transport import broadcast_object, is_rank_zero
 from ..gradients.thread_count import thread_count
 from ..gradients.trees import Tree, leaves
 from ..results.run import Run
-from ..results.tables import EpochRow, numbers_of
+from ..results.tables import EpochRow, measured_of, numbers_of
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
 from .checkpoint import checkpoint_errors, epoch_and_batch, load_last
@@ -36,7 +36,7 @@ from .loggers import Dashboards, require_installed
 from .memory_use import malloc
 from .memory_use.peak import Peak, load
 from .metrics import num_targets
-from .progress import Progress, ending_line, epoch_line
+from .progress import Progress, ending_line, epoch_line, no_best_line
 from .ranks import joined_transport
 from .recalibration import recalibrate_
 from .run_config import run_config
@@ -112,13 +112,14 @@ class Trainer:
     def run(self) -> None:
         """Train from where the folder stands to the last step."""
         self._resume()
+        simulator = self.experiment.simulator
         config, batches = self.experiment.config, self.experiment.batches
         done = self.epoch * batches + self.batch
         self.progress = Progress(self.experiment.steps, done, config.quiet, self.folder.log)
-        self.dashboards = Dashboards.of(config, self.folder.folder, self.experiment.simulator.steps)
+        self.dashboards = Dashboards.of(config, self.folder.folder, simulator.steps)
         self.step_log = StepLog(config, self.folder, self.dashboards, self.totals)
         threads = self.experiment.threads
-        self.experiment.simulator.components.engine.operation_threads = threads.gradients
+        simulator.components.engine.operation_threads = threads.gradients
         others = thread_count(threads.others)
         with contextlib.closing(self.progress), contextlib.closing(self.dashboards), others:
             self.progress.write(start_message(self.experiment))
@@ -127,11 +128,13 @@ class Trainer:
                 self._train_epoch(self.epoch)
                 if self.batch == batches:
                     self._end_epoch()
-                elif self.evaluated != self.experiment.simulator.steps:
+                elif self.evaluated != simulator.steps:
                     self._evaluate_within()
             if config.until_bytes is not None:
-                steps, size = self.experiment.simulator.steps, int(config.until_bytes)
-                self.progress.write(ending_line(steps, self._sent, size))
+                size = int(config.until_bytes)
+                self.progress.write(ending_line(simulator.steps, self._sent, size))
+            if self.best == math.inf and config.keep != "last":
+                self.progress.write(no_best_line(self.experiment.metric.shown.title))
 
     @property
     def _done(self) -> bool:
@@ -233,7 +236,9 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         row, own = self._measured_row()
-        self.experiment.simulator.end_epoch(broadcast_object(_results({**numbers_of(row), **own})))
+        self.experiment.simulator.end_epoch(
+            broadcast_object(measured_of({**numbers_of(row), **own}))
+        )
         self.folder.add_epoch(row, own)
         is_best = self._report(row, own)
         self.totals.next_epoch()
@@ -339,11 +344,6 @@ class Trainer:
             if not self.experiment.config.quiet:
                 print(warning, file=sys.stderr)
         go_on(self.experiment, self.folder, self.epoch, self.evaluated)
-
-
-def _results(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the results of an epoch that a regime may ask for."""
-    return {key: value for key, value in numbers.items() if key.startswith(("train_", "val_"))}
 
 
 def _due(step: int, every: int) -> bool:

@@ -13,6 +13,7 @@ from simsgd.results.sweep import part_done
 from simsgd.settings import SettingError
 from simsgd.training.checkpoint import load_checkpoint
 from simsgd.training.experiment import Experiment
+from simsgd.training.length_notes import length_notes
 from simsgd.training.run_config import run_config
 
 BATCHES = 3  # of an epoch of kill_runs.TINY: 1437 samples by 4 workers of 90
@@ -157,6 +158,37 @@ def test_a_note_names_the_phase_that_does_not_come(kill_runs, tmp_path):
     run = simsgd.train(**words, steps=7, runs_dir=tmp_path, name="b")
     assert "before the regime's phase" not in run.log
     assert run.steps["lr"].tolist() == [0.1] * 6 + [0.01]
+
+
+TOO_LONG = {  # settings of a run of three steps, and what is told of them
+    "algorithm='async', staleness=2": "",
+    "algorithm='async', staleness=3": "note: workers read models that are up to 3 steps old, and "
+    "the run has 3: those who are so late never see another than the first; lower --staleness",
+    "algorithm='local', local_steps=3": "",
+    "algorithm='local', local_steps=2": "note: the last step is not followed by an exchange, for 2 "
+    "does not divide 3 steps; --final-exchange adds one",
+    "algorithm='local', local_steps=9": "note: the workers never exchange anything, as the run "
+    "ends after 3 of the first round's 9 steps; --final-exchange does it once",
+    "algorithm='local', local_steps=9, final_exchange=True": "",
+    "algorithm='local', local_steps=3, post_local_from=1": "note: the run ends before epoch 1, "
+    "from which on steps would be local",
+    "prune=0.9, warmup=False, flush_every=4": "note: the run ends after 3 steps, before "
+    "--flush-every 4 is reached: nothing is flushed",
+    "eval_every=4": "note: the run ends after 3 steps, before --eval-every 4 is reached: "
+    "evaluations come at the ends of epochs alone",
+    "checkpoint_every=4": "note: the run ends after 3 steps, before --checkpoint-every 4 is "
+    "reached: checkpoints come at the ends of epochs alone",
+    "method='onebit_adam'": "note: the run ends after 3 steps, before freeze_step 100 is reached: "
+    "nothing is compressed",
+}
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize(("settings", "told"), TOO_LONG.items())
+def test_a_setting_that_is_too_long_for_the_run_is_told(settings, told):
+    words = {"workers": 4, "batch_size": 90, "dataset": "digits", "model": "logistic", "epochs": 1}
+    experiment = Experiment.of(run_config(words | eval(f"dict({settings})")))
+    assert "\n".join(length_notes(experiment)) == told
 
 
 # what reads such runs

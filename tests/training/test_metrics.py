@@ -436,3 +436,14 @@ def test_five_guesses_measure_nothing_where_there_are_no_more_classes(classes, f
     missed = Metric(shown_metric({})).sums(output, torch.zeros(4, dtype=torch.int64))
     assert missed[0] == 4
     assert math.isnan(missed[1]) if few else missed[1] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("value", "told"), [(math.nan, True), (0.5, False)])
+def test_a_metric_that_is_never_a_number_is_told_at_the_end(tmp_path, value, told):
+    def mine(output, target):
+        return value
+
+    run = trained(tmp_path, regression, criterion="mse_loss", metric=mine, metric_mode="min")
+    note = "note: mine was a number in no evaluation, so that none is the best: there is no best.pt"
+    assert (note in run.log) == told != (run.folder / "best.pt").exists()
