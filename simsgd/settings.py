@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .units import home_path, num_bytes, plain_scalar
+from .units import home_path, num_bytes, plain_arguments, plain_numbers
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
@@ -136,7 +136,7 @@ class SettingsClass(type):
         for name in given:
             if name not in known:
                 raise unknown("setting", name, known)
-        return super().__call__(**cls.completed({n: plain_scalar(v) for n, v in given.items()}))
+        return super().__call__(**cls.completed({n: plain_numbers(v) for n, v in given.items()}))
 
     def completed(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return settings with those that they bring along."""
@@ -156,9 +156,8 @@ def require_kind(name: str, value: object, *kinds: type) -> None:
     """
     if not fits(value, kinds):
         rule = f"must be {kinds_in_words(kinds)}, not {type(value).__name__}"
-        fix = f"write {plain_scalar(value)!r}" if fits(plain_scalar(value), kinds) else ""
-        raise SettingError(name, quoted(value), rule, fix)
-    require(value != "" or Path not in kinds, name, value, "must not be empty")
+        raise SettingError(name, quoted(value), rule)
+    require(Path not in kinds or value != "", name, value, "must not be empty")
 
 
 def require_file(name: str, path: Path) -> None:
@@ -215,6 +214,7 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+@plain_arguments
 def count(fraction: float, n: int) -> int:
     """Return how many of `n` entries a fraction keeps: `max(1, ceil(fraction * n))`.
 

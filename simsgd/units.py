@@ -1,11 +1,16 @@
 """Reads and writes numbers, bytes in units, counts with their nouns, lists of names, and paths."""
 
 import ast
+import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
 
 _MOST_DIGITS = 4  # of an exponent, its e and sign included: what is more takes a computer's memory
 _NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
@@ -109,7 +114,30 @@ def home_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # Path's own raises for a user that does not exist
 
 
-def plain_scalar(value: object) -> object:
-    """Return a number or text of numpy's as Python's own, and anything else as it is."""
-    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
-    return value.item() if is_scalar else value  # type: ignore[attr-defined]
+def plain_numbers(value: object) -> Any:
+    """Return a value with Python's numbers and texts for numpy's, also within dicts and lists.
+
+    One of fewer digits than Python's is taken as it is written.
+
+    >>> import numpy as np
+    >>> plain_numbers((np.float32(0.1), {"steps": np.int64(3)}))
+    (0.1, {'steps': 3})
+    """
+    if type(value) is list or type(value) is tuple:
+        return type(value)(map(plain_numbers, value))
+    if type(value) is dict:
+        return {plain_numbers(key): plain_numbers(own) for key, own in value.items()}
+    if type(value).__module__ != "numpy" or getattr(value, "shape", None) != ():
+        return value
+    plain = value.item()  # type: ignore[attr-defined]
+    return float(str(value)) if isinstance(plain, float) else plain
+
+
+def plain_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
+    """Return a function that takes numpy's numbers as Python's: see `plain_numbers`."""
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **named: _P.kwargs) -> _Result:
+        return function(*map(plain_numbers, args), **plain_numbers(named))
+
+    return called

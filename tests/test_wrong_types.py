@@ -51,7 +51,8 @@ CALLS = {
     "cannot make again, got print; name it, as in ./mine.py, or call train for each",
     "sweep(workers=[2], dataset=[3])": "dataset is an object, which the processes of a sweep "
     "cannot make again, got int; name it, as in ./data.py, or call train for each",
-    "verify(steps=np.int64(2))": "steps must be a whole number, not int64, got np.int64(2); wri",
+    "verify(steps=np.float64(2.5))": "steps must be a whole number, not float, got 2.5",
+    "sweep(workers={2, 4})": "workers is neither one value nor a list, got set; give a list of ",
     "verify(steps='2')": "steps must be a whole number, not str, got '2'",
     "evaluate(5)": "checkpoint must be text or a path, not int, got 5",
     "generate(5)": "checkpoint must be text or a path, not int, got 5",
@@ -254,6 +255,28 @@ def test_a_simulator_of_other_types_is_not_made(arguments, line):
     with pytest.raises(simsgd.SettingError) as refused:
         eval(f"simsgd.Simulator(torch.nn.Linear(3, 2), {arguments}, workers=2, lr=0.1)", known)
     assert str(refused.value).startswith(line)
+
+
+NUMPY = {  # what is called with numpy's numbers and texts, and with Python's
+    "count(np.float32(0.1), np.int64(1000))": "count(0.1, 1000)",
+    "Config(lr=np.float32(0.1), workers=np.int64(2), nesterov=np.True_)": (
+        "Config(lr=0.1, workers=2, nesterov=True)"
+    ),
+    "list_names(np.str_('topologies'), np.int32(4))": "list_names('topologies', 4)",
+    "methods.topology('ring', workers=np.uint8(4)).name": "methods.topology('ring', 4).name",
+    "Simulator(torch.nn.Linear(3, 2), worker_batch=np.int64(2), regime=[{'epoch': np.int64(0), "
+    "'lr': np.float16(0.1)}]).components.regime.at(0, 0)": "Simulator(torch.nn.Linear(3, 2), "
+    "regime={0: {'lr': 0.1}}).components.regime.at(0, 0)",
+    "tune_consensus(np.int64(4), elements=4, rounds=2, stepsizes=np.float32([0.1])).stepsizes": (
+        "tune_consensus(4, elements=4, rounds=2, stepsizes=[0.1]).stepsizes"
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "same"), NUMPY.items())
+def test_numbers_of_numpy_are_those_of_python(call, same):
+    known = {"simsgd": simsgd, "torch": torch, "np": np}
+    assert repr(eval(f"simsgd.{call}", known)) == repr(eval(f"simsgd.{same}", known))
 
 
 def test_settings_made_directly_have_those_of_their_method_as_those_of_a_mapping_do():

@@ -25,7 +25,7 @@ from ..results.text_table import TextPage, TextTable
 from ..settings import SettingError, require_kind
 from ..simulator.model_shapes import order_of, shapes_of
 from ..simulator.step_bytes import Sizes, sizes
-from ..units import in_units
+from ..units import in_units, plain_arguments
 from .compression_source import CompressionSource
 from .step_price import StepPrice, pieces_of, step_price
 
@@ -111,6 +111,7 @@ class Advice:
         return str(self.page())
 
 
+@plain_arguments
 def advise(
     network: Network | str | Sequence[Network | str] = "10gbe",
     compressor: str | Sequence[str] = (),

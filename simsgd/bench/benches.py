@@ -7,6 +7,7 @@ from types import ModuleType
 
 from ..results.text_table import TextPage, TextTable
 from ..settings import require_kind, unknown
+from ..units import plain_arguments
 from .figures import DRAWINGS, check_suffix
 from .tables import DISPENSABLE, Measured, Row, heading
 
@@ -99,6 +100,7 @@ class Measurement:
         return str(self.page())
 
 
+@plain_arguments
 def bench(name: str, plot: Path | str | None = None, **settings: object) -> Measurement:
     """Measure how fast things run on this machine, and return the rows.
 

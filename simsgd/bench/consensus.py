@@ -37,6 +37,7 @@ from ..results.figures.style import (
 )
 from ..results.figures.ticks import set_ticks
 from ..settings import require, require_kind, unknown
+from ..units import plain_arguments, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,6 +135,7 @@ class Tuning:
         return Curve(name, np.arange(len(distances))[finite].astype(float), distances[finite], look)
 
 
+@plain_arguments
 def tune_consensus(
     workers: int = 16,
     topology: str = "ring",
@@ -162,7 +164,7 @@ def tune_consensus(
     require(rounds <= _MOST_ROUNDS, "rounds", rounds, f"must be at most {_MOST_ROUNDS:,}")
     require_kind("seed", seed, int)
     require_kind("stepsizes", stepsizes, Sequence, np.ndarray)
-    stepsizes = tuple(stepsizes)
+    stepsizes = plain_numbers(tuple(stepsizes))
     require(stepsizes != (), "stepsizes", None, "must be at least one")
     for gamma in stepsizes:
         require_kind("stepsizes", gamma, float)

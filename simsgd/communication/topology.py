@@ -20,7 +20,7 @@ from torch import Tensor
 from ..keyed_random import derived
 from ..recipe_rules import names_file
 from ..settings import SettingError, one_line, require, require_file, require_kind, unknown
-from ..units import home_path, literal
+from ..units import home_path, literal, plain_arguments
 from .mixing import Mixing
 from .square_sides import square_sides
 
@@ -68,6 +68,7 @@ def about() -> dict[str, str]:
     }
 
 
+@plain_arguments
 @functools.cache
 def topology(spec: str, workers: int, one_way: bool = False) -> Topology:
     """Return the topology of a spec, `ring` or `erdos-renyi:0.3` or a file, for W workers.

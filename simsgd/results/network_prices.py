@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from ..settings import require, require_kind, size_in_bytes
-from ..units import in_units
+from ..units import in_units, plain_arguments
 from .compute_times import Floats
 from .network import Network, networks_of
 from .pricing import Pricing
@@ -50,6 +50,7 @@ class PriceRow(UntilTarget):
     at_bytes: NotRequired[float | None]  # validation metric at a number of bytes; None: none yet
 
 
+@plain_arguments
 def network(
     runs: RunPaths,
     network: str | Sequence[str] = "10gbe",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..settings import size_in_bytes, unknown
+from ..units import plain_arguments
 from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from .metric import Metric, metric_of_key
 from .outcome import BEST, heading_of, in_words, metrics_of, outcome
@@ -46,6 +47,7 @@ _OF_SOME = ("peak", "noise", *_IF_ASKED)  # measures that are shown if a run has
 _NOT_SHOWN = OF_ONE_RUN | OF_THE_MACHINE | RECORDS | {"epochs", "steps"}
 
 
+@plain_arguments
 def results(
     runs: RunPaths = "runs",
     *,

@@ -24,6 +24,7 @@ from math import ceil
 from typing import Any
 
 from ..settings import SettingError, require
+from ..units import plain_numbers
 from .parameter_groups import Settings
 from .regime_form import check_function, check_structure, copied
 from .regime_settings import OURS as OURS
@@ -298,7 +299,7 @@ def _arguments(function: Callable[..., object]) -> int:
 def _checked(given: object) -> Settings:
     if not isinstance(given, Mapping):
         raise SettingError("regime", given, "must give a dict of settings")
-    settings = dict(read_settings(given))
+    settings = dict(read_settings(plain_numbers(dict(given))))
     check_settings(settings)
     return settings
 

@@ -4,9 +4,10 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ..settings import SettingError, one_line, quoted, require
+from ..units import plain_numbers
 
 _Form = TypeVar("_Form")
 _NUMBERED = ("epoch", "step")
@@ -25,7 +26,7 @@ def copied(form: _Form) -> _Form:
     if form is not None and not isinstance(form, kinds) and not callable(form):
         raise SettingError("regime", None, f"is of type {type(form).__name__}", _FORMS)
     try:
-        return copy.deepcopy(form)
+        return cast(_Form, plain_numbers(copy.deepcopy(form)))
     except TypeError as wrong:
         raise SettingError("regime", None, f"cannot be copied: {one_line(wrong)}") from wrong
 

@@ -16,6 +16,7 @@ from ..gradients.trees import Tree, leaves, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from ..settings import require, require_kind
+from ..units import plain_arguments
 from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of, recipe_of
 from .entry import Entry, guarded_entry
@@ -72,6 +73,7 @@ class Simulator:
     whose calls then are no CUDA graphs.
     """
 
+    @plain_arguments
     def __init__(
         self,
         model: nn.Module,
@@ -117,8 +119,7 @@ class Simulator:
         Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
         regime and the warm-up; without it the last one given holds. `last` says that no step
         follows, for `final_exchange`. Raises `SettingError` if B is no such multiple, if the regime
-        follows epochs and none was ever given, or, as most methods do, if another thread is in one
-        or the model consists of other parts than when the Simulator was made.
+        follows epochs and none was given, if another thread steps, or if the model has other parts.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
         if self._listener is not None:
@@ -222,6 +223,7 @@ class Simulator:
         """
         return unused_once(self._parts, self._state, x, y)
 
+    @plain_arguments
     @guarded_entry
     def evaluation_model(self, buffers: str = "mean", worker: int | None = None) -> nn.Module:
         """Return the model in evaluation mode, with BatchNorm statistics to evaluate with.

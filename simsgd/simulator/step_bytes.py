@@ -21,7 +21,7 @@ from ..recipe import Recipe
 from ..results.config_values import OF_BYTES, refuse_idle
 from ..results.tables import ratio
 from ..settings import SettingError, check_size, kept, require, require_kind
-from ..units import in_units
+from ..units import in_units, plain_arguments
 from .epoch_length import worker_batches
 from .layer_compressors import in_words, layer_rules, specs_of
 from .method_choice import algorithm_of, compressors_for
@@ -261,6 +261,7 @@ def _algorithm(recipe: Recipe) -> Algorithm:
     return algorithm
 
 
+@plain_arguments
 def bytes_of(
     *,
     samples: int | None = None,

@@ -18,6 +18,7 @@ from ..methods.describe import details, recipe_text, settings_text
 from ..methods.memories import Memory
 from ..registry import find, names
 from ..settings import SettingError, require, require_kind, unknown
+from ..units import plain_arguments
 from .data import about
 
 _MOST = 512  # workers whose graphs are measured: a table within seconds
@@ -46,6 +47,7 @@ _KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
 }
 
 
+@plain_arguments
 def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     """Return the names of a kind, and what each is, in one line or more.
 

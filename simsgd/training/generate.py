@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..catalog import begin_texts
 from ..gradients.contract import carried
 from ..settings import SettingError, require, require_kind
+from ..units import plain_arguments
 from .data import Streams, Text
 from .data.vocabulary import UNKNOWN
 from .evaluate import restored
@@ -19,6 +20,7 @@ from .evaluate import restored
 _LONGEST = 1_000_000  # tokens of a text
 
 
+@plain_arguments
 def generate(
     checkpoint: Path | str,
     *,

@@ -16,6 +16,7 @@ from ..settings import SettingError, require, require_kind
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
 from ..simulator.simulator import Simulator
+from ..units import plain_arguments
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
@@ -69,6 +70,7 @@ class Recording:
         self._to_restore: State | None = None  # once more, where the loop goes on
         self._in_epochs = False
 
+    @plain_arguments
     def epochs(self, epochs: int) -> Iterator[int]:
         """Yield the epochs that are not done, of so many; after each, write a row of epochs.csv.
 

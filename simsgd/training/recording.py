@@ -6,12 +6,14 @@ from pathlib import Path
 
 from ..settings import require, require_kind
 from ..simulator.simulator import Simulator
+from ..units import plain_arguments
 from .loop_folder import loop_config, loop_folder
 from .loop_recorder import Recording
 from .loop_state import Kept, check_kept
 from .signals import stop_requests
 
 
+@plain_arguments
 @contextmanager
 def recording(
     folder: Path | str,

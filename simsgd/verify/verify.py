@@ -30,6 +30,7 @@ from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
 from ..training.signals import Interrupted, raised_signals
 from ..training.totals import Totals, transfer_rows
+from ..units import plain_arguments
 from .defaults import DEFAULTS, IDLE, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch, require_room
@@ -45,6 +46,7 @@ _MOST_STEPS = 1_000_000
 MakeWorker = Callable[[Config], Worker]
 
 
+@plain_arguments
 def verify(
     steps: int = STEPS,
     *,
@@ -90,10 +92,8 @@ def _verify(
     folder = RunFolder.create(config.runs_dir, name, {**known, "name": name}, config.overwrite)
     times = None if link is None or rate is None else LinkTimes(link, rate, config.workers)
     verdict = Verdict(config.dtype, steps, real is TorchWorker, folder.folder, times=times)
-    bar = tqdm(
-        total=steps, unit="step", disable=log is None or not is_seen(), dynamic_ncols=True,
-        leave=False,
-    )  # fmt: skip
+    hidden = log is None or not is_seen()
+    bar = tqdm(total=steps, unit="step", disable=hidden, dynamic_ncols=True, leave=False)
 
     def shown(line: str) -> None:
         if log is not None:

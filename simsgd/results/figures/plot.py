@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ...settings import SettingError, require, require_kind, size_in_bytes, unknown
+from ...units import plain_arguments
 from ..metric import DERIVED
 from ..network import networks_of
 from ..outcome import metrics_of
@@ -71,6 +72,7 @@ class PlotSettings(TypedDict, total=False):
     overlap: str | bool
 
 
+@plain_arguments
 def plot_results(
     runs: RunPaths,
     x: str | None = None,

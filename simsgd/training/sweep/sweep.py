@@ -2,15 +2,17 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from ...given_object import without_objects
 from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require, require_kind
-from ...units import plain_scalar
+from ...units import plain_arguments, plain_numbers
 from ..command_line import refuse_of_command_line
 from ..run_names import make_place, require_place
 from ..signals import Interrupted, StopRequest, stop_requests
@@ -24,6 +26,7 @@ _PAUSE = 0.2  # seconds between two looks at the runs
 _PATIENCE = 60.0  # seconds for which a run waits for another process that still writes its folder
 
 
+@plain_arguments
 def sweep(
     *,
     runs_dir: Path | str | None = None,
@@ -48,9 +51,8 @@ def sweep(
     """
     require_kind("runs_dir", runs_dir, str, Path, type(None))
     refuse_of_command_line(settings)
-    seeds = plain_scalar(seeds)  # type: ignore[assignment]
     require_kind("seeds", seeds, int, type(None))
-    listed = {name: _listed(value) for name, value in settings.items()}
+    listed = {name: _listed(name, value) for name, value in settings.items()}
     grid = _grid(without_objects(listed), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
     folder = Path(folder)
@@ -140,10 +142,15 @@ class RunQueue:
             job.wait()
 
 
-def _listed(value: object) -> object:
-    """Return an array or a Series as a list, and numbers of numpy's as Python's own."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return [plain_scalar(each) for each in value] if isinstance(value, list | tuple) else value
+def _listed(name: str, value: object) -> object:
+    """Return an array, a Series or a range as a list. Raises `SettingError` for a set."""
+    unordered, fix = isinstance(value, Set | Iterator), "give a list of values"
+    require(not unordered, name, type(value).__name__, "is neither one value nor a list", fix)
+    if isinstance(value, np.ndarray):
+        return plain_numbers([*value])
+    if isinstance(value, range):
+        return [*value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _grid(settings: Mapping[str, object], seeds: int | None) -> Grid:
@@ -204,7 +211,7 @@ def _require_values(grid: Grid, refused: Mapping[str, SettingError]) -> None:
             errors = [
                 refused.get(grid.described(point))
                 for point in grid.points()
-                if point[name] == value
+                if point[name] is value  # nan is not equal to itself
             ]
             own = [error for error in errors if error and error.name == name]
             if len(own) == len(errors) and str(own[0].value).strip("'") == str(value):
