@@ -228,6 +228,8 @@ def test_network_is_a_table(runs):
     table = simsgd.network(runs, ["10gbe", "wan"], compute_ms=1)
     assert isinstance(table, pd.DataFrame)
     assert table["network"].tolist() == ["10gbe", "wan"]
+    run = simsgd.Run(runs / "one")
+    assert run.summary("10gbe") == run.summary(["10gbe"])
 
 
 def test_advise_prices_compressors_on_networks():

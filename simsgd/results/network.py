@@ -223,10 +223,10 @@ def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "
     return ways[collective](workers)
 
 
-def networks_of(specs: Iterable[str]) -> list[Network]:
-    """Return the networks of several specs, each once. Raises `SettingError` as `Network.of`."""
-    if not isinstance(specs, Iterable):
-        require_kind("network", specs, str)
+def networks_of(specs: str | Iterable[str]) -> list[Network]:
+    """Return the networks of several specs, each once, or of one. Raises as `Network.of`."""
+    if isinstance(specs, str) or not isinstance(specs, Iterable):
+        return [Network.of(specs)]
     return list({spec: Network.of(spec) for spec in specs}.values())
 
 

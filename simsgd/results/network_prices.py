@@ -95,13 +95,12 @@ def network(
     import pandas as pd
 
     require_kind("network", network, str, Sequence)
-    specs = [network] if isinstance(network, str) else network
-    require(len(specs) > 0, "network", None, "must be given", "such as 10gbe")
+    require(len(network) > 0, "network", None, "must be given", "such as 10gbe")
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
     found = find_runs(runs, with_epochs=True)
-    return pd.DataFrame(prices(found, networks_of(specs), pricing, target, size))
+    return pd.DataFrame(prices(found, networks_of(network), pricing, target, size))
 
 
 def prices(

@@ -47,7 +47,7 @@ class Run(RunTables):
 
         return plot_results([self], x, y, output, **settings)
 
-    def summary(self, networks: Sequence[str] = ()) -> str:
+    def summary(self, networks: str | Sequence[str] = ()) -> str:
         """Return the results in plain text, with a line for each network, such as "10gbe"."""
         facts = [*self._facts(), *self._on(networks)]
         width = max(len(what) for what, _ in facts)
@@ -129,7 +129,7 @@ class Run(RunTables):
         listed = [f"{n} {value_in_words(v)}" for n, v in used.items() if v not in (None, "", 0)]
         return [("settings", _lines_of(listed))] if listed else []
 
-    def _on(self, networks: Sequence[str]) -> list[tuple[str, str]]:
+    def _on(self, networks: str | Sequence[str]) -> list[tuple[str, str]]:
         return [(f"on {link.name}", price_in_words(self, link)) for link in networks_of(networks)]
 
     def _ratio(self) -> str:

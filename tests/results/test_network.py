@@ -186,7 +186,7 @@ def test_the_names_run_from_slow_to_fast():
         ("latency=1us", "lacks its bandwidth"),
         ("bandwidth=10Gb,latency=1us", "must have its bandwidth as a number and one of Gbit"),
         ("bandwidth=fast,latency=1us", "must have its bandwidth as a number"),
-        ("10gbe,latency=-1us", "must have its latency as a number"),
+        ("10gbe,latency=-1us", "has latency -1us, which must be a finite number of at least 0"),
         ("10gbe,speed=3", "has no setting speed"),
         ("bandwidth=0Gbit,latency=0s", "must have a bandwidth greater than 0"),
     ],

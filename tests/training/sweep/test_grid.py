@@ -104,7 +104,8 @@ def test_what_a_sweep_hands_to_train_is_what_was_given():
 
 
 def test_arrays_and_series_are_several_values_and_their_numbers_pythons_own():
-    values = [_listed(np.array([0.1, 0.2])), _listed(pd.Series([2, 4])), _listed([np.int64(3)])]
+    given = np.float32([0.1, 0.2]), pd.Series([2, 4]), range(3, 4)
+    values = [_listed("lr", each) for each in given]
     assert values == [[0.1, 0.2], [2, 4], [3]]
     assert [type(one) for each in values for one in each] == [float, float, int, int, int]
     config = Config(workers=np.int64(2), lr=np.float32(0.5), prune_1d=np.bool_(False))
