@@ -10,13 +10,15 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from ..settings import SettingError, require
 from .folder_lock import FolderLock, empty
 
+_LONGEST_SPEC = 40  # characters of a method, algorithm or compressor
 _OF_NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what is wrong with a name itself
 
 
 def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> str:
-    """Return date and recipe, `20261127-231500-lenet-mnist5k-w16-prune0.999`.
+    """Return date and recipe, `20261127-231500-lenet-mnist5k-w16-choco-topk-0.01`.
 
-    With `runs_dir`, the name is one that no run there has.
+    The recipe has the method, the algorithm unless it is allreduce, and what is pruned or else the
+    compressor, each as far as it is given. With `runs_dir`, the name is one that no run there has.
     """
     model = PurePosixPath(str(config["model"]))
     recipe = [
@@ -24,10 +26,11 @@ def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> 
         _dataset_name(str(config["dataset"])),
         f"w{config['workers']}",
     ]
-    if config.get("prune") is not None:
-        recipe.append(f"prune{config['prune']}")
-    name = "-".join([f"{datetime.now():%Y%m%d-%H%M%S}", *recipe])
-    name = re.sub(r"\.{2,}|[^A-Za-z0-9._-]+", "_", name)
+    recipe += [_spec(config.get(name)) for name in ("method", "algorithm")]
+    prune = config.get("prune")
+    recipe.append(_spec(config.get("compressor")) if prune is None else f"prune{prune}")
+    name = "-".join([f"{datetime.now():%Y%m%d-%H%M%S}", *filter(None, recipe)])
+    name = re.sub(r"\.{2,}|[^A-Za-z0-9.+_-]+", "_", name)
     return name if runs_dir is None else _untaken(Path(runs_dir), name)
 
 
@@ -35,6 +38,14 @@ def _dataset_name(dataset: str) -> str:
     if ".py" in dataset:
         return PurePosixPath(dataset.partition(".py")[0]).name
     return dataset.removeprefix("object:").partition(":")[0]
+
+
+def _spec(value: object) -> str:
+    """Return a method, algorithm or compressor in a name: `topk-0.01+sign`, `Mine` of a file."""
+    if value in (None, "none", "allreduce"):
+        return ""
+    spec = re.sub(r"[^,+]*\.py:", "", str(value).removeprefix("object:"))
+    return re.sub(r"[^A-Za-z0-9.+_]+", "-", spec).strip("-.")[:_LONGEST_SPEC]
 
 
 def make_folder(runs_dir: Path, name: str, overwrite: bool = False) -> FolderLock:

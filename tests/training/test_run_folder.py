@@ -167,6 +167,23 @@ def test_the_default_name_without_pruning_ends_with_the_workers():
     assert default_name(CONFIG | {"prune": None}).endswith("-lenet-mnist5k-w16")
 
 
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({"compressor": "topk:0.01+terngrad"}, "topk-0.01+terngrad"),
+        ({"algorithm": "allreduce", "compressor": "none"}, "w16"),
+        ({"algorithm": "choco", "compressor": "sign"}, "w16-choco-sign"),
+        ({"algorithm": "local:8"}, "w16-local-8"),
+        ({"method": "diloco", "compressor": "qsgd:15,bucket=512"}, "diloco-qsgd-15-bucket-512"),
+        ({"algorithm": "async", "compressor": "topk:0.1", "prune": 0.9}, "w16-async-prune0.9"),
+        ({"compressor": "/my files/mine.py:Mine:5"}, "w16-Mine-5"),
+        ({"compressor": "turns:" + "1" * 99}, "w16-turns-" + "1" * 34),
+    ],
+)
+def test_the_default_name_says_method_algorithm_and_compressor(settings, end):
+    assert default_name(CONFIG | {"prune": None} | settings).endswith(f"-{end}")
+
+
 def test_the_default_name_of_a_model_file_is_its_stem():
     assert "-net-mnist5k-" in default_name(CONFIG | {"model": "../my nets/net.py"})
 
