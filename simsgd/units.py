@@ -30,14 +30,15 @@ def in_units(num_bytes: float) -> str:
 
 
 def in_round_units(num_bytes: int) -> str:
-    """Return bytes in the largest unit, decimal or binary, of which there is a whole number.
+    """Return bytes in the unit, decimal or binary, in which they have the fewest digits.
 
-    >>> in_round_units(10**7), in_round_units(3 * 2**20), in_round_units(2500)
-    ('10 MB', '3 MiB', '2500 B')
+    >>> in_round_units(10**7), in_round_units(3 * 2**20), in_round_units(2500), in_round_units(1536)
+    ('10 MB', '3 MiB', '2.5 KB', '1.5 KiB')
     """
     units = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20, "KB": 1000, "KiB": 1024, "B": 1}
-    name = next(name for name, size in units.items() if num_bytes % size == 0)
-    return f"{num_bytes // units[name]} {name}"
+    fitting = {name: size for name, size in units.items() if size <= max(num_bytes, 1)}
+    in_each = (f"{Decimal(num_bytes) / size:f} {name}" for name, size in fitting.items())
+    return min(in_each, key=lambda text: len(text.split()[0]))
 
 
 def num_bytes(text: str) -> int | None:
