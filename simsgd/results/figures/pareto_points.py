@@ -50,7 +50,7 @@ def _pair(run: RunTables, request: Request) -> tuple[float, float]:
 def _within(run: RunTables, size: int) -> "pd.Series[Any]":
     row = last_within(run, size)
     if row is None:
-        fix = "name more bytes, or train it with eval_every for earlier evaluations"
+        fix = "name more bytes, or train it with --eval-every N for earlier evaluations"
         _refuse(run, f"had sent more than at_bytes {size:,} before its first evaluation", fix)
     return row
 
