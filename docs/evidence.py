@@ -32,6 +32,7 @@ IN_README = (  # of two groups; the pages have all
     "evidence-dgc-dense", "evidence-dgc-none", "evidence-dgc-prune",
     "lowcomm-adamw", "lowcomm-diloco",
 )  # fmt: skip
+PREFIXES = ("evidence-", "lowcomm-")  # of the experiments of this page
 GROUPS = ("dgc", "layers", "text", "gossip", "rank", "batch", "lowcomm")
 RUN = ["experiment", "seed"]
 RUN_COLUMNS = [*RUN, "options", "seconds", "most_step_bytes", "wan_seconds", "gbe_seconds", "torch"]
@@ -49,13 +50,17 @@ SPREAD = {"error": 0.5, "perplexity": 1.0, "loss": 0.01}  # that seeds alone may
 
 
 def experiments():
-    """Return the options of each experiment of this page, by name, from run_experiments.sh."""
+    """Return the options of each experiment of this page, by name."""
+    return {n: text for n, text in all_experiments().items() if n.startswith(PREFIXES)}
+
+
+def all_experiments():
+    """Return the options of each experiment of run_experiments.sh, by name."""
     script = [str(CHECKOUT / "run_experiments.sh"), "list"]
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
     named = (line.split(maxsplit=1) for line in lines)
     prefix = "simsgd train "
-    found = {name: command.removeprefix(prefix).strip() for name, command in named}
-    return {n: options for n, options in found.items() if n.startswith(("evidence-", "lowcomm-"))}
+    return {name: command.removeprefix(prefix).strip() for name, command in named}
 
 
 def group_of(name):

@@ -195,7 +195,7 @@ class Recipe(metaclass=SettingsClass):
         "allgather", "algorithm",
         "With allreduce, how sparse messages become their mean: as they are (allgather, dense), as "
         "the largest of their sum (gtopk, oktopk), at the places of one worker's largest (cltk), "
-        "or in the way that takes the fewest bytes to a worker (auto).", choices=SPARSE_COLLECTIVES,
+        "or whichever brings a worker the fewest bytes (auto).", choices=SPARSE_COLLECTIVES,
     )  # fmt: skip
     topology: str | None = setting(
         None, "algorithm", "With gossip, the graph of workers; see `simsgd list topologies`.",

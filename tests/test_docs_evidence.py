@@ -1,5 +1,6 @@
 """docs/evidence.md and what other pages take from it are what its tables hold."""
 
+import re
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def test_every_experiment_stands_on_the_page():
     assert {evidence.group_of(name) for name in evidence.experiments()} == set(evidence.GROUPS)
     for name in evidence.experiments():
         assert page.count(f"| `{name}` |") == 1
+
+
+def test_every_other_experiment_is_a_row_of_the_table_of_all():
+    table = (DOCS / "experiments.md").read_text().split("this table</summary>")[1]
+    rows = re.findall(r"^\| ([a-z]\S*-\S+) \|", table, re.MULTILINE)
+    assert rows == [n for n in evidence.all_experiments() if not n.startswith(evidence.PREFIXES)]
 
 
 def test_claims_compare_experiments_that_there_are():
