@@ -86,12 +86,14 @@ class LinkTimes:
     workers: int
     latency: dict[str, float] = field(default_factory=dict)
     rows: list[LinkRow] = field(default_factory=list)
-    by_ledger: list[float] = field(default_factory=list)  # seconds of each step, of its transfers
-    fused: list[int] = field(default_factory=list)  # messages of each step, were segments' one
+    by_ledger: list[float] = field(default_factory=list)  # seconds of each step that sends
+    fused: list[int] = field(default_factory=list)  # messages of each such step, were segments' one
 
     def add(self, step: LinkStep) -> None:
-        """Take what was measured in a step."""
+        """Take what was measured in a step; where nothing was sent it has no part in medians."""
         self.latency = dict(step.latency)
+        if not step.measured:
+            return
         for place, one in enumerate(step.measured, 1):
             price = priced(one, self.network(one.collective), self.workers)
             self.rows.append(

@@ -151,6 +151,15 @@ def test_large_messages_must_be_within_a_tenth_of_their_price_by_hand():
     assert "+11.0 % (over 10 %)" in times.summary()
 
 
+def test_steps_that_send_nothing_have_no_part_in_medians():
+    times = LinkTimes("1MB", 8e6, 4)
+    for number in (1, 3, 5):
+        times.add(LinkStep(number, [], [], {"all-gather": 0.001}))
+        times.add(step(number + 1, "all-gather", 1_000_000, 3.0))
+    assert len(times.by_ledger) == 3
+    assert times.summary().endswith("3,140 ms by the ledger's collectives; 1 message")
+
+
 def test_a_rate_in_bytes_is_told_in_bits_too():
     assert LinkTimes("100MB", 8e8, 4).rate_in_words == "100MB (800 Mbit/s)"
     assert LinkTimes("100Mbit", 1e8, 4).rate_in_words == "100Mbit"
