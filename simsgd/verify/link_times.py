@@ -163,7 +163,10 @@ class LinkTimes:
         closing = f"a step's communication: {milliseconds(1000 * total)} measured, "
         closing += f"{milliseconds(1000 * ledger)} by the ledger's collectives; "
         closing += "1 message" if sent == 1 else f"{sent:g} messages"
-        closing += "" if sent == fused else f", which are {fused:g} if all segments' go as one"
+        if sent > fused:
+            closing += f", which are {fused:g} if all segments' go as one"
+        elif sent < fused:
+            closing += f", {fused:g} where one rank is the server and not all"
         return f"{head}\n{TextTable(names, cells)}\n{closing}"
 
     def write(self, folder: Path) -> None:

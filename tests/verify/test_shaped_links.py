@@ -160,6 +160,15 @@ def test_steps_that_send_nothing_have_no_part_in_medians():
     assert times.summary().endswith("3,140 ms by the ledger's collectives; 1 message")
 
 
+def test_a_server_needs_another_message_than_ranks_that_all_act_as_it():
+    times = LinkTimes("1MB", 8e6, 4)
+    gather, broadcast = (step(1, name, 1000, 1.0) for name in ("gather", "broadcast"))
+    measured = step(1, "all-gather", 1000, 1.0).measured
+    both = [*gather.transfers, *broadcast.transfers]
+    times.add(LinkStep(1, measured, both, {"all-gather": 0.001}))
+    assert times.summary().endswith("1 message, 2 where one rank is the server and not all")
+
+
 def test_a_rate_in_bytes_is_told_in_bits_too():
     assert LinkTimes("100MB", 8e8, 4).rate_in_words == "100MB (800 Mbit/s)"
     assert LinkTimes("100Mbit", 1e8, 4).rate_in_words == "100Mbit"
