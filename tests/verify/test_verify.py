@@ -224,6 +224,14 @@ MESSAGES = [  # of a step
     ({"compressor": "qsgd:63", "downlink": "topk:0.1"}, ["gather", "broadcast"]),
     ({"algorithm": "dpsgd", "compressor": "qsgd:63"}, ["neighbours"]),
     ({"compressor": "topk:0.1", "collective": "auto"}, ["neighbours"] * 2 + ["all-reduce"]),
+    (  # cltk of the larger weight, a dense all-reduce of the other
+        {"compressor": "topk:0.79", "collective": "auto"},
+        ["neighbours"] * 2 + ["all-reduce"],
+    ),
+    (
+        {"compressor": "powersgd:2", "compress_layers": "0.*=terngrad:shared_scale=true"},
+        ["all-reduce", "all-gather"] + ["all-reduce"] * 2,
+    ),
     ({"algorithm": "sgp", "compressor": "qsgd:63"}, ["neighbours"] * 2),
     ({"algorithm": "powergossip:rank=2"}, ["neighbours"] * 2),
     ({"algorithm": "fedavg", "local_steps": 1, "compressor": "qsgd:63"}, ["gather", "broadcast"]),
