@@ -48,6 +48,15 @@ def test_a_way_that_comes_later_has_rows_of_its_own(kill_runs, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_tells_what_optimizers_and_buffers_send(kill_runs, tmp_path):
+    how = {"algorithm": "fedavg:1", "inner_state": "average", "client_buffers": "average"}
+    run = simsgd.train(**kill_runs.TINY, **how, name="a", runs_dir=tmp_path)
+    assert ("1.weight (optimizer)", 0, "gather") in rows(run, "segment", "elements", "collective")
+    table = simsgd.network(run.folder, compute_ms=3, compress_ms=1, overlap="buckets")
+    assert table["messages"].tolist() == [2]  # to the server and back
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [2, 3, 4])
 def test_a_resumed_run_repeats_no_row(kill_runs, tmp_path, monkeypatch, stop):
     settings = {**kill_runs.TINY, "algorithm": "local:4", "epochs": 2, "runs_dir": tmp_path}
