@@ -133,13 +133,20 @@ def held_to_another_device(steps, settings):
 
 def messages_of_a_step(settings):
     """Return the collectives of the second step of real ranks, and its rows of transfers.csv."""
+    return messages_of_steps(settings, 2)[-1]
+
+
+def messages_of_steps(settings, steps):
+    """Return the collectives of each of the first steps of real ranks, and its transfers.csv."""
     config = Config.of({"device": "cpu", **settings})
-    config, _ = broadcast_object(checked(config, 2, timed=True) if is_rank_zero() else None)
+    config, _ = broadcast_object(checked(config, steps, timed=True) if is_rank_zero() else None)
     worker = OwnWorker(config)
     worker.transport.start_stopwatch()
-    for x, y in itertools.islice(worker.experiment.epoch_batches(0), 2):
+    found = []
+    for x, y in itertools.islice(worker.experiment.epoch_batches(0), steps):
         step = worker.step(x, y, 0)
-    return [one.collective for one in step.measured], transfer_rows(step.record)
+        found.append(([one.collective for one in step.measured], transfer_rows(step.record)))
+    return found
 
 
 def off(gradients):

@@ -25,6 +25,7 @@ from ..process_group import (
     held_to_another,
     held_to_another_device,
     messages_of_a_step,
+    messages_of_steps,
     verified,
     verified_with_riders,
 )
@@ -254,6 +255,22 @@ def test_real_ranks_send_as_many_messages_as_are_priced(four_ranks, files, setti
     assert sorted(priced) == sorted(sent)
     acted = "all-gather" if "downlink" in settings else "gather"  # every rank acts as the server
     assert sorted(found) == sorted(acted if name == "gather" else name for name in sent)
+
+
+@distributed
+@pytest.mark.parametrize("settings", ALGORITHMS, ids=str)
+def test_every_step_of_every_algorithm_has_the_messages_it_is_priced_by(
+    four_ranks, files, settings
+):
+    name = settings.get("algorithm", "downlink")
+    acts = name.startswith(("downlink", "async", "onebit_adam", "zero_one_adam"))  # as the server
+    for found, rows in four_ranks(messages_of_steps, recipe(files, **settings), 6):
+        priced = [row["collective"] for row in rows for _ in range(row["rounds"])]
+        if acts:
+            priced = [{"gather": "all-gather"}.get(own, own) for own in priced]
+        if name == "async":
+            priced.remove("broadcast")
+        assert sorted(found) == sorted(priced)
 
 
 @distributed
