@@ -41,7 +41,7 @@ _ORDER = {  # engines by plan and by what the model is made of, the fastest firs
     ("gpu", "convolutions"): ("onepass", "vmap", "loop"),
     ("gpu", "recurrent layers"): ("loop",),
 }
-_HEAVY = 2**26  # multiplications of a worker's convolutions, from which on threads come first
+_HEAVY = 2**28  # multiplications of a worker's convolutions, from which on threads come first
 _PER_WEIGHT = 2**8  # of these for each weight, below which reading the weights anew is dear
 _LARGE = 10_000_000  # numbers that a worker's forward makes, from which on each goes by itself
 _TRIED = 2  # workers on which it is tried whether vmap or threads take a model
@@ -139,20 +139,21 @@ class Auto(GradientEngine):
         """Return the engine that takes one worker at a time, if that is the fastest, else "".
 
         So it is where convolutions make much of a worker's samples: workers together would leave
-        the cache, and calls are long enough. With several threads it is so from less on, and for
-        recurrent layers always: their many calls are too short for threads to share.
+        the cache, and calls are long enough. With several threads it is so from less on, with
+        matrices too, and for recurrent layers always, whose calls are too short to be shared.
         """
         first, kind = leaves(x)[0], kind_of(self.model)
         if not (self.plan(first.device).in_parts and first.device.type == "cpu"):
             return ""
-        if self.chunk != "auto" or kind == "matrices":
-            return ""
-        if kind == "recurrent layers":
-            return "threads" if helpful(len(keys)) else ""
+        threads = "threads" if helpful(len(keys)) else ""
+        if self.chunk != "auto" or kind == "recurrent layers":
+            return threads if self.chunk == "auto" else ""
         work = work_of(self, params, buffers, x, y, keys)
+        if kind == "matrices":
+            return threads if work.elements >= _LARGE else ""
         large = work.elements >= _LARGE and 2 * work.convolved >= work.multiplications
-        if helpful(len(keys)):
-            return "threads" if large or work.multiplications >= self._least(params) else ""
+        if threads:
+            return threads if large or work.multiplications >= self._least(params) else ""
         return "loop" if large else ""
 
     def _least(self, params: Tensors) -> int:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from simsgd.config import Config
-from simsgd.gradients import onepass
+from simsgd.gradients import auto, onepass
 from simsgd.gradients.contract import EngineConfig
 from simsgd.gradients.loop import Loop
 from simsgd.gradients.worker_threads import ThreadReplicas
@@ -117,13 +117,13 @@ def test_workers_at_a_time_are_refused():
         Simulator(net(), workers=W, lr=0.1, engine="threads", worker_chunk=2)
 
 
-HEAVY = 16  # samples of a worker, whose convolutions take 75 M multiplications
+HEAVY = 16  # samples of a worker, whose convolutions take 302 M multiplications
 
 
 def wide():
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(32768, 5)
+        nn.Conv2d(16, 128, 3, padding=1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(2**17, 5)
     )
 
 
@@ -171,6 +171,17 @@ def test_auto_takes_threads_for_recurrent_layers_however_small():
     assert chosen(Recurrent(), samples=2, workers=3)[0] == "loop"
     torch.set_num_threads(1)
     assert chosen(Recurrent(), samples=2)[0] == "loop"
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_auto_takes_threads_where_matrices_make_much(monkeypatch):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16384, 5))
+    assert chosen(model, samples=2)[0] == "onepass"
+    monkeypatch.setattr(auto, "_LARGE", 10)
+    assert chosen(model, samples=2)[0] == "threads"
+    assert chosen(model, samples=2, workers=3)[0] == "onepass"
+    torch.set_num_threads(1)
+    assert chosen(model, samples=2)[0] == "onepass"
 
 
 @pytest.mark.parametrize("threads", [1, 5])
@@ -265,7 +276,8 @@ def test_threads_share_one_pass_where_there_is_much_to_compute_and_copies_comput
 
 
 @pytest.mark.usefixtures("_two_threads")
-def test_auto_gives_many_weights_for_little_computing_to_one_pass():
+def test_auto_gives_many_weights_for_little_computing_to_one_pass(monkeypatch):
+    monkeypatch.setattr(auto, "_HEAVY", 2**26)
     few, more = (nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.Flatten()) for _ in "ab")
     few.append(nn.Linear(32768, 5))
     more.append(nn.Linear(32768, 20))
