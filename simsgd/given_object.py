@@ -1,15 +1,23 @@
-"""Objects that Python gives where a setting has a name.
+"""What Python gives: numbers of numpy's, and objects where a setting has a name.
 
 The object goes wherever the name goes, as a text that carries it. What is written down is the text
 alone, which nobody can make the object of again.
 """
 
+import functools
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from typing import NoReturn
+from types import UnionType
+from typing import NoReturn, ParamSpec, TypeVar, get_args
 
-from .settings import SettingError
+from .settings import SettingError, require_kind
+from .units import plain_numbers
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+_COUNTS = (int, bool, type(None))  # annotations that a value is held to
 
 PREFIX = "object:"  # begins the text, in config.json too
 
@@ -22,6 +30,28 @@ NAMES = (  # of settings that Python may give objects for
 _FILES = {  # of what has objects in `train` alone: how a file names it
     "model": "./mine.py", "dataset": "./data.py", "criterion": "./loss.py", "metric": "./metric.py",
 }  # fmt: skip
+
+
+def plain_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
+    """Return a function that takes numpy's numbers as Python's: see `plain_numbers`.
+
+    It raises `SettingError` for what is no whole number, or neither true nor false, where that is
+    annotated.
+    """
+    annotated = {n: p.annotation for n, p in inspect.signature(function).parameters.items()}
+    kinds = {n: get_args(k) if isinstance(k, UnionType) else (k,) for n, k in annotated.items()}
+    counts = {n: own for n, own in kinds.items() if all(kind in _COUNTS for kind in own)}
+    names = [*annotated]
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **named: _P.kwargs) -> _Result:
+        plain, plain_named = [plain_numbers(value) for value in args], plain_numbers(named)
+        for name, value in {**dict(zip(names, plain, strict=False)), **plain_named}.items():
+            if name in counts:
+                require_kind(name, value, *counts[name])
+        return function(*plain, **plain_named)
+
+    return called
 
 
 def with_objects(settings: Mapping[str, object]) -> dict[str, object]:

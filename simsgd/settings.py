@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .units import home_path, num_bytes, plain_arguments, plain_numbers
+from .units import home_path, num_bytes, plain_numbers
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
@@ -214,7 +214,6 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-@plain_arguments
 def count(fraction: float, n: int) -> int:
     """Return how many of `n` entries a fraction keeps: `max(1, ceil(fraction * n))`.
 

@@ -1,16 +1,12 @@
 """Reads and writes numbers, bytes in units, counts with their nouns, lists of names, and paths."""
 
 import ast
-import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
-
-_P = ParamSpec("_P")
-_Result = TypeVar("_Result")
+from typing import Any
 
 _MOST_DIGITS = 4  # of an exponent, its e and sign included: what is more takes a computer's memory
 _NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
@@ -132,13 +128,3 @@ def plain_numbers(value: object) -> Any:
         return value
     plain = value.item()  # type: ignore[attr-defined]
     return float(str(value)) if isinstance(plain, float) else plain
-
-
-def plain_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
-    """Return a function that takes numpy's numbers as Python's: see `plain_numbers`."""
-
-    @functools.wraps(function)
-    def called(*args: _P.args, **named: _P.kwargs) -> _Result:
-        return function(*map(plain_numbers, args), **plain_numbers(named))
-
-    return called

@@ -51,6 +51,14 @@ CALLS = {
     "cannot make again, got print; name it, as in ./mine.py, or call train for each",
     "sweep(workers=[2], dataset=[3])": "dataset is an object, which the processes of a sweep "
     "cannot make again, got int; name it, as in ./data.py, or call train for each",
+    "advise([], 'sign', measure=False)": "network must be given; such as 10gbe",
+    "advise('10gbe', 'sign', measure='no')": "measure must be true or false, not str, got 'no'",
+    "sweep(workers=[2], quiet='x')": "quiet must be true or false, not str, got 'x'",
+    "sweep(workers=[2], quiet=[True, False])": "quiet must be true or false, not list, got [True,",
+    "bench('step', quick='yes')": "quick must be true or false, not str, got 'yes'",
+    "bench('step', workers='x')": "workers must be a whole number, not str, got 'x'",
+    "bench('step', model=[5])": "model must be text, not int, got 5",
+    "verify(2, log=5, dataset='digits')": "log must be a function of a text, got 5",
     "verify(steps=np.float64(2.5))": "steps must be a whole number, not float, got 2.5",
     "sweep(workers={2, 4})": "workers is neither one value nor a list, got set; give a list of ",
     "verify(steps='2')": "steps must be a whole number, not str, got '2'",
@@ -157,6 +165,7 @@ CALLS = {
 STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, resume='x').__enter__()": "resume must be true or false, not",
     "simsgd.recording('a', simulator, metric_mode='min').__enter__()": "metric_mode has no effect",
+    "simsgd.recording('a', simulator, quiet='x').__enter__()": "quiet must be true or false, not",
     "simsgd.recording('a', simulator, state=5).__enter__()": "state must be a dict, not int, got 5",
     "step(5, 5)": "batch has no tensor, got int; give tensors",
     "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",

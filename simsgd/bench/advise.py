@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config
+from ..given_object import plain_arguments
 from ..methods.compressors import composed
 from ..recipe import Recipe
 from ..registry import names
@@ -22,10 +23,10 @@ from ..results.network import Network
 from ..results.network_prices import largest_part, milliseconds
 from ..results.pricing import Pricing
 from ..results.text_table import TextPage, TextTable
-from ..settings import SettingError, require_kind
+from ..settings import SettingError, require, require_kind
 from ..simulator.model_shapes import order_of, shapes_of
 from ..simulator.step_bytes import Sizes, sizes
-from ..units import in_units, plain_arguments
+from ..units import in_units
 from .compression_source import CompressionSource
 from .step_price import StepPrice, pieces_of, step_price
 
@@ -182,6 +183,7 @@ def _networks(specs: Sequence[Network | str]) -> list[Network]:
     """Return the networks of specs, each once."""
     if not isinstance(specs, Sequence):
         require_kind("network", specs, str)
+    require(len(specs) > 0, "network", None, "must be given", "such as 10gbe")
     links = [spec if isinstance(spec, Network) else Network.of(spec) for spec in specs]
     return list(dict.fromkeys(links))
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from ..given_object import plain_arguments
 from ..results.text_table import TextPage, TextTable
 from ..settings import require_kind, unknown
-from ..units import plain_arguments
 from .figures import DRAWINGS, check_suffix
 from .tables import DISPENSABLE, Measured, Row, heading
 
@@ -63,14 +63,9 @@ BENCHES = {
     ),
     "data": Bench("Time the data of a batch beside its training step.", ("quick", "device")),
 }
-_SEVERAL = {
-    "model",
-    "workers",
-    "batch",
-    "link",
-    "compressors",
-    "threads",
-}  # settings of which there may be several
+_SEVERAL = {  # settings of which there may be several, and their kind
+    "model": str, "workers": int, "batch": int, "link": str, "compressors": str, "threads": int,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,10 +112,13 @@ def bench(name: str, plot: Path | str | None = None, **settings: object) -> Meas
         raise unknown("setting", setting, BENCHES[name].settings)
     path = None if plot is None else Path(plot)
     check_suffix(path)
-    for setting in _SEVERAL & settings.keys():
-        if isinstance(settings[setting], str | int):
-            settings[setting] = [settings[setting]]
-    measured: Measured = _module(name).measure(**settings)
+    for setting in _SEVERAL.keys() & settings.keys():
+        value = settings[setting]
+        several = value if isinstance(value, list | tuple | range) else [value]
+        for each in several:
+            require_kind(setting, each, _SEVERAL[setting])
+        settings[setting] = several
+    measured: Measured = plain_arguments(_module(name).measure)(**settings)
     if path is not None:
         DRAWINGS[name](measured["rows"], path)
     return Measurement(name, measured)

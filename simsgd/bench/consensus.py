@@ -19,6 +19,7 @@ from ..communication.square_sides import square_sides
 from ..communication.topology import topology as graph_of
 from ..communication.transport import Channel, InProcess
 from ..communication.wire import Wire
+from ..given_object import plain_arguments
 from ..keyed_random import RandomKey
 from ..methods.algorithms import ExchangeContext
 from ..methods.algorithms.gossip import Gossip
@@ -37,7 +38,7 @@ from ..results.figures.style import (
 )
 from ..results.figures.ticks import set_ticks
 from ..settings import require, require_kind, unknown
-from ..units import plain_arguments, plain_numbers
+from ..units import plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,10 +160,8 @@ def tune_consensus(
     if algorithm not in _TUNED:
         raise unknown("algorithm", algorithm, _TUNED)
     for name, value in (("workers", workers), ("elements", elements), ("rounds", rounds)):
-        require_kind(name, value, int)
         require(value >= 2, name, value, "must be at least 2")
     require(rounds <= _MOST_ROUNDS, "rounds", rounds, f"must be at most {_MOST_ROUNDS:,}")
-    require_kind("seed", seed, int)
     require_kind("stepsizes", stepsizes, Sequence, np.ndarray)
     stepsizes = plain_numbers(tuple(stepsizes))
     require(stepsizes != (), "stepsizes", None, "must be at least one")

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..given_object import plain_arguments
 from ..keyed_random import derived
 from ..recipe_rules import names_file
 from ..settings import SettingError, one_line, require, require_file, require_kind, unknown
-from ..units import home_path, literal, plain_arguments
+from ..units import home_path, literal
 from .mixing import Mixing
 from .square_sides import square_sides
 
@@ -77,7 +78,6 @@ def topology(spec: str, workers: int, one_way: bool = False) -> Topology:
     connected, or links that go one way, unless they may.
     """
     require_kind("topology", spec, str)
-    require_kind("workers", workers, int)
     require(workers >= 2, "workers", workers, "must be at least 2 for gossip")
     require(workers <= _MOST, "workers", workers, f"must be at most {_MOST:,} for gossip")
     if spec == "one-peer":

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from ..given_object import plain_arguments
 from ..settings import require, require_kind, size_in_bytes
-from ..units import in_units, plain_arguments
+from ..units import in_units
 from .compute_times import Floats
 from .network import Network, networks_of
 from .pricing import Pricing

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..given_object import plain_arguments
 from ..settings import size_in_bytes, unknown
-from ..units import plain_arguments
 from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from .metric import Metric, metric_of_key
 from .outcome import BEST, heading_of, in_words, metrics_of, outcome

@@ -246,7 +246,6 @@ def _check_samples(
 ) -> None:
     """Raise `SettingError` for anything but a tensor [W], or [N] of clients, and a whole number."""
     if batch is not None:
-        require_kind("worker_batch", batch, int)
         require(batch >= 1, "worker_batch", batch, "must be at least 1")
     if samples is None:
         return

@@ -10,13 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..communication.transport import Observer, Transport
-from ..given_object import with_objects
+from ..given_object import plain_arguments, with_objects
 from ..gradients.contract import Criterion, Tensors
 from ..gradients.trees import Tree, leaves, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
 from ..settings import require, require_kind
-from ..units import plain_arguments
 from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of, recipe_of
 from .entry import Entry, guarded_entry
@@ -237,7 +236,6 @@ class Simulator:
         known = buffers in ("mean", "rank0")
         require(known, "buffers", buffers, "must be mean or rank0")
         if worker is not None:
-            require_kind("worker", worker, int)
             one_of = 0 <= worker < recipe.workers
             require(one_of, "worker", worker, f"must lie in [0, {recipe.workers})")
         weights = parts.algorithm.weights(

@@ -14,14 +14,14 @@ import torch
 from ..communication.node_bytes import WithinNodes
 from ..communication.segments import Layout, Segment
 from ..config import Config
-from ..given_object import with_objects
+from ..given_object import plain_arguments, with_objects
 from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor, composed
 from ..recipe import Recipe
 from ..results.config_values import OF_BYTES, refuse_idle
 from ..results.tables import ratio
-from ..settings import SettingError, check_size, kept, require, require_kind
-from ..units import in_units, plain_arguments
+from ..settings import SettingError, check_size, kept, require
+from ..units import in_units
 from .epoch_length import worker_batches
 from .layer_compressors import in_words, layer_rules, specs_of
 from .method_choice import algorithm_of, compressors_for
@@ -275,7 +275,6 @@ def bytes_of(
     is left out is the model's default. Raises `SettingError` as `sizes` does, and for a setting
     that the bytes do not depend on.
     """
-    require_kind("samples", samples, int, type(None))
     config = Config.of(with_objects(settings))
     refuse_idle(settings, (*OF_BYTES, *_NOT_COUNTED), "the bytes of a step")
     if samples is None:

@@ -10,6 +10,7 @@ from ..catalog import load
 from ..catalog import names as file_names
 from ..communication.topology import about as topologies
 from ..communication.topology import topology
+from ..given_object import plain_arguments
 from ..gradients import GradientEngine
 from ..methods.algorithms import Algorithm
 from ..methods.attacks import Attack
@@ -18,7 +19,6 @@ from ..methods.describe import details, recipe_text, settings_text
 from ..methods.memories import Memory
 from ..registry import find, names
 from ..settings import SettingError, require, require_kind, unknown
-from ..units import plain_arguments
 from .data import about
 
 _MOST = 512  # workers whose graphs are measured: a table within seconds
@@ -56,7 +56,6 @@ def list_names(kind: str, workers: int | None = None) -> dict[str, str]:
     Topologies are measured for a number of `workers`. Raises `SettingError` for an unknown kind.
     """
     require_kind("kind", kind, str)
-    require_kind("workers", workers, int, type(None))
     if kind not in _KINDS:
         raise unknown("kind", kind, _KINDS)
     if workers is None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ..catalog import begin_texts
+from ..given_object import plain_arguments
 from ..gradients.contract import carried
 from ..settings import SettingError, require, require_kind
-from ..units import plain_arguments
 from .data import Streams, Text
 from .data.vocabulary import UNKNOWN
 from .evaluate import restored
@@ -39,11 +39,8 @@ def generate(
     one, which `top_k=1` does too. Raises `SettingError` for a model that was trained on no text,
     and for a prompt with characters that its text lacks.
     """
-    for name, value in (("length", length), ("seed", seed)):
-        require_kind(name, value, int)
     require_kind("prompt", prompt, str)
     require_kind("temperature", temperature, float)
-    require_kind("top_k", top_k, int, type(None))
     require(length >= 1, "length", length, "must be at least 1")
     require(length <= _LONGEST, "length", length, f"must be at most {_LONGEST:,}")
     require(0 <= temperature < float("inf"), "temperature", temperature, "must be at least 0")

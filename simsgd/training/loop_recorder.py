@@ -6,9 +6,10 @@ Letters: W workers, B global batch.
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from typing import TypeVar
+from typing import SupportsFloat, TypeVar
 
 from ..config import Config
+from ..given_object import plain_arguments
 from ..gradients.trees import Tree, leaves
 from ..results.run import Run
 from ..results.tables import EpochRow, measured_of, numbers_of
@@ -16,7 +17,6 @@ from ..settings import SettingError, require, require_kind
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
 from ..simulator.simulator import Simulator
-from ..units import plain_arguments
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
@@ -76,7 +76,6 @@ class Recording:
 
         Its validation columns are those of `evaluate`, if that was called after the last step.
         """
-        require_kind("epochs", epochs, int)
         require(epochs >= 1, "epochs", epochs, "must be at least 1")
         rule, fix = "is called within a loop over epochs", "go over them once"
         require(not self._in_epochs, "epochs", None, rule, fix)
@@ -127,7 +126,7 @@ class Recording:
             rule = f"takes {', '.join(known)}, not {name}"
             require(name in known, "evaluate", None, rule, "a metric of your own is named at first")
         self._choose_metric(measured)
-        self._measured = {name: float(value) for name, value in measured.items()}
+        self._measured = {name: _number(name, value) for name, value in measured.items()}
         again, self._evaluated = self._evaluated == self._simulator.steps, self._simulator.steps
         if again:
             return
@@ -143,6 +142,7 @@ class Recording:
 
     def log(self, text: str) -> None:
         """Print a text and add it to log.txt."""
+        require_kind("text", text, str)
         self._files.log(text)
         if not self._config.quiet:
             is_printed(text)
@@ -338,3 +338,11 @@ class Recording:
     def _repr_html_(self) -> str:
         self._step_log.write()
         return Run(self.folder)._repr_html_()
+
+
+def _number(name: str, value: SupportsFloat) -> float:
+    """Return what was measured as a number. Raises `SettingError` for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        raise SettingError(name, type(value).__name__, "must be one number") from wrong

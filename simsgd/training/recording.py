@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..given_object import plain_arguments
 from ..settings import require, require_kind
 from ..simulator.simulator import Simulator
-from ..units import plain_arguments
 from .loop_folder import loop_config, loop_folder
 from .loop_recorder import Recording
 from .loop_state import Kept, check_kept
@@ -73,8 +73,6 @@ def recording(
     """
     require_kind("folder", folder, str, Path)
     require_kind("simulator", simulator, Simulator)
-    require_kind("resume", resume, bool)
-    require_kind("overwrite", overwrite, bool)
     parts = simulator.components
     require(parts.hosts_all, "simulator", None, "runs in several processes", "record in one")
     rule, fix = "is in another recording already", "end that one first, or give another simulator"

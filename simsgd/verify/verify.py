@@ -14,12 +14,13 @@ from torch import Tensor
 
 from ..communication.transport import NodeRanks, broadcast_object, is_rank_zero
 from ..config import Config
+from ..given_object import plain_arguments
 from ..gradients.contract import GradientEngine, Tensors
 from ..gradients.trees import Tree
 from ..recipe_rules import with_nodes
 from ..results.config_values import refuse_idle
 from ..results.tables import StepRow, TransferRow
-from ..settings import require, require_kind
+from ..settings import require
 from ..simulator.checkpoint_check import StateDict
 from ..simulator.record import StepRecord
 from ..training.environment import environment
@@ -30,7 +31,6 @@ from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
 from ..training.signals import Interrupted, raised_signals
 from ..training.totals import Totals, transfer_rows
-from ..units import plain_arguments
 from .defaults import DEFAULTS, IDLE, STEPS
 from .gradient_kinks import RecordingEngine, copies, is_kink, parting, sizes
 from .launch import Put, launch, require_room
@@ -67,7 +67,7 @@ def verify(
     Raises `SettingError` for a wrong setting before any process starts, `RankLost` if a process
     dies, and `Interrupted` after Ctrl-C, SIGTERM or SIGHUP, with what was compared in the folder.
     """
-    require_kind("steps", steps, int)
+    require(log is None or callable(log), "log", log, "must be a function of a text")
     require(steps >= 1, "steps", steps, "must be at least 1")
     require(steps <= _MOST_STEPS, "steps", steps, f"must be at most {_MOST_STEPS:,}")
     with raised_signals("verify"):

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from ...given_object import plain_arguments
 from ...settings import SettingError, require, require_kind, size_in_bytes, unknown
-from ...units import plain_arguments
 from ..metric import DERIVED
 from ..network import networks_of
 from ..outcome import metrics_of
@@ -145,7 +145,6 @@ def plot_results(
     require_kind("order", order, str, Sequence)
     order = [order] if isinstance(order, str) else order
     require_kind("labels", labels, Mapping, type(None))
-    require_kind("smooth", smooth, int)
     require_kind("theme", theme, str)
     for label in (labels or {}).values():
         require_kind("labels", label, str)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...given_object import without_objects
+from ...given_object import plain_arguments, without_objects
 from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
 from ...results.sweep import Sweep, part_done, read_definition, write_definition
 from ...settings import SettingError, require, require_kind
-from ...units import plain_arguments, plain_numbers
+from ...units import plain_numbers
 from ..command_line import refuse_of_command_line
 from ..run_names import make_place, require_place
 from ..signals import Interrupted, StopRequest, stop_requests
@@ -51,7 +51,6 @@ def sweep(
     """
     require_kind("runs_dir", runs_dir, str, Path, type(None))
     refuse_of_command_line(settings)
-    require_kind("seeds", seeds, int, type(None))
     listed = {name: _listed(name, value) for name, value in settings.items()}
     grid = _grid(without_objects(listed), seeds)
     folder = Path("runs", "-".join(["sweep", *grid.varying])) if runs_dir is None else runs_dir
