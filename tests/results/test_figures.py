@@ -1,6 +1,8 @@
 import itertools
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -585,3 +587,14 @@ def test_letters_without_a_font_are_told_in_one_line(tmp_path, capsys, monkeypat
         save(figure, tmp_path / "a.svg", dpi=20)
     told = "note: no font here has \u7ec3\u8bad, and boxes stand for them; an .svg has them\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.slow
+def test_a_backend_that_matplotlib_does_not_know_is_told():
+    code = "from simsgd.results.figures.style import screen_look; screen_look().__enter__()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "MPLBACKEND": "nosuch"},
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    told = "SettingError: MPLBACKEND is no backend that matplotlib knows, got nosuch; unset it"
+    assert done.stderr.splitlines()[-1].endswith(told)

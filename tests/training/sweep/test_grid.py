@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from simsgd.settings import SettingError
 from simsgd.training.command_line import train_command
 from simsgd.training.sweep.grid import Grid
 from simsgd.training.sweep.run_names import names_of
-from simsgd.training.sweep.sweep import _listed
+from simsgd.training.sweep.sweep import _listed, _require_values
 from simsgd.training.sweep.value_list import values_of
 
 
@@ -111,3 +113,12 @@ def test_arrays_and_series_are_several_values_and_their_numbers_pythons_own():
     config = Config(workers=np.int64(2), lr=np.float32(0.5), prune_1d=np.bool_(False))
     assert [type(v) for v in (config.workers, config.lr, config.prune_1d)] == [int, float, bool]
     assert (config.workers, config.lr, config.prune_1d) == (2, 0.5, False)
+
+
+def test_a_nan_among_the_values_is_refused_as_any_other_is():
+    grid = Grid({"lr": [0.1, math.nan]})
+    wrong = SettingError("lr", math.nan, "must be finite")
+    refused = {grid.described(point): wrong for point in grid.points()[1:]}
+    with pytest.raises(SettingError, match="lr must be finite, got nan"):
+        _require_values(grid, refused)
+    _require_values(grid, {})
