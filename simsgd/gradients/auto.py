@@ -44,6 +44,7 @@ _ORDER = {  # engines by plan and by what the model is made of, the fastest firs
 _HEAVY = 2**28  # multiplications of a worker's convolutions, from which on threads come first
 _PER_WEIGHT = 2**8  # of these for each weight, below which reading the weights anew is dear
 _LARGE = 10_000_000  # numbers that a worker's forward makes, from which on each goes by itself
+_MANY = 5_000_000  # the same of matrices, where several threads each take a worker
 _TRIED = 2  # workers on which it is tried whether vmap or threads take a model
 ENGINES: dict[str, Callable[..., GradientEngine]] = {
     "onepass": OnePass,
@@ -150,7 +151,7 @@ class Auto(GradientEngine):
             return threads if self.chunk == "auto" else ""
         work = work_of(self, params, buffers, x, y, keys)
         if kind == "matrices":
-            return threads if work.elements >= _LARGE else ""
+            return threads if work.elements >= _MANY else ""
         large = work.elements >= _LARGE and 2 * work.convolved >= work.multiplications
         if threads:
             return threads if large or work.multiplications >= self._least(params) else ""

@@ -177,7 +177,7 @@ def test_auto_takes_threads_for_recurrent_layers_however_small():
 def test_auto_takes_threads_where_matrices_make_much(monkeypatch):
     model = nn.Sequential(nn.Flatten(), nn.Linear(16384, 5))
     assert chosen(model, samples=2)[0] == "onepass"
-    monkeypatch.setattr(auto, "_LARGE", 10)
+    monkeypatch.setattr(auto, "_MANY", 10)
     assert chosen(model, samples=2)[0] == "threads"
     assert chosen(model, samples=2, workers=3)[0] == "onepass"
     torch.set_num_threads(1)
