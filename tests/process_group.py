@@ -228,6 +228,7 @@ EXCHANGES = {
     "vote": ("signs",),
     "gather": ("unequal",),
     "gather_mean": ("levels",),
+    "all_to_all_mean": ("levels",),
     "weighted_mean": ("sparse", torch.tensor([0.25, 0.0, 0.75, 0.0])),
     "neighbor_mean": ("unequal", topology("star", 4).at(0)),
     "pass_on": ("unequal", [2, 2, 2, 0]),

@@ -19,7 +19,7 @@ class Transfer:
 
     segment: str
     direction: str  # up: from the workers; down: to them
-    collective: str  # all-reduce, all-gather, gather, broadcast or NEIGHBORS
+    collective: str  # all-reduce, all-gather, all-to-all, gather, broadcast or NEIGHBORS
     payload: Tensor  # bytes of each worker's buffer, sent or received, [L] int64
     degree: Tensor | None = None  # neighbors that each of all workers sends it to, [W] int64
     links: Tensor | None = None  # whether row receives from column, of all workers, [W, W] bool
@@ -35,8 +35,9 @@ class Transfer:
 
         Ring all-reduce: each of W workers sends 2 (W - 1) / W of its buffer (Patarasu, Yuan,
         "Bandwidth optimal all-reduce algorithms", JPDC 2009). All-gather: each worker's buffer
-        reaches the W - 1 others, one copy each. Gather and broadcast: one of the workers is the
-        other end, so that W - 1 of W equal buffers travel once. To neighbors goes a copy each.
+        reaches the W - 1 others, one copy each. All-to-all: each worker sends (W - 1) / W of its
+        buffer, a W-th to each other. Gather and broadcast: one of the workers is the other end, so
+        that W - 1 of W equal buffers travel once. To neighbors goes a copy each.
         """
         times, share = _crossings(self.collective, workers)
         return self.handed_over.sum() * times // share
@@ -114,7 +115,7 @@ def bytes_on_links(transfer: Transfer) -> tuple[Tensor, Tensor]:
     """Return the bytes that leave and reach each worker in a transfer of all W, [W] int64 each.
 
     This waits for the device. In an all-gather a worker passes on all buffers but that which its
-    neighbor in the ring has.
+    neighbor in the ring has. In an all-to-all it receives a W-th of each of the others'.
     """
     own, workers = transfer.payload.cpu(), len(transfer.payload)
     if transfer.collective == NEIGHBORS:
@@ -127,6 +128,8 @@ def bytes_on_links(transfer: Transfer) -> tuple[Tensor, Tensor]:
         return share, share
     if transfer.collective == "all-gather":
         return own.sum() - own.roll(-1), own.sum() - own
+    if transfer.collective == "all-to-all":
+        return own * (workers - 1) // workers, (own.sum() - own) // workers
     others = own.clone()
     others[0] = 0
     server = torch.zeros_like(own)

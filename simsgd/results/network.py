@@ -18,7 +18,7 @@ from ..settings import SettingError, require, require_kind, unknown
 from ..units import quantity
 
 ALL_REDUCES = ("ring", "tree", "gloo")
-COLLECTIVES = ("all-reduce", "all-gather", "gather", "broadcast", "neighbours")
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "gather", "broadcast", "neighbours")
 _BANDWIDTHS = (1e3, 1e18)  # bits a second
 _LONGEST = 1e6  # seconds of a latency
 _LARGEST_FRAMING = 1000.0
@@ -186,6 +186,14 @@ def ring_all_gather(workers: int) -> Way:
     return Way(workers - 1, workers - 1)
 
 
+def pairwise_all_to_all(workers: int) -> Way:
+    """Return W - 1 messages of m / W bytes: to each other worker its part, while one arrives.
+
+    The pairwise exchange of Thakur, Rabenseifner, Gropp, IJHPCA 2005, for long messages.
+    """
+    return Way(workers - 1, (workers - 1) / workers)
+
+
 def parameter_server(workers: int) -> Way:
     """Return W - 1 messages of m bytes on the link of the one that gathers, or answers.
 
@@ -213,6 +221,7 @@ def way_of(collective: str, workers: int, degree: float = 0, all_reduce: str = "
     ways = {
         "all-reduce": reduces[all_reduce],
         "all-gather": ring_all_gather,
+        "all-to-all": pairwise_all_to_all,
         "gather": parameter_server,
         "broadcast": parameter_server,
     }

@@ -107,7 +107,7 @@ class TransferRow(TypedDict):
     """A row of transfers.csv."""
 
     step: int
-    collective: str  # all-reduce, all-gather, gather, broadcast or neighbours
+    collective: str  # as in `network.COLLECTIVES`
     segments: int  # of the step, whatever carries them
     messages: int  # collectives of this kind in the step
     rounds: int  # messages that remain if those of all segments are fused

@@ -37,7 +37,7 @@ _BEGUN = 1_000_000  # an even step and epoch, so late that a method which begins
 class Sent:
     """What one collective carries of one segment."""
 
-    collective: str  # all-reduce, all-gather, gather, broadcast or to neighbors
+    collective: str  # as in the ledger
     direction: str  # up: from the workers; down: to them
     payload_bytes: int  # of one worker's buffers, a copy for each neighbor; the most of any worker
     network_bytes: int  # of all workers together

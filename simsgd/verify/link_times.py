@@ -26,6 +26,7 @@ from ..results.text_table import TextTable
 LIMIT = 0.1  # of the price, that the median over steps may differ by
 LARGE = 100_000  # bytes of a message from which on the limit holds
 _WHOLE = "all-reduce"  # of segments that go whole
+_DONE_BY = {"all-to-all": "all-gather"}  # where ranks do another collective in its place
 _ROUNDS, _SMALL = 31, 256  # small messages of each kind, and their float32 numbers
 
 
@@ -34,7 +35,7 @@ class LinkRow(TypedDict):
 
     step: int
     message: int  # counted from 1
-    collective: str  # that the ranks did; in place of the ledger's gather it may be an all-gather
+    collective: str  # that the ranks did, who may all-gather what is a gather or an all-to-all
     num_bytes: int  # of a worker's buffer
     degree: int  # neighbors of the busiest worker, else 0
     measured_seconds: float
@@ -108,6 +109,9 @@ class LinkTimes:
                 }
             )
         counted = Counter(one.collective for one in step.measured)
+        for row in step.transfers:
+            if row["collective"] in _DONE_BY:
+                counted[_DONE_BY[row["collective"]]] -= row["rounds"]
         rounds = sum(row["rounds"] for row in step.transfers)
         rode = not counted[_WHOLE] and len(step.measured) < rounds  # what is all-reduced else
         own = [row for row in step.transfers if not rode or row["collective"] != _WHOLE]
@@ -188,11 +192,14 @@ class LinkTimes:
         return seconds
 
     def _price_of(self, row: TransferRow, counted: Mapping[str, int]) -> float:
-        """Return the seconds of a step's collectives of one kind, as many as were `counted`."""
+        """Return the seconds of a step's collectives of one kind, as many as were `counted`.
+
+        A hop of what ranks do in another way takes the latency of that.
+        """
         way = way_of(row["collective"], self.workers, row["degree"], "gloo")
         messages = min(row["messages"], counted.get(row["collective"], row["rounds"]))
         summed = row["payload_bytes"] if row["collective"] == "gather" else row["slowest_bytes"]
-        network = self.network(row["collective"])
+        network = self.network(_DONE_BY.get(row["collective"], row["collective"]))
         seconds: float = way.seconds(network, messages, summed)
         return seconds
 

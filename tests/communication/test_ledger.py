@@ -18,8 +18,14 @@ def test_an_all_gather_brings_each_buffer_to_every_other_worker():
     assert network("all-gather", [10, 0, 2], 3) == 2 * 12
 
 
+def test_of_an_all_to_all_a_worker_keeps_its_own_part():
+    assert network("all-to-all", [1000] * 4, 4) == 4 * 750
+
+
 def test_a_single_worker_sends_nothing():
-    assert network("all-reduce", [1000], 1) == network("all-gather", [1000], 1) == 0
+    for collective in ("all-reduce", "all-gather", "all-to-all"):
+        assert network(collective, [1000], 1) == 0
+        assert on_links(collective, [1000]) == ([0], [0])
 
 
 def test_the_parts_of_a_step_add_up_by_worker():
@@ -49,6 +55,11 @@ def test_every_worker_of_a_ring_receives_what_it_sends():
 def test_a_worker_receives_all_buffers_but_its_own_and_passes_on_all_but_its_neighbors():
     assert on_links("all-gather", [10, 0, 2]) == ([12, 10, 2], [2, 12, 10])
     assert on_links("all-gather", [8000] * 16)[1] == [120_000] * 16
+
+
+def test_each_worker_of_an_all_to_all_receives_a_part_of_the_others_buffers():
+    assert on_links("all-to-all", [1000] * 4) == ([750] * 4, [750] * 4)
+    assert on_links("all-to-all", [9, 0, 3]) == ([6, 0, 2], [1, 4, 3])
 
 
 def test_what_goes_to_or_from_a_server_passes_its_link():

@@ -17,7 +17,12 @@ HUGE = 2**41 + 1
 
 @pytest.mark.parametrize(
     ("collective", "each"),
-    [("all-reduce", 6 * HUGE), ("all-gather", 12 * HUGE), ("gather", 3 * HUGE)],
+    [
+        ("all-reduce", 6 * HUGE),
+        ("all-gather", 12 * HUGE),
+        ("all-to-all", 3 * HUGE),
+        ("gather", 3 * HUGE),
+    ],
 )
 def test_the_ledger_counts_past_2_to_the_40_exactly(collective, each):
     ledger = Ledger(workers=4)

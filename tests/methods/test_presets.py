@@ -391,8 +391,18 @@ def test_chunks_of_an_uneven_number_of_entries_are_sent_without_padding():
     _, records = stepped(4, **settings)
     assert records[1].payload_bytes == [8 * 83] * W
     assert records[2].payload_bytes == [4 + 11 + 4 + 3] * W
-    network = 3 * (4 + 11) + W * 3 * (4 + 3)  # W - 1 buffers to the chunks' servers, W to all
+    network = 3 * (4 + 11) + W * 3 * (4 + 3)  # 3/4 of W buffers to who serves, W of chunks to all
     assert records[2].network_bytes == network
+
+
+def test_a_worker_of_onebit_adam_receives_its_part_of_the_messages_and_all_chunks():
+    """No link carries more than another: 3/4 of 15 bytes each way, and 3 chunks of 7."""
+    settings = settings_of("onebit_adam", compress_if="all", granularity="model")
+    _, records = stepped(4, **settings)
+    links = [3 * (4 + 11) // 4 + 3 * (4 + 3)] * W
+    assert records[2].bytes.on_links() == (links, links)
+    transfers = records[2].bytes.transfers
+    assert [transfer.collective for transfer in transfers] == ["all-to-all", "all-gather"]
 
 
 def test_an_optimizer_without_a_variance_is_refused():

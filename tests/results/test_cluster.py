@@ -30,6 +30,11 @@ def test_a_sum_at_one_and_back_is_four_halves_of_a_ring():
     assert reduce_and_broadcast(1) == Way(0, 0)
 
 
+def test_nodes_of_which_each_serves_a_part_send_it_to_each_other(tmp_path):
+    times = step_times(made(tmp_path, [{"collective": "all-to-all"}]), TWO, GIVEN).iloc[0]
+    assert times["communication"] == pytest.approx(ONE_AND_BACK + 3 * (0.5 + 0.25))
+
+
 def test_a_compressed_step_reduces_exchanges_and_broadcasts(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
     times = step_times(run, TWO, GIVEN).iloc[0]

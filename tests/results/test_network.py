@@ -5,12 +5,14 @@ import sys
 import pytest
 
 from simsgd.results.network import (
+    COLLECTIVES,
     NETWORKS,
     Network,
     Way,
     gloo_all_reduce,
     neighbor_exchange,
     networks_of,
+    pairwise_all_to_all,
     parameter_server,
     ring_all_gather,
     ring_all_reduce,
@@ -46,6 +48,10 @@ def test_a_ring_all_gather_among_four_passes_three_whole_buffers_on():
     assert seconds(ring_all_gather(4), 1000) == 3 * (0.5 + 1.0)
 
 
+def test_an_all_to_all_among_four_sends_a_quarter_to_each_of_three_in_turn():
+    assert seconds(pairwise_all_to_all(4), 1000) == 3 * (0.5 + 0.25)
+
+
 def test_a_parameter_server_among_four_receives_three_together_and_answers_three():
     assert seconds(parameter_server(4), 1000) == 0.5 + 3 * 1.0
 
@@ -61,20 +67,19 @@ def test_two_neighbors_receive_one_after_the_other():
     assert seconds(neighbor_exchange(2), 1000) == 2 * (0.5 + 1.0)
 
 
-@pytest.mark.parametrize(
-    "collective", ["all-reduce", "all-gather", "gather", "broadcast", "neighbours"]
-)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("all_reduce", ["ring", "tree"])
 def test_alone_a_worker_sends_nothing(collective, all_reduce):
     assert way_of(collective, 1, degree=2, all_reduce=all_reduce) == Way(0, 0)
 
 
 def test_each_collective_of_the_ledger_has_its_way():
-    ways = {name: way_of(name, 8) for name in ("all-reduce", "all-gather", "gather", "broadcast")}
+    ways = {name: way_of(name, 8) for name in COLLECTIVES if name != "neighbours"}
     server = parameter_server(8)
     assert ways == {
         "all-reduce": ring_all_reduce(8),
         "all-gather": ring_all_gather(8),
+        "all-to-all": pairwise_all_to_all(8),
         "gather": server,
         "broadcast": server,
     }

@@ -173,6 +173,15 @@ def test_collectives_go_one_after_the_other(tmp_path):
     assert first(run)["communication"] == pytest.approx(3 * 1.5 + 6 * 0.75)
 
 
+def test_where_workers_serve_a_part_each_no_link_carries_all(tmp_path):
+    """Runs of 1-bit Adam from before there was an all-to-all have a gather, and keep its price."""
+    rows = [[{"collective": c}, {"collective": "all-gather"}] for c in ("all-to-all", "gather")]
+    parts, server = (first(made(tmp_path, own, str(k))) for k, own in enumerate(rows))
+    assert parts["communication"] == pytest.approx(3 * (0.5 + 0.25) + 3 * 1.5)
+    assert (parts["messages"], parts["latency"]) == (6, 3.0)
+    assert server["communication"] == pytest.approx(0.5 + 3 * 1.0 + 3 * 1.5)
+
+
 RIDES = {
     "all-gather": [{"collective": "all-gather", "messages": 2}],
     "gather": [{"collective": c, "messages": 2} for c in ("gather", "broadcast")],

@@ -169,6 +169,17 @@ def test_a_server_needs_another_message_than_ranks_that_all_act_as_it():
     assert times.summary().endswith("1 message, 2 where one rank is the server and not all")
 
 
+def test_an_all_to_all_that_ranks_gather_takes_their_hops_in_the_ledgers_price():
+    """3 hops of 1 ms and 750 kB, then 3 and 750 kB of two segments' chunks, at 1 MB/s."""
+    times = LinkTimes("1MB", 8e6, 4)
+    (message,) = step(1, "all-to-all", 1_000_000, 1.0).transfers
+    (chunks,) = step(1, "all-gather", 250_000, 1.0).transfers
+    measured = step(1, "all-gather", 1_000_000, 1.0).measured * 2
+    rows = [{**message, "messages": 2}, {**chunks, "messages": 2}]
+    times.add(LinkStep(1, measured, rows, {"all-gather": 0.001}))
+    assert times.by_ledger == [pytest.approx(2 * (3 * 0.001 + 0.75 * TCP_FRAMING))]
+
+
 def test_a_rate_in_bytes_is_told_in_bits_too():
     assert LinkTimes("100MB", 8e8, 4).rate_in_words == "100MB (800 Mbit/s)"
     assert LinkTimes("100Mbit", 1e8, 4).rate_in_words == "100Mbit"

@@ -95,6 +95,14 @@ class Channel:
         sent = self._send(message, segment, "gather")
         return sent, self.transport.gather_mean(sent)
 
+    def all_to_all_mean(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
+        """Send each worker its W-th of the messages; return them, and their mean, [n].
+
+        A worker knows of the mean what it serves: its own W-th.
+        """
+        sent = self._send(message, segment, "all-to-all")
+        return sent, self.transport.gather_mean(sent)
+
     def broadcast(self, message: Message, segment: Segment) -> tuple[Message, Tensor]:
         """Send a server's message [1, n] to every worker; return it as it arrives, and [n]."""
         sent = self.transport.broadcast(message.on_wire(self.wire))

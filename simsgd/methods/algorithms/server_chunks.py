@@ -24,10 +24,12 @@ def mean_both_ways(
 ) -> tuple[Message, Tensor]:
     """Send what workers have with their residuals, `compensated` [L, n], and chunks of the mean.
 
-    Each worker takes the mean of its chunk, adds what it left out before, and sends it compressed.
-    Returns the messages as they arrive, and what all then know, [n].
+    Each worker takes the mean of its chunk, which an all-to-all brings it, adds what it left out
+    before, and sends it compressed to all. Returns the messages as they arrive, and what all then
+    know, [n].
     """
-    sent, mean = context.channel.gather_mean(context.compress(compensated), context.segment)
+    message = context.compress(compensated)
+    sent, mean = context.channel.all_to_all_mean(message, context.segment)
     state["residual"].copy_(compensated)
     sent.subtract_from_(state["residual"])
     return sent, _served(mean, context, state)
