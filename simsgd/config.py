@@ -271,7 +271,8 @@ class Config(Recipe):
         """The .py files that settings name, each once, by their whole paths."""
         methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
         specs = (self.model, self.dataset, self.criterion, self.metric, self.regime)
-        named = (*specs, *methods, self.outer_optimizer, self.method)
+        every = (*specs, *methods, self.outer_optimizer, self.method)
+        named = [spec for spec in every if not str(spec).startswith("text:")]
         layers = re.split(r"[=,\"]", self.compress_layers or "")
         words = re.split(r"[+:]", "+".join(spec for spec in (*named, *layers) if spec))
         files = [name for name in words if name.endswith(".py")]

@@ -185,7 +185,7 @@ def names_own_file(spec: str) -> bool:
     >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
     (True, True, False)
     """
-    return re.search(r"\.py(:\w+)?$", spec) is not None
+    return not spec.startswith("text:") and re.search(r"\.py(:\w+)?$", spec) is not None
 
 
 def whole_paths(names: str | None) -> str | None:

@@ -44,10 +44,10 @@ def num_bytes(text: str) -> int | None:
     (10000000, 1536, 12, None, None)
     """
     number, unit = quantity(text) or (Decimal("nan"), "")
-    power = re.fullmatch(r"(?:([kmg])(i?))?b?", unit, re.ASCII | re.IGNORECASE)
+    power = re.fullmatch(r"(?:([kmgt])(i?))?b?", unit, re.ASCII | re.IGNORECASE)
     if power is None or not number.is_finite() or number < 0:
         return None
-    found = number * (1024 if power[2] else 1000) ** "-KMG".index((power[1] or "-").upper())
+    found = number * (1024 if power[2] else 1000) ** "-KMGT".index((power[1] or "-").upper())
     return int(found) if found == int(found) else None
 
 

@@ -95,3 +95,15 @@ def test_old_runs_are_in_the_table_of_results(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_old_run_is_priced_on_a_network(name):
     assert "10gbe" in call("network", FOLDER / name, "--network", "10gbe")
+
+
+def test_a_setting_of_another_version_stops_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old = shutil.copytree(FOLDER / "diloco", Path("runs") / "diloco")
+    config = json.loads((old / "config.json").read_text())
+    (old / "config.json").write_text(json.dumps({**config, "zzz": 1}))
+    call("report", old, "-o", "page.html")
+    call("results", "runs")
+    page = Path("page.html").read_text()
+    assert "simsgd train" in page
+    assert "--zzz" not in page

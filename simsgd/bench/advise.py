@@ -26,6 +26,7 @@ from ..results.text_table import TextPage, TextTable
 from ..settings import SettingError, require, require_kind
 from ..simulator.model_shapes import order_of, shapes_of
 from ..simulator.step_bytes import Sizes, sizes
+from ..training.devices import device_of
 from ..units import in_units
 from .compression_source import CompressionSource
 from .step_price import StepPrice, pieces_of, step_price
@@ -143,7 +144,7 @@ def advise(
         settings = {"workers": Cluster.of(cluster).nodes, **settings}
     config = Config.of(settings)
     refuse_idle(settings, _SETTINGS, "advice")
-    source = CompressionSource.of(compress_ms, measure, device)
+    source = CompressionSource.of(compress_ms, measure, device_of(device))
     pricing = Pricing(compute_ms, source.milliseconds, all_reduce, fusion, overlap, cluster)
     links = _networks([network] if isinstance(network, Network | str) else network)
     for link in links:

@@ -147,8 +147,10 @@ class Auto(GradientEngine):
         if not (self.plan(first.device).in_parts and first.device.type == "cpu"):
             return ""
         threads = "threads" if helpful(len(keys)) else ""
-        if self.chunk != "auto" or kind == "recurrent layers":
-            return threads if self.chunk == "auto" else ""
+        if self.chunk != "auto" or (kind == "matrices" and not threads):
+            return ""
+        if kind == "recurrent layers":
+            return threads
         work = work_of(self, params, buffers, x, y, keys)
         if kind == "matrices":
             return threads if work.elements >= _MANY else ""

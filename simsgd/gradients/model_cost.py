@@ -22,12 +22,15 @@ def work_of(
 ) -> "CallCounter":
     """Return what the first worker's forward computes.
 
-    The arguments are those of a call of the engine, and left unchanged.
+    The arguments are those of a call of the engine, and left unchanged. It is a forward with
+    gradients, which a model may take within it.
     """
     own = {name: buffer[0].clone() for name, buffer in buffers.items()}
-    read = {n: p[0].detach() for n, p in params.items()} if engine.per_worker else params
+    read = params
+    if engine.per_worker:
+        read = {n: p[0].detach().requires_grad_() for n, p in params.items()}
     counter = CallCounter()
-    with torch.no_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
+    with torch.enable_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
         engine.loss(read, own, row(x, 0), row(y, 0))
     return counter
 

@@ -43,7 +43,7 @@ class ComputeTimes:
         if isinstance(value, str) and ":" in value:
             read = _LAW.fullmatch(value.replace(" ", ""))
             if read is None or not all(map(is_plain_number, read.groups()[:2])):
-                rule = "must be a number, or lognormal:MEDIAN,SIGMA"
+                rule = "must be a number, or lognormal:MEDIAN,SIGMA[,seed=N]"
                 raise SettingError("compute_ms", value, rule, "such as lognormal:100,0.3")
             for part, what in ((read[1], "MEDIAN"), (read[2], "SIGMA")):
                 rule = f"has {what} {part}, which must be a finite number of at least 0"

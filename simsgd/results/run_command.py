@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
-from ..config import default
+from ..config import Config, default
 from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, in_full
 from .run_tables import RunTables
 
@@ -29,7 +29,9 @@ def _options(config: Mapping[str, object]) -> list[str]:
     return [
         _option(name, value)
         for name, value in config.items()
-        if name not in _LEFT_OUT and in_full(value) != in_full(default(name))
+        if name in Config.__dataclass_fields__  # not one of another version
+        and name not in _LEFT_OUT
+        and in_full(value) != in_full(default(name))
     ]
 
 

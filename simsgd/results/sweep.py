@@ -167,7 +167,9 @@ class Sweep:
         found: dict[tuple[str, ...], list[str]] = {}
         names = self.varying
         for run, settings in self.settings.items():
-            values = tuple(in_full(settings.get(name, default(name))) for name in names)
+            values = tuple(
+                in_full(settings[name] if name in settings else default(name)) for name in names
+            )
             found.setdefault(values, []).append(run)
         for values, runs in found.items():
             yield dict(zip(names, values, strict=True)), runs

@@ -120,7 +120,7 @@ def test_the_table_shows_the_steps_at_which_it_ended(settings, whole):
     assert "3/3" in text
 
 
-@pytest.mark.parametrize("value", ["", "0", "-1", "10 MB", "many", 0, -3])
+@pytest.mark.parametrize("value", ["", "0", "-1", "10 MiBs", "many", 0, -3])
 def test_a_wrong_size_is_refused_in_one_line(value):
     rule = r"^until_bytes must (not be empty|be a number of bytes greater than)"
     with pytest.raises(SettingError, match=rule):
