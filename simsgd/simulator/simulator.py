@@ -118,8 +118,9 @@ class Simulator:
         Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
         regime and the warm-up; without it the last one given holds. `last` says that no step
         follows, for `final_exchange`. With `on_nonfinite` stop it does not wait for its numbers: a
-        loss that is NaN is left to the caller, or to `recording`. Raises `SettingError` if B is no such multiple, if the regime
-        follows epochs and none was given, if another thread steps, or if the model has other parts.
+        loss that is NaN is left to the caller, or to `recording`. Raises `SettingError` if B is no
+        such multiple, if the regime follows epochs and none was given, if another thread steps, or
+        if the model has other parts.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
         if self._listener is not None:
