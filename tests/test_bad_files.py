@@ -30,3 +30,30 @@ def test_a_wrong_file_gets_exactly_its_error_and_leaves_nothing(tmp_path, monkey
     message, open_end, _ = case["message"].partition("...")
     assert told.startswith(message) if open_end else told == message
     assert {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts} == there
+
+
+LATE = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.calls = nn.Linear(64, 10), 0
+    def forward(self, x):
+        self.calls += 1
+        return self.inner(x.flatten(1))[: 3 if self.calls > 60 else None]
+def model():
+    return Net()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["loop", "onepass", "vmap"])
+def test_a_model_that_fails_later_is_told_in_one_line(tmp_path, monkeypatch, engine):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(LATE)
+    words = f"{SMALL} --epochs 3 --model ./m.py --model-config '' --lr 0.1 --engine {engine}"
+    done = CliRunner().invoke(main, ["train", *shlex.split(words), "--name", "late"])
+    assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    told = "simsgd: --model fails in training: ValueError: Expected input batch_size (3) to match"
+    assert done.stderr.startswith(told)
+    assert done.stderr.endswith("to continue: simsgd train --resume runs/late\n")

@@ -7,13 +7,15 @@ import click
 
 from ..settings import SettingError
 
-_LISTS = re.compile(r"(did you mean [^?]*\?|\b(?:known|nearest of \d+): [^;`]*)")
+_QUOTED = re.compile(
+    r"(did you mean [^?]*\?|\b(?:known|nearest of \d+): [^;`]*|\b\w*(?:Error|Warning)\b.*)"
+)
 
 
 def with_options(error: SettingError, command: click.Command) -> str:
     """Return a user's error with the names of settings as the command's options have them.
 
-    Lists of what could have been given, as of columns, stay as they are.
+    Lists of what could have been given, as of columns, and errors of others stay as they are.
     """
     found = [p for own in _all([command]) for p in own.params if isinstance(p, click.Option)]
     flags = {max(option.opts, key=len): str(option.name) for option in found}
@@ -23,7 +25,7 @@ def with_options(error: SettingError, command: click.Command) -> str:
     words = {name: flag for name, flag in options.items() if flag.startswith("--")}
     rule, fix = (
         "".join(
-            part if _LISTS.match(part) else _spelled(part, words) for part in _LISTS.split(text)
+            part if _QUOTED.match(part) else _spelled(part, words) for part in _QUOTED.split(text)
         )
         for text in (error.rule, error.fix)
     )
@@ -37,8 +39,9 @@ def _spelled(text: str, options: Mapping[str, str]) -> str:
     text = re.sub(rf"(?<!\")\b({compound})\b", lambda word: options[word[0]], text)
     names = "|".join(options) or "(?!)"
     text = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", text)
-    also = rf"\b(and|without) ({names})(?= were both|[,;]|$)"
-    return re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", text)
+    also = rf"\b(and|without|set|give|smaller) ({names})(?= were both| or |[,;]|$)"
+    text = re.sub(also, lambda word: f"{word[1]} {options[word[2]]}", text)
+    return re.sub(rf"(--\S+ or) ({names})\b", lambda word: f"{word[1]} {options[word[2]]}", text)
 
 
 def _all(commands: Iterable[click.Command]) -> Iterator[click.Command]:

@@ -84,7 +84,7 @@ class RegimeOptimizer:
 
         Raises `SettingError` for a missing lr or values that the optimizer refuses.
         """
-        require("lr" in settings, "regime", None, "sets no lr", "set it there or give lr")
+        require("lr" in settings, "lr", None, "is not set", "give it, or set it in a regime")
         self._plans = self.plans(settings)
         if self._has_rows and any(plan.optimizer not in _ELEMENTWISE for plan in self._plans):
             self._set_apart()

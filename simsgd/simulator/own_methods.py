@@ -44,33 +44,31 @@ def check_compensated(
 def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: State) -> None:
     """Raise `SettingError` unless a user's own compressor gives a message for `x` [L, n].
 
-    It is tried on a copy of `x` with a copy of its state.
+    It is tried on a copy of `x` with a copy of its state, and with a quantizer that follows it.
     """
-    asks = isinstance(compressor, MultiRound) or compressor.needs_global_max
-    if not is_own(compressor) or asks:
+    own = next((part for part in compressor.parts if is_own(part)), None)
+    if own is None or isinstance(compressor, MultiRound) or compressor.needs_global_max:
         return
+    name = type(own).__name__
     copied, kept = x.clone(), {name: value.clone() for name, value in state.items()}
     message = compressor.compress(copied, kept, step)
     if not isinstance(message, Message):
-        name, kind = type(compressor).__name__, type(message).__name__
-        rule = f"has a compress that returns no message but a {kind}"
+        rule = f"has a compress that returns no message but a {type(message).__name__}"
         raise SettingError("compressor", name, rule, "return one of simsgd.methods, as Sparse")
     if not bool((copied == x).logical_or(x.isnan()).all()):
         rule = "has a compress that changes its input, which is what the memory keeps"
-        raise SettingError("compressor", type(compressor).__name__, rule, "change a clone of it")
+        raise SettingError("compressor", name, rule, "change a clone of it")
     if fault := message.fault():
         rule, _, fix = fault.partition("; ")
-        raise SettingError(
-            "compressor", type(compressor).__name__, f"gives a message that {rule}", fix
-        )
+        raise SettingError("compressor", name, f"gives a message that {rule}", fix)
     try:
         dense = message.to_dense()
     except (IndexError, RuntimeError) as wrong:
         rule = f"gives a message that cannot be read for {x.shape[1]} entries"
-        raise SettingError("compressor", type(compressor).__name__, rule) from wrong
+        raise SettingError("compressor", name, rule) from wrong
     if not _has_shape(dense, (x.shape[0], x.shape[1])):
-        _refuse("compressor", compressor, "compress", dense, (x.shape[0], x.shape[1]))
-    _require_dtype("compressor", compressor, "compress", dense, x.dtype)
+        _refuse("compressor", own, "compress", dense, (x.shape[0], x.shape[1]))
+    _require_dtype("compressor", own, "compress", dense, x.dtype)
 
 
 def check_aggregated(

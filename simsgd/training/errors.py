@@ -1,6 +1,7 @@
 """Errors that end a run early; each says in one line how to continue."""
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,8 +10,23 @@ from torch import Tensor
 
 from ..communication.transport import RankLost
 from ..config import Config
+from ..gradients.contract import GradientEngine
+from ..gradients.dropout import KeyedDropout
+from ..gradients.folded_pass import FoldedPass
+from ..registry import own_line
 from ..results.atomic_files import NotWritten
+from ..settings import SettingError, one_line
 from .run_folder import RunFolder
+
+_CALLERS = {  # of models and losses, and of what these call
+    call.__code__
+    for call in (
+        GradientEngine.output,
+        GradientEngine.loss,
+        FoldedPass._losses,
+        KeyedDropout.__torch_function__,
+    )
+}
 
 
 class Diverged(RuntimeError):
@@ -46,6 +62,11 @@ def explained_errors(run: RunFolder, config: Config) -> Iterator[None]:
         raise OutOfMemory(text) from wrong
     except NotWritten as wrong:
         raise Unwritten(wrong, _after_failure(run)) from wrong
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as wrong:
+        if own_line(wrong) or not _of_model_or_loss(wrong):
+            raise
+        rule = f"fails in training: {type(wrong).__name__}: {one_line(wrong)}"
+        raise SettingError("model", str(config.model), rule, _after_failure(run)) from wrong
 
 
 def last_good(folder: Path) -> str:
@@ -61,6 +82,13 @@ def require_finite(model: Mapping[str, Tensor], step: int, run: RunFolder) -> No
             told = f"{name} of the model is not finite after step {step}; {last_good(run.folder)}"
             run.log(told)
             raise Diverged(told)
+
+
+def _of_model_or_loss(wrong: BaseException) -> bool:
+    """Return whether torch raised this in what a model or a loss called."""
+    frames = [frame for frame, _ in traceback.walk_tb(wrong.__traceback__)]
+    ours = [f.f_code for f in frames if f.f_globals.get("__name__", "").startswith("simsgd.")]
+    return bool(ours) and ours[-1] in _CALLERS
 
 
 def _after_failure(run: RunFolder) -> str:

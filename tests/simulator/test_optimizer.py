@@ -97,7 +97,7 @@ def test_what_a_later_phase_asks_for_begins_with_zeros(name, later):
 
 
 def test_a_missing_lr_is_refused():
-    with pytest.raises(SettingError, match="regime sets no lr; set it there or give lr"):
+    with pytest.raises(SettingError, match="lr is not set; give it, or set it in a regime"):
         RegimeOptimizer(one()).follow({"momentum": 0.9})
 
 

@@ -74,6 +74,11 @@ def test_a_wrong_compressor_is_refused_in_one_line(tmp_path, monkeypatch, body, 
     assert message in refused(tmp_path, monkeypatch, body, "--compressor", "./mine.py:Mine")
 
 
+def test_a_wrong_sparsifier_is_refused_before_a_quantizer_too(tmp_path, monkeypatch):
+    body, message = next(pair for pair in COMPRESSORS.items() if "index twice" in pair[1])
+    assert message in refused(tmp_path, monkeypatch, body, "--compressor", "./mine.py:Mine+sign")
+
+
 def test_a_wrong_memory_is_refused_in_one_line(tmp_path, monkeypatch):
     body = (
         "@dataclass(frozen=True)\nclass Mine(Memory):\n"

@@ -383,3 +383,7 @@ def test_a_run_is_not_shortened_by_resuming_it(tmp_path):
     with pytest.raises(simsgd.SettingError, match=error):
         simsgd.train(resume=run.folder, epochs=1, quiet=True)
     assert run.config["epochs"] == 2
+    run = simsgd.train(**settings, model_config="hidden=4", steps=3, name="three", quiet=True)
+    error = "^steps must be at least the 3 steps that the run has done, got 2$"
+    with pytest.raises(simsgd.SettingError, match=error):
+        simsgd.train(resume=run.folder, steps=2, quiet=True)

@@ -61,6 +61,11 @@ class Composed(Compressor):
     quantizer: Quantizer
 
     @property
+    def parts(self) -> Sequence[Compressor]:
+        """The sparsifier and the quantizer."""
+        return self.sparsifier, self.quantizer
+
+    @property
     def biased(self) -> bool:
         """Whether one of the parts is."""
         return self.sparsifier.biased or self.quantizer.biased

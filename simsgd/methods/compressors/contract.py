@@ -63,6 +63,11 @@ class Compressor(ABC):
     def biased(self) -> bool:
         """Whether the mean of the message differs from its input: use it with a memory."""
 
+    @property
+    def parts(self) -> "Sequence[Compressor]":
+        """The methods that this one is made of: itself, unless it is composed."""
+        return (self,)
+
     def for_shape(self, shape: Sequence[int]) -> Self:
         """Return the method for a segment that is one parameter of this shape.
 
