@@ -57,7 +57,6 @@ INERT = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "Rp
 ALWAYS = {  # settings that any recipe takes
     "engine": ("onepass", "vmap", "loop", "threads"),
     "plan": ("gpu",),
-    "cuda_graph": ("auto",),
     "granularity": ("model", "bucket:100", "bucket:1KB"),
     "value_dtype": ("float16", "bfloat16", "float32", "float64"),
     "accumulate": (2, 3),

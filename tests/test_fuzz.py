@@ -248,7 +248,8 @@ def test_every_setting_of_a_recipe_is_drawn(random_settings):
     drawn = {*random_settings.ONCE}.union(
         *([*random_settings.ALWAYS], *random_settings.WHERE.values())
     )
-    assert drawn == {f.name for f in dataclasses.fields(Recipe)}
+    without_effect = {"cuda_graph"}  # on a CPU
+    assert drawn == {f.name for f in dataclasses.fields(Recipe)} - without_effect
 
 
 def _steps(found):
