@@ -92,7 +92,7 @@ def step_of(task: Task, simulated: Simulator) -> Work:
 
 def _works(case: Case, device: str) -> dict[str, Work]:
     """Return the steps by name, each with a model of its own."""
-    one, other, third, fourth = (task_of(case, device) for _ in range(4))
+    one, other, third = (task_of(case, device) for _ in range(3))
     works: dict[str, Work] = {
         PRUNED: step_of(one, pruned(one)),
         WHOLE: step_of(other, simulator(other)),
@@ -100,6 +100,7 @@ def _works(case: Case, device: str) -> dict[str, Work]:
         OLDER: OlderStep(third, kept(_PRUNE)),
     }
     if device.startswith("cuda"):
+        fourth = task_of(case, device)
         works[GRAPHED] = step_of(fourth, pruned(fourth, cuda_graph="auto"))
     return works
 

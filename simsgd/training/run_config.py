@@ -47,12 +47,13 @@ def run_config(given: Mapping[str, object]) -> Config:
     for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)
         require(now == before, name, now, f"cannot change on resume, the run has {before}")
-    ended, steps = len(Run(folder).epochs), Run(folder).step_columns()["step"]
+    ended = len(Run(folder).epochs)
     if asked.epochs is not None and asked.epochs < ended:
         rule = f"must be at least the {counted(ended, 'epoch')} that the run has done"
         raise SettingError("epochs", asked.epochs, rule)
-    if asked.steps is not None and len(steps):
-        done = int(steps.iloc[-1])
+    if asked.steps is not None:
+        steps = Run(folder).step_columns()["step"]
+        done = int(steps.iloc[-1]) if len(steps) else 0
         rule = f"must be at least the {counted(done, 'step')} that the run has done"
         require(asked.steps >= done, "steps", asked.steps, rule)
     if asked.until_bytes is not None and ended:
