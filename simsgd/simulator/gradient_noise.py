@@ -52,7 +52,7 @@ def estimate_noise(
     shares = counts / total  # [W]
     spread = square = torch.zeros((), dtype=torch.float64, device=counts.device)
     for gradient in gradients:
-        rows = all_gather(gradient.flatten(1))  # [W, n]
+        rows = all_gather(gradient.reshape(len(gradient), -1))  # [W, n]
         for block in rows.split(max(1, _BLOCK // len(rows)), dim=1):
             own = block.double().masked_fill(counts.unsqueeze(1) == 0, 0)
             mean = shares @ own  # [n]

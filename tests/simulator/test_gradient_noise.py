@@ -203,3 +203,17 @@ def test_what_is_measured_is_no_message(two_ranks, tmp_path):
     assert max(row["parameter_difference"] for row in rows) < 1e-12
     assert all(row["bytes_agree"] for row in rows)
     assert [row["sent_bytes"] for row in rows] == [row["sent_bytes"] for row in plain]
+
+
+def test_a_parameter_that_is_one_number_counts():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x):
+            return x * self.scale
+
+    simulator = Simulator(Scaled(), F.mse_loss, workers=2, lr=0.1, noise_scale=True)
+    record = simulator.step(torch.arange(4.0).view(4, 1), torch.ones(4, 1), 0)
+    assert record.noise is not None
