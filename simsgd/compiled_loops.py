@@ -100,10 +100,10 @@ def share(kernel: Kernel, n: int, each: int, *arguments: object, unit: int = 1) 
         return
     part = -(-n // unit // threads) * unit
     cuts = [min(n, turn * part) for turn in range(threads)] + [n]
-    _called(kernel, cuts[0], cuts[1], arguments)  # compiled once, before others call it
     pool = _pool(threads)
-    parts = [pool.submit(kernel, *cut, *arguments) for cut in pairwise(cuts[1:])]
-    for done in parts:
+    others = [pool.submit(_called, kernel, *cut, arguments) for cut in pairwise(cuts[1:])]
+    _called(kernel, cuts[0], cuts[1], arguments)  # numba lets one thread compile, others wait
+    for done in others:
         done.result()
 
 

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,18 @@ def test_threads_change_nothing(spec, monkeypatch):
     assert_same(message_parts(spec, x, True), alone)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert_same(message_parts(spec, x, False), alone)
+
+
+def test_threads_work_at_the_same_time(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    together, parts = threading.Barrier(3, timeout=10), []
+
+    def kernel(first, last):
+        parts.append((first, last))
+        together.wait()
+
+    compiled_loops.share(kernel, 5, compiled_loops._SHARE)
+    assert sorted(parts) == [(0, 2), (2, 4), (4, 5)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simsgd import compiled_loops
 from simsgd.communication.wire import Wire
 from simsgd.keyed_random import RandomKey
 from simsgd.methods.compressors import StepInfo, composed
@@ -203,6 +204,14 @@ def by_sorting(x, k):
     return x.abs().sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
 
 
+@pytest.fixture(params=[False, True], ids=["numpy", "numba"])
+def either_form(request):
+    """Let inner loops run in either form."""
+    with compiled_loops.switched(request.param):
+        yield
+
+
+@pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("n", [32_768, 100_003])
 @pytest.mark.parametrize("k", [1, 33, 900])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -213,6 +222,7 @@ def test_looking_at_few_finds_the_same_as_sorting_all(n, k, dtype):
     assert torch.equal(largest(rounded, k), by_sorting(rounded, k))
 
 
+@pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("k", [1, 50])
 def test_rows_that_mislead_a_sample_are_searched_whole(k):
     n = 40_000
@@ -223,10 +233,21 @@ def test_rows_that_mislead_a_sample_are_searched_whole(k):
     assert torch.equal(largest(x, k), by_sorting(x, k))
 
 
+@pytest.mark.usefixtures("either_form")
 def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
     wide = torch.randn(3, 90_000, generator=torch.Generator().manual_seed(0))
     view = wide[:, 1000:80_000]
     assert torch.equal(largest(view, 40), by_sorting(view, 40))
+
+
+@pytest.mark.usefixtures("either_form")
+def test_what_is_no_number_is_largest_to_a_sample_and_reaches_no_bar():
+    x = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(0))
+    x[0, 0] = torch.nan  # which a sample has
+    x[1, 17], x[1, 39_999] = torch.inf, -torch.inf
+    index = largest(x, 30)
+    assert index[0, 0] == 0
+    assert torch.equal(index[1:], by_sorting(x[1:], 30))
 
 
 SPARSIFIERS = [

@@ -10,6 +10,21 @@ from torch import Tensor
 
 from ...compiled_loops import flat, jit, share
 
+_RUN = 64  # entries of which none may reach a bar, looked at together
+
+
+def largest_above(x: Tensor, bars: Tensor, k: int) -> Tensor | None:
+    """Return where the k entries of largest magnitude in each row of `x` [L, n] are, [L, k].
+
+    They ascend in each row; of equal magnitudes the lowest index is taken. None if fewer than k
+    entries of a row reach its bar, of `bars` [L, 1], or far more.
+    """
+    index, room = torch.empty(len(x), k, dtype=torch.int64), 8 * k + 1024
+    found = torch.empty(len(x), dtype=torch.int64)
+    numbers = x.shape[1], bars.contiguous().view(-1).numpy(), room
+    share(_largest, len(x), x.shape[1], *flat(x), *numbers, index.numpy(), found.numpy())
+    return index if k <= int(found.min()) and int(found.max()) <= room else None
+
 
 def reaching(x: Tensor, bar: Tensor, size: int, factor: float = 1, zero: bool = True) -> Tensor:
     """Return where factor * |x| >= bar for rows `x` [L, n], and 0 only if `zero`, [L, n] bool.
@@ -45,6 +60,36 @@ def certain_(r: Tensor, v: Tensor, x: Tensor, alpha: float, zeta: float) -> Tens
     arrays = *flat(r), *flat(v), *flat(x)
     share(_certain, x.shape[1], len(x), *arrays, weights, mask.view(torch.uint8).numpy())
     return mask
+
+
+@jit
+def _largest(first, last, x, step, n, bars, room, index, found):
+    place, size = np.empty(room, np.int64), np.empty(room, x.dtype)
+    k = index.shape[1]
+    for w in range(first, last):
+        row, bar, count = x[w * step : w * step + n], bars[w], 0
+        for begin in range(0, n, _RUN):
+            run, reach = row[begin : min(n, begin + _RUN)], 0
+            for i in range(len(run)):
+                reach += abs(run[i]) >= bar
+            if count + reach > room:
+                count = room + 1
+                break
+            if reach:
+                for i in range(len(run)):
+                    if abs(run[i]) >= bar:
+                        place[count], size[count] = begin + i, abs(run[i])
+                        count += 1
+        found[w] = count
+        if k <= count <= room:
+            least = np.partition(size[:count], count - k)[count - k]
+            ties, chosen = k - np.count_nonzero(size[:count] > least), 0
+            for i in range(count):
+                tied = size[i] == least and ties > 0
+                if tied or size[i] > least:
+                    index[w, chosen] = place[i]
+                    chosen += 1
+                    ties -= tied
 
 
 @jit

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ... import compiled_loops
 from ...communication.cuts import Cuts
 
 _SMALL = 32768  # elements below which looking at all of them is as fast
@@ -66,7 +67,12 @@ def chosen_in_segments(order: Tensor, cuts: Cuts, kept: Cuts, place: Tensor) -> 
 def _above_a_bar(x: Tensor, k: int) -> Tensor | None:
     """Return the places [L, k], None if a row has fewer than k entries that reach its bar."""
     workers, n = x.shape
-    bars, values = _bar(x, k).numpy(), x.numpy()  # [L, 1], [L, n]
+    bar = _bar(x, k)  # [L, 1]
+    if compiled_loops.takes(x):
+        from .bar_kernels import largest_above
+
+        return largest_above(x, bar, k)
+    bars, values = bar.numpy(), x.numpy()
     size, reaches = np.empty(n, values.dtype), np.empty(n, bool)  # of one row, which stay in cache
     index = np.empty((workers, k), np.int64)
     for row, bar, chosen in zip(values, bars, index, strict=True):
