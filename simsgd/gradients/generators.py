@@ -71,11 +71,14 @@ def seeded(key: Tensor) -> Iterator[None]:
 @contextmanager
 def untouched(device: torch.device) -> Iterator[None]:
     """Raise `UnsupportedModel` if what is done within draws; the generators are put back."""
-    with put_back(device) as generators:
-        before = generators.state()
+    generators = Generators(device)
+    before, drawn = generators.state(), False
+    try:
         yield
-        after = generators.state()
-    if not _same(before, after):
+    finally:
+        if drawn := not _same(before, generators.state()):
+            generators.set(before)
+    if drawn:
         raise UnsupportedModel(
             "the model draws random numbers of its own, which only a loop can key"
         )
