@@ -3,8 +3,8 @@
 Set against one plain momentum SGD step of the same global batch, whole and in W parts, are the
 step with deep gradient compression and the step that sends everything; a loop over workers with
 Python compression tensor by tensor, as older codes have it; and W processes of torch's
-DistributedDataParallel over gloo, which send everything, too. A copy of as much memory as the
-former has to read and write shows what no faster arithmetic would save. All but the processes take
+DistributedDataParallel over gloo, which send everything, too. The gradients alone, and a copy of as
+much memory as the step has to read and write, show where its time goes. All but the processes take
 turns in one process; those run after the others, as they would disturb them.
 
 Letters: W workers, b samples each, B = W * b.
@@ -25,11 +25,13 @@ from ..verify.launch import Put, launch
 from ..verify.real_worker import with_own_buffers
 from .baseline_loop import OlderStep
 from .cases import CASES, QUICK, Case, Task, selected, task_of
+from .engines import EngineCall
 from .floors import floors
 from .tables import Measured, noted, tables_by_case
 from .timing import Work, in_time, rows_of, taking_turns
 
 PRUNED, WHOLE = "simsgd --prune 0.999", "simsgd"
+GRADIENTS = "gradients of all workers"
 GRAPHED = "simsgd --prune 0.999 --cuda-graph auto"
 MOVED = "memory that this moves, copied"
 OLDER, PROCESSES = "loop, compressed in Python", "W processes, DDP over gloo"
@@ -96,6 +98,7 @@ def _works(case: Case, device: str) -> dict[str, Work]:
     works: dict[str, Work] = {
         PRUNED: step_of(one, pruned(one)),
         WHOLE: step_of(other, simulator(other)),
+        GRADIENTS: EngineCall.of("auto", one),
         MOVED: _moved(one),
         OLDER: OlderStep(third, kept(_PRUNE)),
     }

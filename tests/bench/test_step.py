@@ -24,7 +24,16 @@ def test_the_quick_step_bench_prints_writes_and_draws_every_kind_of_step(tmp_pat
     done = run("step", "--quick", "--model", "mlp", "--json", str(file), "--plot", str(figure))
     assert done.exit_code == 0, done.output
     rows = json.loads(file.read_text())["rows"]
-    kinds = [PLAIN, PARTS, step.PRUNED, step.WHOLE, step.MOVED, step.OLDER, step.PROCESSES]
+    kinds = [
+        PLAIN,
+        PARTS,
+        step.PRUNED,
+        step.WHOLE,
+        step.GRADIENTS,
+        step.MOVED,
+        step.OLDER,
+        step.PROCESSES,
+    ]
     assert [row["step"] for row in rows] == kinds
     assert all(0 < row["ms_min"] <= row["ms"] <= row["ms_max"] for row in rows)
     assert all(kind in done.output for kind in kinds)
