@@ -234,6 +234,18 @@ def test_rows_that_mislead_a_sample_are_searched_whole(k):
 
 
 @pytest.mark.usefixtures("either_form")
+@pytest.mark.parametrize("n", [1, 2, 65, 1000, 40_000])
+def test_whatever_the_magnitudes_the_same_are_found(n):
+    x = torch.randn(6, n, generator=torch.Generator().manual_seed(n))
+    x[1] = x[1].mul(9).exp()  # of all magnitudes
+    x[2], x[3] = x[2].round(), 0.0  # many ties, nothing but ties
+    x[4] *= 1e-42  # subnormal
+    x[5, n // 2] = torch.inf
+    for k in {1, min(n, 3), -(-n // 7), -(-n // 2), n}:
+        assert torch.equal(largest(x, k), by_sorting(x, k))
+
+
+@pytest.mark.usefixtures("either_form")
 def test_a_view_into_a_wider_buffer_is_searched_as_it_is():
     wide = torch.randn(3, 90_000, generator=torch.Generator().manual_seed(0))
     view = wide[:, 1000:80_000]
@@ -247,6 +259,7 @@ def test_what_is_no_number_is_largest_to_a_sample_and_reaches_no_bar():
     x[1, 17], x[1, 39_999] = torch.inf, -torch.inf
     index = largest(x, 30)
     assert index[0, 0] == 0
+    assert largest(x[:, :9], 3)[0, 0] == 0
     assert torch.equal(index[1:], by_sorting(x[1:], 30))
 
 

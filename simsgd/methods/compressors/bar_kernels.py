@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...compiled_loops import flat, jit, share
+from ...compiled_loops import Kernel, flat, jit, share
 
 _RUN = 64  # entries of which none may reach a bar, looked at together
+_HALVINGS = 30  # of the magnitudes among which a bar is sought
 
 
 def largest_above(x: Tensor, bars: Tensor, k: int) -> Tensor | None:
@@ -19,11 +20,19 @@ def largest_above(x: Tensor, bars: Tensor, k: int) -> Tensor | None:
     They ascend in each row; of equal magnitudes the lowest index is taken. None if fewer than k
     entries of a row reach its bar, of `bars` [L, 1], or far more.
     """
-    index, room = torch.empty(len(x), k, dtype=torch.int64), 8 * k + 1024
-    found = torch.empty(len(x), dtype=torch.int64)
-    numbers = x.shape[1], bars.contiguous().view(-1).numpy(), room
-    share(_largest, len(x), x.shape[1], *flat(x), *numbers, index.numpy(), found.numpy())
-    return index if k <= int(found.min()) and int(found.max()) <= room else None
+    return _largest_of(x, k, _above, bars.contiguous().view(-1).numpy(), 8 * k + 1024)
+
+
+def largest_of_all(x: Tensor, k: int) -> Tensor | None:
+    """Return the same, without a bar; None if a row has what is no number."""
+    return _largest_of(x, k, _of_all)
+
+
+def _largest_of(x: Tensor, k: int, kernel: Kernel, *numbers: object) -> Tensor | None:
+    index = torch.empty(len(x), k, dtype=torch.int64)
+    found = np.zeros(len(x), np.bool_)
+    share(kernel, len(x), x.shape[1], *flat(x), x.shape[1], *numbers, index.numpy(), found)
+    return index if found.all() else None
 
 
 def reaching(x: Tensor, bar: Tensor, size: int, factor: float = 1, zero: bool = True) -> Tensor:
@@ -63,33 +72,75 @@ def certain_(r: Tensor, v: Tensor, x: Tensor, alpha: float, zeta: float) -> Tens
 
 
 @jit
-def _largest(first, last, x, step, n, bars, room, index, found):
+def _above(first, last, x, step, n, bars, room, index, found):
     place, size = np.empty(room, np.int64), np.empty(room, x.dtype)
-    k = index.shape[1]
     for w in range(first, last):
-        row, bar, count = x[w * step : w * step + n], bars[w], 0
-        for begin in range(0, n, _RUN):
-            run, reach = row[begin : min(n, begin + _RUN)], 0
+        row = x[w * step : w * step + n]
+        count = _gathered(row, bars[w], place, size)
+        found[w] = index.shape[1] <= count <= room
+        if found[w]:
+            _ranked(place[:count], size[:count], index[w])
+
+
+@jit
+def _of_all(first, last, x, step, n, index, found):
+    place, size = np.empty(n, np.int64), np.empty(n, x.dtype)
+    k, half = index.shape[1], x.dtype.type(0.5)
+    for w in range(first, last):
+        row, low = x[w * step : w * step + n], x.dtype.type(0)
+        high, count, tries = np.abs(row).max(), _reaching(row, low), 0
+        found[w] = count == n
+        if not found[w]:
+            continue
+        while count > k + k // 16 and tries < _HALVINGS:
+            bar = low + (high - low) * half
+            reach = _reaching(row, bar)
+            if reach < k:
+                high = bar
+            else:
+                low, count = bar, reach
+            tries += 1
+        count = _gathered(row, low, place, size)
+        _ranked(place[:count], size[:count], index[w])
+
+
+@jit
+def _reaching(row, bar):
+    count = 0
+    for i in range(len(row)):
+        count += abs(row[i]) >= bar
+    return count
+
+
+@jit
+def _gathered(row, bar, place, size):
+    """Put where a row reaches a bar, and how far; return how often, or more than there is room."""
+    count = 0
+    for begin in range(0, len(row), _RUN):
+        run = row[begin : min(len(row), begin + _RUN)]
+        reach = _reaching(run, bar)
+        if count + reach > len(place):
+            return len(place) + 1
+        if reach:
             for i in range(len(run)):
-                reach += abs(run[i]) >= bar
-            if count + reach > room:
-                count = room + 1
-                break
-            if reach:
-                for i in range(len(run)):
-                    if abs(run[i]) >= bar:
-                        place[count], size[count] = begin + i, abs(run[i])
-                        count += 1
-        found[w] = count
-        if k <= count <= room:
-            least = np.partition(size[:count], count - k)[count - k]
-            ties, chosen = k - np.count_nonzero(size[:count] > least), 0
-            for i in range(count):
-                tied = size[i] == least and ties > 0
-                if tied or size[i] > least:
-                    index[w, chosen] = place[i]
-                    chosen += 1
-                    ties -= tied
+                if abs(run[i]) >= bar:
+                    place[count], size[count] = begin + i, abs(run[i])
+                    count += 1
+    return count
+
+
+@jit
+def _ranked(place, size, index):
+    """Put the places of the largest, of equal ones the first, into `index` [k]."""
+    k, chosen = len(index), 0
+    least = np.partition(size, len(size) - k)[len(size) - k]
+    ties = k - np.count_nonzero(size > least)
+    for i in range(len(size)):
+        tied = size[i] == least and ties > 0
+        if tied or size[i] > least:
+            index[chosen] = place[i]
+            chosen += 1
+            ties -= tied
 
 
 @jit
