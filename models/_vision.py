@@ -95,8 +95,18 @@ class PadCropFlip:
         return _cut_(changed, self.hole, uniform[:, 3:5]) if self.hole else changed
 
 
+def require_images(input_shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` for samples that are no images [C, H, W]."""
+    if len(input_shape) != 3:
+        raise ValueError(f"it takes images, channels x height x width, not {input_shape}")
+
+
 def plain_unless_colored(network: Any, input_shape: tuple[int, ...]) -> nn.Module:
-    """Return a network that leaves images whole unless they are of three channels."""
+    """Return a network that leaves images whole unless they are of three channels.
+
+    Raises `ValueError` for samples that are no images.
+    """
+    require_images(input_shape)
     if input_shape[0] != 3:
         network.input_transform = {"train": digits, "eval": digits}
     made: nn.Module = network

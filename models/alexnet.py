@@ -10,7 +10,7 @@ from math import ceil
 from torch import nn
 
 from ._imagenet import is_large, of_torchvision
-from ._vision import PadCropFlip, cifar, plain_unless_colored
+from ._vision import PadCropFlip, cifar, plain_unless_colored, require_images
 
 # For a batch of 128. Without BatchNorm the rate has to be small.
 regime = {
@@ -47,6 +47,7 @@ def alexnet(
     if is_large(input_shape, form):
         return of_torchvision("alexnet", num_classes, input_shape, _OF_IMAGENET)
     layers: list[nn.Module] = []
+    require_images(input_shape)
     before = input_shape[0]
     for place, channels in enumerate(_CHANNELS):
         after = max(1, channels * width // 64)

@@ -149,10 +149,10 @@ def check_contradictions(recipe: "Recipe") -> None:
 
 
 def _check_warmup(recipe: "Recipe") -> None:
-    epochs, is_default = recipe.warmup_epochs, recipe.warmup and recipe.warmup_epochs == 4
-    if recipe.prune is None and not is_default:
-        rule = "and warmup have no effect without prune"
-        raise SettingError("warmup_epochs", None, rule)
+    epochs = recipe.warmup_epochs
+    for name, changed in (("warmup", not recipe.warmup), ("warmup_epochs", epochs != 4)):
+        if recipe.prune is None and changed:
+            raise SettingError(name, getattr(recipe, name), "has no effect without prune")
     if not recipe.warmup and epochs != 4:
         rule = "has no effect without warmup"
         raise SettingError("warmup_epochs", epochs, rule, "give one of the two")
@@ -185,7 +185,7 @@ def names_own_file(spec: str) -> bool:
     >>> names_own_file("./mine.py"), names_own_file("mine.py:small"), names_own_file("digits")
     (True, True, False)
     """
-    return not spec.startswith("text:") and re.search(r"\.py(:\w+)?$", spec) is not None
+    return not spec.startswith("text:") and re.search(r"\.py(:[^:/]*)?$", spec) is not None
 
 
 def whole_paths(names: str | None) -> str | None:

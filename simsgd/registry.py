@@ -21,14 +21,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 from .given_object import GivenObject, is_lost, refuse_lost
 from .settings import (
     SettingError,
-    check_size,
-    fits,
-    kinds_in_words,
     one_line,
     require,
     require_file,
@@ -205,8 +202,12 @@ def _given(kind: str, spec: GivenObject) -> object:
 
 def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
     """Yield the class of each part of a spec, and the text of its arguments."""
-    for part in re.split(r"\s*\+\s*(?=[A-Za-z_./])", spec.strip()):
-        own = re.fullmatch(r"(.+\.py)(?::(\w+)(?::(.*))?)?", part)
+    parts = re.split(r"\s*\+\s*(?=[A-Za-z_./+]|$)", spec.strip())
+    fix = "as in topk:0.01+sign" if kind == "compressor" else "leave the + out"
+    named = len(parts) == 1 or all(parts)
+    require(named, kind, spec, "must have a name before and behind each +", fix)
+    for part in parts:
+        own = re.fullmatch(r"(.+\.py)(?::([^:]*)(?::(.*))?)?", part)
         if own:
             _import_folder(kind)  # grace:FILE.py:Name is one of its methods
         name, _, arguments = part.partition(":")
@@ -288,31 +289,21 @@ def _instance(kind: str, method: type, arguments: str, spec: str) -> object:
     missing = [name for name in needed if name not in given]
     fix = f"as in {spec.rstrip(':')}:{missing[0]}=VALUE" if missing else ""
     require(not missing, kind, spec, f"lacks a value for {', '.join(missing)}", fix)
-    hints = get_type_hints(method)
-    usual = {f.name: f.default for f in settings_of(method) if _has_plain_default(f)}
-    for key, setting in {**usual, **given}.items():
-        kinds = get_args(hints[key]) or (hints[key],)
-        shown = setting if setting != "" else repr(setting)
-        rule = f"has {key} {shown}, which must be {kinds_in_words(kinds)}"
-        require(fits(setting, kinds), kind, spec, rule)
     try:
-        for key, setting in given.items():
-            check_size(key, setting)
         return method(**given)
     except SettingError as wrong:
-        if wrong.name not in given:
+        values = {**{f.name: f.default for f in settings_of(method)}, **given}
+        if wrong.name not in values:
             raise
-        rule = f"has {wrong.name} {given[wrong.name]}, which {wrong.rule}"
-        raise SettingError(kind, spec, rule, wrong.fix) from wrong
+        value = values[wrong.name] if values[wrong.name] != "" else "''"
+        rule = f"has {wrong.name} {value}, which {wrong.rule}"
+        fix = "separate values by commas" if isinstance(value, str) and ":" in value else wrong.fix
+        raise SettingError(kind, spec, rule, fix) from wrong
     except Exception as wrong:  # whatever the user's own code raises
         if not own_line(wrong) and not isinstance(wrong, TypeError):
             raise
         reason = own_line(wrong) or one_line(wrong)
         raise SettingError(kind, spec, f"cannot be made: {reason}") from wrong
-
-
-def _has_plain_default(field: "dataclasses.Field[object]") -> bool:
-    return field.default is not dataclasses.MISSING and Any not in (field.type, "Any")
 
 
 def _file_of(method: type) -> str:

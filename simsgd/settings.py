@@ -162,8 +162,8 @@ def require_kind(name: str, value: object, *kinds: type) -> None:
 
 def require_file(name: str, path: Path) -> None:
     """Raise `SettingError` unless a path is that of a file."""
-    rule = "names a folder, not a file" if path.is_dir() else "names a file that does not exist"
-    require(path.is_file(), name, str(path), rule)
+    what = "folder, not a file" if path.is_dir() else "file that does not exist"
+    require(path.is_file(), name, str(path), f"names a {what}")
 
 
 def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> SettingError:
@@ -255,17 +255,18 @@ def check_size(name: str, value: object) -> None:
         require(value == 0 or abs(value) >= _SMALLEST, name, value, rule)
 
 
-def size_in_bytes(name: str, value: object) -> int:
+def size_in_bytes(name: str, value: object, before: str = "") -> int:
     """Return a size as a number of bytes: such as 10MB or 10MiB, or the number itself.
 
-    >>> size_in_bytes("until_bytes", "10MB")
-    10000000
+    >>> size_in_bytes("until_bytes", "10MB"), size_in_bytes("granularity", "bucket:1KB", "bucket:")
+    (10000000, 1000)
 
-    Raises `SettingError` for anything else, and for less than a byte.
+    Raises `SettingError` for anything else, and for less than a byte. The text `before` is skipped.
     """
-    found = value if type(value) is int else num_bytes(str(value))
+    found = value if type(value) is int else num_bytes(str(value).removeprefix(before))
     if not found or found < 0:
-        raise SettingError(name, value, "must be a number of bytes greater than 0", "such as 10MB")
+        rule = f"must be {before and before + 'SIZE, '}a number of bytes greater than 0"
+        raise SettingError(name, value, rule, f"such as {before}10MB")
     require(found < 2**63, name, value, "must be below 2**63 bytes")
     return found
 
@@ -343,7 +344,7 @@ def quoted(value: object) -> object:
 
 def shown(value: object) -> str:
     """Return a value as a message has it, in one line: cut if long, escaped if it is no text."""
-    plain = isinstance(value, str) and value and value.isprintable()
+    plain = isinstance(value, str | Path) and str(value) and str(value).isprintable()
     text = str(value).removeprefix("object:") if plain else " ".join(repr(value).split())
-    whole = len(text) <= _LONGEST_SHOWN
-    return text if whole else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
+    end = f"... ({len(text)} characters)" if len(text) > _LONGEST_SHOWN else ""
+    return text[:_LONGEST_SHOWN] + end

@@ -120,7 +120,7 @@ def test_a_sweep_in_no_folder_of_its_own_is_refused_before_its_settings_are_chec
             "--model-config cannot change on resume, the run has hidden=4, g...",
         ),
         ("--workers 2", "--workers cannot change on resume, the run has 4, got 2"),
-        ("--compressor sign", "--compressor cannot change on resume, the run has None, got sign"),
+        ("--compressor sign", "--compressor cannot change on resume, the run has none, got sign"),
         ("--name b", "--name cannot change on resume, the run has a, got b"),
     ],
 )

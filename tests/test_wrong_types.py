@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 
 import numpy as np
 import pytest
@@ -153,6 +154,8 @@ CALLS = {
     "train(dataset='digits', workers=2, model=torch.nn.Linear(64, 10), model_config='n=4')": "model"
     "_config has arguments that Linear does not take: n, got n=4; leave it out",
     "train(dataset={'train': [], 'test': []}, workers=2)": "dataset has a part without samples, ",
+    "train(dataset={'train': 5, 'val': 5, 'test': 5}, workers=2)": "dataset has both val and test,"
+    " got dict; leave in it what is to be validated on",
     "train(dataset=((torch.ones(4, 3, device='meta'), torch.zeros(4).long()),) * 2)": "dataset has "
     "tensors without numbers, on the device meta, got tuple; make them on cpu",
     "Simulator(torch.nn.Linear(3, 2), optimizer=lambda: None)": "optimizer cannot be made: ",
@@ -161,6 +164,18 @@ CALLS = {
     "Simulator(torch.nn.Linear(3, 2), regime=[{'epoch': 0, 'lr': 0.1}, {'epoch': 0, 'lr': 0.2}])": (
         "regime has two phases from epoch 0 that set lr; leave one out"
     ),
+}
+PARTS = {  # methods that are made in Python, which are held to what a spec is held to
+    "compressors.topk: TopK('x')": "ratio must be a number, got 'x'",
+    "compressors.topk: TopK(True)": "ratio must be a number, got True",
+    "compressors.qsgd: QSGD(1.5)": "levels must be a whole number, got 1.5",
+    "compressors.qsgd: QSGD(2**63)": "levels must be below 2**63, got 9223372036854775808",
+    "memories: Residual(beta='x')": "beta must be a number, got 'x'",
+    "memories: DGC(momentum=[])": "momentum must be a number, got []",
+    "outer_optimizers.sgd: Nesterov(lr='x')": "lr must be a number, got 'x'",
+    "aggregations.krum: Krum('x')": "attackers must be a whole number, got 'x'",
+    "attacks.noise: Noise(1, std='x')": "std must be a number, got 'x'",
+    "algorithms.fedavg: FedAvg(clients=2.5)": "clients must be a whole number, got 2.5",
 }
 STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, resume='x').__enter__()": "resume must be true or false, not",
@@ -203,6 +218,7 @@ STEPS = {  # of a simulator of two workers
     "evaluation_model('median')": "buffers must be mean or rank0, got median",
     "evaluation_model(worker=2)": "worker must lie in [0, 2), got 2",
     "evaluation_model(worker='x')": "worker must be a whole number, not str, got 'x'",
+    "listen(5)": "listener must have methods begin_step and end_step, got 5",
     "end_epoch(5)": "results must be a dict, not int, got 5",
 }
 MADE = {  # a simulator of a model
@@ -234,6 +250,15 @@ def test_a_value_of_another_type_is_refused_in_one_line(call, line, tmp_path, mo
         eval(f"simsgd.{call}", {"simsgd": simsgd, "torch": torch, "np": np})
     assert str(refused.value).startswith(line)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("call", "line"), PARTS.items())
+def test_a_method_of_another_type_is_not_made(call, line):
+    module, made = call.split(": ")
+    known = vars(importlib.import_module(f"simsgd.methods.{module}"))
+    with pytest.raises(simsgd.SettingError) as refused:
+        eval(made, dict(known))
+    assert str(refused.value) == line
 
 
 @pytest.mark.parametrize(("call", "line"), STEPS.items())

@@ -36,6 +36,7 @@ _SETTINGS = (  # that a price depends on, or that are refused for another reason
     "compress_layers", "prune_1d", "value_dtype", "index_dtype", "method", "algorithm", "aggregate",
     "downlink", "collective", "topology", "local_steps", "participation", "seed",
 )  # fmt: skip
+_ALONE = "one sends nothing"
 USUAL = {  # settings for those that have no defaults, as their papers use them
     "topk": ("topk:0.01", "topk:0.001"),
     "sampled_topk": ("sampled_topk:0.001",),
@@ -144,6 +145,9 @@ def advise(
         settings = {"workers": Cluster.of(cluster).nodes, **settings}
     config = Config.of(settings)
     refuse_idle(settings, _SETTINGS, "advice")
+    alone = config.workers == 1
+    require(not alone or cluster is not None, "workers", 1, "must be at least 2", _ALONE)
+    require(not alone, "cluster", cluster, "must have at least 2 nodes", _ALONE)
     source = CompressionSource.of(compress_ms, measure, device_of(device))
     pricing = Pricing(compute_ms, source.milliseconds, all_reduce, fusion, overlap, cluster)
     links = _networks([network] if isinstance(network, Network | str) else network)
@@ -255,7 +259,7 @@ def _assumed(pricing: Pricing, timed: str) -> list[str]:
     """Return the lines on what the prices rest on; `timed` is another machine."""
     lines = []
     if pricing.compute is None:
-        lines.append("compute is not counted (compute_ms): speed-ups are the most there can be")
+        lines.append("compute is not counted (--compute-ms does): speed-ups are at their most")
     elif pricing.compute.sigma:
         law = f"{1000 * pricing.compute.median:g} ms, sigma {pricing.compute.sigma:g}"
         lines.append(f"compute log-normal, median {law}, for each worker and step")

@@ -62,11 +62,12 @@ def measure(
         if name not in NETWORKS:
             raise unknown("model", name, NETWORKS)
     for setting, numbers in (("workers", workers), ("batch", batch), ("threads", threads)):
-        require(all(n >= 1 for n in numbers), setting, list(numbers), "must be at least 1")
-    rule = f"must be at most {MOST_THREADS}"
-    require(all(n <= MOST_THREADS for n in threads), "threads", list(threads), rule)
-    rule = "has no effect on a GPU"
-    require(not threads or device == "cpu", "threads", list(threads), rule, "leave it out")
+        for number in numbers:
+            require(number >= 1, setting, number, "must be at least 1")
+    for number in threads:
+        require(number <= MOST_THREADS, "threads", number, f"must be at most {MOST_THREADS}")
+        rule = "has no effect on a GPU"
+        require(device == "cpu", "threads", number, rule, "leave it out")
     notes: list[str] = []
     cases = itertools.starmap(
         _Case,

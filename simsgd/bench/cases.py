@@ -88,8 +88,9 @@ def selected(
     for model in models:
         if model not in timed:
             raise unknown("model", model, timed)
-    require(all(w >= 1 for w in workers), "workers", list(workers), "must be at least 1")
-    require(all(b >= 1 for b in batches), "batch", list(batches), "must be at least 1")
+    for name, numbers in (("workers", workers), ("batch", batches)):
+        for number in numbers:
+            require(number >= 1, name, number, "must be at least 1")
     known = dict.fromkeys(case.batch for case in cases if not models or case.model in models)
     for batch in batches:
         rule = f"must be one of {', '.join(map(str, sorted(known)))}"

@@ -61,8 +61,9 @@ def tables(measured: Measured) -> list[TextTable]:
 
 def _divided(case: Case, workers: Sequence[int], batch: int) -> list[Case]:
     """Return the case with a global batch of `batch` divided among each number of workers."""
-    even = all(w >= 1 and batch % w == 0 for w in workers)
-    require(even, "workers", list(workers), f"must each be a divisor of the {batch} samples")
+    for w in workers:
+        rule = f"must be a divisor of the {batch} samples"
+        require(w >= 1 and batch % w == 0, "workers", w, rule)
     return [replace(case, workers=w, batch=batch // w) for w in workers]
 
 

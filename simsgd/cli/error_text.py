@@ -29,6 +29,9 @@ def with_options(error: SettingError, command: click.Command) -> str:
         )
         for text in (error.rule, error.fix)
     )
+    off = {str(option.name): option.secondary_opts[0] for option in found if option.secondary_opts}
+    if error.value is False and error.name in off:
+        return SettingError(error.name, None, rule, fix).sentence(off[error.name])
     named = SettingError(error.name, error.value, rule, fix)
     return named.sentence(options.get(error.name, error.name))
 

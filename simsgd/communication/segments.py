@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..settings import SettingError
-from ..units import num_bytes
+from ..settings import SettingError, size_in_bytes
 
 Shapes = Mapping[str, torch.Size]
 
@@ -176,12 +175,11 @@ def _groups(shapes: Shapes, granularity: str, itemsize: int) -> dict[str, list[s
 
 
 def _bucket_bytes(granularity: str) -> int:
-    kind, _, size = granularity.partition(":")
-    found = num_bytes(size) if kind.lower() == "bucket" else None
-    if not found:
+    kind, colon, size = granularity.partition(":")
+    if kind.lower() != "bucket" or not colon:
         rule = "must be layer, model or bucket:SIZE"
         raise SettingError("granularity", granularity, rule, "for example bucket:25MB")
-    return found
+    return size_in_bytes("granularity", f"bucket:{size}", "bucket:")
 
 
 def _segment(name: str, group: Sequence[str], shapes: Shapes, dense: bool) -> Segment:

@@ -247,6 +247,8 @@ def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
     arrows = {">" in line for line in lines}
     rule = "has edges with > and without"
     require(len(arrows) < 2, "topology", path, rule, "0 > 1 is one way; give the other way too")
+    fix = f"give two numbers a line, or {workers} lines of {workers} weights"
+    require(len(lines) > 0, "topology", path, "names a file without an edge", fix)
     rows = _numbers([line.replace(">", " ") for line in lines], path)
     if arrows != {True} and len(rows) == workers and all(len(row) == workers for row in rows):
         weights = torch.tensor(rows, dtype=torch.float64)
@@ -255,7 +257,6 @@ def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
     for number, row in enumerate(rows, 1):
         ids = all(end.is_integer() and 0 <= end < workers for end in row)
         rule = f"has no edge between two of the workers 0 to {workers - 1} in entry {number}"
-        fix = f"give two numbers a line, or {workers} lines of {workers} weights"
         require(len(row) == 2 and ids and row[0] != row[1], "topology", path, rule, fix)
         graph.add_edge(int(row[0]), int(row[1]))
     if arrows != {True}:

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..config import Config
 from ..given_object import plain_arguments
-from ..settings import size_in_bytes, unknown
+from ..settings import SettingError, require, size_in_bytes, unknown
 from .config_values import OF_ONE_RUN, OF_THE_MACHINE, RECORDS, varying
 from .metric import Metric, metric_of_key
 from .outcome import BEST, heading_of, in_words, metrics_of, outcome
@@ -102,7 +103,7 @@ def result_rows(
     if sort is not None:
         known = list(rows[0])
         if sort not in known:
-            raise unknown("sort", sort, known)
+            raise _unknown_column("sort", sort, known)
         rows.sort(key=lambda row: _rank(row[sort]))
     return rows[::-1] if reverse else rows
 
@@ -139,12 +140,26 @@ def chosen_columns(table: TextTable, columns: Sequence[str]) -> TextTable:
     """
     known = {name.partition(" (")[0]: place for place, name in enumerate(table.head)}
     known |= {name: place for place, name in enumerate(table.head)}
+    require(any(columns), "columns", ",".join(columns), "must name at least one column")
     for name in columns:
+        require(name != "", "columns", ",".join(columns), "has a comma with no name beside it")
         if name not in known:
-            raise unknown("columns", name, table.head)
+            raise _unknown_column("columns", name, table.head)
     places = [known[name] for name in columns if name != "run"]
     words = [place for place in places if place < table.names]
     return table.with_columns([0, *words, *(place for place in places if place not in words)])
+
+
+def _unknown_column(setting: str, name: str, known: Sequence[str]) -> SettingError:
+    """Return the error for a column that is not there, with the one that shows the same."""
+    titles = {key: heading_of(measure) for key, measure in _MEASURES.items()} | {"name": "run"}
+    same = {**titles, **{title: key for key, title in titles.items()}}.get(name)
+    if same in known:
+        return SettingError(setting, name, "is not known", f"here it is called {same}")
+    if name in Config.__dataclass_fields__:
+        fix = f"settings have one where runs differ in them; known: {', '.join(known)}"
+        return SettingError(setting, name, "is no column of these runs", fix)
+    return unknown(setting, name, known)
 
 
 def metrics_shown(rows: Sequence[Row]) -> list[str]:

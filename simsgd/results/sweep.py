@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from ..settings import SettingError, require_kind
 from . import html as page
 from .atomic_files import replace
-from .config_values import OF_THE_MACHINE, in_full, in_short, varying
+from .config_values import OF_THE_MACHINE, default_of, in_full, in_short, varying
 from .metric import Metric, metric_of
 from .outcome import heading_of, mean_in_words, measures_of, metrics_of, outcome
 from .run import Run
@@ -162,14 +162,10 @@ class Sweep:
 
     def _combinations(self) -> Iterator[tuple[dict[str, str], list[str]]]:
         """Yield what varies, as text, and the names of the runs that have it in common."""
-        from ..config import default
-
         found: dict[tuple[str, ...], list[str]] = {}
         names = self.varying
         for run, settings in self.settings.items():
-            values = tuple(
-                in_full(settings[name] if name in settings else default(name)) for name in names
-            )
+            values = tuple(in_full(settings.get(name, default_of(name))) for name in names)
             found.setdefault(values, []).append(run)
         for values, runs in found.items():
             yield dict(zip(names, values, strict=True)), runs

@@ -44,13 +44,13 @@ class Overlap:
         """
         if isinstance(spec, bool):
             return cls("perfect" if spec else "none")
-        kind, colon, size = str(spec).partition(":")
+        kind, colon, _ = str(spec).partition(":")
         if kind not in OVERLAPS or (colon and kind != "buckets"):
             rule = "must be none, buckets, buckets:SIZE or perfect"
             raise SettingError("overlap", spec, rule, "such as buckets:25MB")
         if not colon:
             return cls(kind)
-        given = size_in_bytes("overlap", size)
+        given = size_in_bytes("overlap", spec, "buckets:")
         return cls(kind, given, given)
 
 

@@ -29,7 +29,7 @@ from .phases import check_phases, enter_epoch, follow_regime
 from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
 from .running_state import RunningState, StateDict
-from .step_listener import StepListener
+from .step_listener import StepListener, checked_listener
 from .step_timer import StepTimer
 from .summary import html_table, one_line
 from .worker_gradients import (
@@ -189,7 +189,7 @@ class Simulator:
 
     def listen(self, listener: StepListener | None) -> None:
         """Have a listener called around each step from now on; None: no more."""
-        self._listener = listener
+        self._listener = checked_listener(listener)
 
     def begin(self) -> None:
         """Put back the states that the model carries from step to step, as at the start."""

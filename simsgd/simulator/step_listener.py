@@ -1,11 +1,13 @@
 """What may listen to the steps of a simulator."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..gradients.trees import Tree
+from ..settings import require
 from .record import StepRecord
 
 
+@runtime_checkable
 class StepListener(Protocol):
     """Called around each step."""
 
@@ -14,3 +16,10 @@ class StepListener(Protocol):
 
     def end_step(self, record: StepRecord, x: Tree, y: Tree) -> None:
         """A step on the batch `x` [B, ...] and `y` [B, ...] is done."""
+
+
+def checked_listener(listener: StepListener | None) -> StepListener | None:
+    """Return a listener. Raises `SettingError` for one without `begin_step` and `end_step`."""
+    holds = listener is None or isinstance(listener, StepListener)
+    require(holds, "listener", listener, "must have methods begin_step and end_step")
+    return listener

@@ -177,7 +177,18 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
     """Return what a user should know of a combination that is allowed and seldom wanted."""
     memory = memory_name(recipe, regime)
     specs = dict.fromkeys(compressor_specs(regime.at(0, 0)))
-    return list(dict.fromkeys(note for spec in specs for note in _notes_on(spec, recipe, memory)))
+    found = [note for spec in specs for note in _notes_on(spec, recipe, memory)]
+    return list(dict.fromkeys([*_on_idle_memory(recipe, regime, memory), *found]))
+
+
+def _on_idle_memory(recipe: Recipe, regime: Regime, memory: str) -> list[str]:
+    """Return a note on a memory that has nothing to keep, for all is sent as it is."""
+    phases = [regime.at(epoch, step) for epoch, step in regime.starts]
+    whole = {spec for phase in phases for spec in compressor_specs(phase)} == {"none"}
+    plain = (recipe.value_dtype, recipe.downlink, recipe.aggregate) == (None, None, "mean")
+    if memory not in ("residual", "dgc") or not (whole and plain) or recipe.lr_in_memory:
+        return []
+    return [f"note: memory {memory} keeps nothing, since nothing is compressed; set --compressor"]
 
 
 def _notes_on(spec: str, recipe: Recipe, memory: str) -> list[str]:

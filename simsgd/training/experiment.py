@@ -4,6 +4,7 @@ Letters: W workers, b samples each, B = W * b, C channels.
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,7 +183,14 @@ class Experiment:
         require(not idle, "evaluate_buffers", config.evaluate_buffers, rule, "leave it out")
 
     def _check_length(self) -> None:
-        """Raise `SettingError` for an exchange after a last step that is not known before it."""
+        """Raise `SettingError` for an exchange after a last step that is not known before it.
+
+        So it does for models that are kept for longer than the run, but not in one that goes on.
+        """
+        delay, steps = self.simulator.components.algorithm.longest_delay, max(1, self.steps)
+        rule, fix = f"must be at most {steps}, the steps of the run", "no model is older"
+        wasted = delay > steps and self.config.resume is None
+        require(not wasted, "staleness", self.config.staleness or delay, rule, fix)
         last = getattr(self.simulator.components.algorithm, "final_exchange", False)
         rule = "does not go together with final_exchange"
         fix = "leave one out: which step is the last is not known before it"
@@ -233,6 +241,9 @@ class Experiment:
         """
         if not self.simulator.components.engine.chooses:
             return self
+        if self.config.engine == "compiled" and not self.config.quiet:
+            told = "simsgd: torch.compile translates the model, which takes seconds to minutes"
+            print(told, file=sys.stderr, flush=True)
         engine = self.simulator.engine_for(*next(self.epoch_batches(0)))
         return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))
 

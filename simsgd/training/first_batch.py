@@ -88,8 +88,8 @@ def require_class_scores(experiment: "Experiment", output: Tree, y: Tensor) -> N
     classes = experiment.dataset.num_classes
     assert classes is not None
     scores = class_scores(output, y)
-    shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    rule = f"gives an output of shape {shape} for {classes} classes"
+    what = f"an output of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
+    rule = f"gives {what or f'a {type(output).__name__}'} for {classes} classes"
     wanted = ", ".join(map(str, ("samples", *y.shape[1:], classes)))
     enough = scores is not None and scores.shape[-1] >= classes
     require(enough, "model", str(experiment.config.model), rule, f"it must be [{wanted}]")

@@ -98,6 +98,7 @@ class Recording:
         """
         rule, fix = "is called within a loop over batches", "go over them once"
         require(self._batch_now is None, "batches", None, rule, fix)
+        require(isinstance(loader, Iterable), "loader", loader, "gives no batches one by one")
         self._length = float(len(loader)) if isinstance(loader, Sized) else math.nan
         done, iterator = self.batch, self._begun(loader)
         self._began = time.perf_counter()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..registry import load_file
-from ..settings import SettingError
+from ..settings import SettingError, require
 from ..units import home_path
 
 
@@ -15,6 +15,8 @@ def own_function(setting: str, spec: str) -> Callable[..., Any]:
     """
     path, _, name = spec.partition(".py")
     file = home_path(path + ".py")
+    rule, fix = "names no function behind the colon", f"write {path}.py:NAME"
+    require(name != ":", setting, spec, rule, fix)
     module = load_file(file, setting)
     wanted = [name.removeprefix(":")] if name else [file.stem, setting]
     function = next((getattr(module, own) for own in wanted if hasattr(module, own)), None)

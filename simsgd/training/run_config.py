@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ..config import Config
 from ..given_object import NAMES, GivenObject
-from ..results.config_values import ON_RESUME
+from ..results.config_values import ON_RESUME, in_full
 from ..results.folder_of_runs import require_run
 from ..results.run import Run
 from ..settings import SettingError, require
@@ -46,7 +46,8 @@ def run_config(given: Mapping[str, object]) -> Config:
         raise found_in_file(wrong, "resume", str(folder / "config.json")) from wrong
     for name in given.keys() - ON_RESUME:
         before, now = getattr(own, name), getattr(asked, name)
-        require(now == before, name, now, f"cannot change on resume, the run has {before}")
+        rule = f"cannot change on resume, the run has {in_full(before)}"
+        require(now == before, name, in_full(now), rule)
     ended = len(Run(folder).epochs)
     if asked.epochs is not None and asked.epochs < ended:
         rule = f"must be at least the {counted(ended, 'epoch')} that the run has done"

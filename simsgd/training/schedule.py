@@ -43,7 +43,9 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     where the number of epochs is given nowhere.
     """
     own = _of_model(module, model, str(config.model))
-    names = (config.regime or "model").split("+")
+    names = [name.strip() for name in (config.regime or "model").split("+")]
+    rule, fix = "must have a name before and behind each +", "as in model+./regime.py"
+    require(all(names), "regime", config.regime, rule, fix)
     parts = [own if name == "model" else _of_file(name) for name in names]
     declared = {key: _last(key, [own, *parts]) for key in ("batch", "scale_lr", "scale_epochs")}
     size = config.workers * config.worker_batch

@@ -7,14 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 from ..communication.messages import Sparse
-from ..config import Config
+from ..config import Config, default
 from ..gradients.auto import engine_note
 from ..methods.collectives import received_bytes
+from ..methods.compressors.powersgd import PowerSGD
 from ..settings import count, kept
 from ..simulator.layer_compressors import LayerRules, by_segment
 from ..simulator.step_settings import notes
 from ..units import counted
 from .data import Text
+from .data.embedded import EMBEDDED
 from .experiment import Experiment
 from .length_notes import length_notes
 from .thread_choice import machine_line
@@ -39,6 +41,7 @@ def start_message(experiment: Experiment) -> str:
     if config.cuda_graph == "auto" and simulator.components.graphs is None:
         lines.append(f"note: no CUDA graph: the device is {config.device}")
     lines += notes(simulator.recipe, simulator.components.regime) + length_notes(experiment)
+    lines += _of_data(config) + _of_ranks(experiment)
     lines += _of_unused(experiment)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
@@ -154,6 +157,28 @@ def _layers(experiment: Experiment) -> LayerRules:
     """Return the rules of layers with which the run begins."""
     rules: LayerRules = experiment.simulator.components.regime.at(0, 0).get("compress_layers", ())
     return rules
+
+
+def _of_data(config: Config) -> list[str]:
+    """Return notes on settings of files where the data set is read from none."""
+    embedded = config.dataset in (*EMBEDDED, "pydoc")
+    given = {"--data-dir": config.data_dir != default("data_dir"), "--download": config.download}
+    return [
+        f"note: {option} is not used: {config.dataset} comes with simsgd"
+        for option, is_given in given.items()
+        if embedded and is_given
+    ]
+
+
+def _of_ranks(experiment: Experiment) -> list[str]:
+    """Return a note on a low rank that no matrix is above: its factors are the larger."""
+    states = experiment.simulator.components.segment_states
+    fitted = [s.compressor for s in states if not s.segment.dense]
+    wide = [c for c in fitted if isinstance(c, PowerSGD) and c.is_of_full_rank]
+    if not wide or len(wide) < len(fitted):
+        return []
+    rank = f"rank {wide[0].rank} is at least the shorter side of every matrix"
+    return [f"note: {rank}: its factors have more entries than the matrices themselves"]
 
 
 def _of_unused(experiment: Experiment) -> list[str]:

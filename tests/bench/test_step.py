@@ -61,7 +61,7 @@ def test_the_quick_scaling_bench_prints_writes_and_draws_both_rows(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("scaling", "--workers", "3"), "must each be a divisor of the 512 samples"),
+        (("scaling", "--workers", "3"), "must be a divisor of the 512 samples"),
         (("step", "--plot", "a.gif"), "plot must end in .png, .svg or .pdf"),
         (("step", "--plot", "none/a.png"), "names a folder that does not exist"),
         (("step", "--model", "resnett"), "did you mean resnet"),

@@ -308,7 +308,7 @@ def test_layers_are_means_over_the_last_epoch(tmp_path):
 
 
 def test_a_run_without_layers_is_refused_with_how_to_have_them(tmp_path):
-    with pytest.raises(SettingError, match=r"^run has no layers.csv.*train it with log_layers$"):
+    with pytest.raises(SettingError, match=r"^run has no layers.csv.*train it with --log-layers$"):
         plot_results([make(tmp_path)], kind="layers")
 
 

@@ -55,12 +55,15 @@ def test_the_frontier_of_two_values_is_where_both_are_good():
     ("settings", "error"),
     [
         ({"kind": "pareto", "x": "epoch"}, "x must be one of bytes, seconds, budget on a figure"),
-        ({"kind": "pareto", "x": "budget"}, "at_bytes must be given with x budget; such as 10MB"),
+        (
+            {"kind": "pareto", "x": "budget"},
+            "at_bytes must be given with budget along x; such as 10MB",
+        ),
         ({"kind": "pareto", "x": "seconds"}, "network must be one for simulated seconds"),
         ({"kind": "pareto", "at_bytes": 999}, "run had sent more than at_bytes 999 before its fir"),
         ({"kind": "pareto", "at_bytes": "x"}, "at_bytes must be a number of bytes greater than 0"),
         ({"at_bytes": "1KB"}, "at_bytes has no effect on a figure of curves, got 1KB; use kind"),
-        ({"x": "budget"}, "x is of figures of kind pareto, got budget; use x bytes"),
+        ({"x": "budget"}, "x is of figures of kind pareto, got budget; use bytes, or kind pareto"),
         ({"kind": "layers", "x": "bytes"}, "x has no effect on a figure of layers, got bytes"),
     ],
 )

@@ -113,6 +113,21 @@ def test_an_unknown_column_is_refused_with_those_near(runs):
     done = call("results", runs, "--sort", "eror")
     assert done.exit_code == 2
     assert done.stderr.startswith("simsgd: --sort is not known, got eror; did you mean error")
+    told = {
+        ("--sort", "run"): "--sort is not known, got run; here it is called name",
+        ("--columns", "name"): "--columns is not known, got name; here it is called run",
+        ("--columns", "bytes"): "--columns is not known, got bytes; here it is called sent",
+        ("--columns", ""): "--columns must name at least one column, got ''",
+        ("--columns", ","): "--columns must name at least one column, got ,",
+        ("--columns", "run,,sent"): "--columns has a comma with no name beside it, got run,,sent",
+    }
+    for words, text in told.items():
+        assert call("results", runs, *words).stderr == f"simsgd: {text}\n"
+    alike = call("results", runs, "--sort", "momentum").stderr
+    assert alike.startswith(
+        "simsgd: --sort is no column of these runs, got momentum; settings have one where runs "
+        "differ in them; known: name, "
+    )
 
 
 @pytest.mark.slow

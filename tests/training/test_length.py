@@ -15,6 +15,7 @@ from simsgd.training.checkpoint import load_checkpoint
 from simsgd.training.experiment import Experiment
 from simsgd.training.length_notes import length_notes
 from simsgd.training.run_config import run_config
+from simsgd.training.start_message import start_message
 
 BATCHES = 3  # of an epoch of kill_runs.TINY: 1437 samples by 4 workers of 90
 
@@ -189,6 +190,24 @@ def test_a_setting_that_is_too_long_for_the_run_is_told(settings, told):
     words = {"workers": 4, "batch_size": 90, "dataset": "digits", "model": "logistic", "epochs": 1}
     experiment = Experiment.of(run_config(words | eval(f"dict({settings})")))
     assert "\n".join(length_notes(experiment)) == told
+
+
+IDLE = {  # settings that change nothing, and what is told of them
+    "compressor='none', memory='dgc'": "note: memory dgc keeps nothing, since nothing is "
+    "compressed; set --compressor",
+    "compressor='powersgd:99999'": "note: rank 99999 is at least the shorter side of every "
+    "matrix: its factors have more entries than the matrices themselves",
+    "data_dir='elsewhere'": "note: --data-dir is not used: digits comes with simsgd",
+    "download=True": "note: --download is not used: digits comes with simsgd",
+}
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(("settings", "told"), IDLE.items())
+def test_a_setting_that_changes_nothing_is_told(settings, told):
+    words = {"workers": 4, "batch_size": 90, "dataset": "digits", "model": "logistic", "epochs": 1}
+    experiment = Experiment.of(run_config(words | eval(f"dict({settings})")))
+    assert told in start_message(experiment).splitlines()
 
 
 # what reads such runs

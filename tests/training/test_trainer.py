@@ -192,7 +192,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, monkeypa
     [
         ({"workers": 8}, "workers cannot change on resume, the run has 4, got 8"),
         ({"model": "lenet"}, "model cannot change on resume, the run has mlp, got lenet"),
-        ({"prune": 0.5}, "prune cannot change on resume, the run has None, got 0.5"),
+        ({"prune": 0.5}, "prune cannot change on resume, the run has none, got 0.5"),
     ],
 )
 def test_what_a_run_is_cannot_change_on_resume(tmp_path, changed, message):

@@ -3,7 +3,7 @@
 Letters: W workers, L hosted here, n elements of one segment.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar
 
 from torch import Tensor
@@ -14,10 +14,11 @@ from ...communication.transport import Channel
 from ...registry import build, contract
 from ...settings import SettingError
 from ..compressors import Compressor, MultiRound
+from ..method_class import MethodClass
 
 
 @contract("aggregation")
-class Aggregation(ABC):
+class Aggregation(metaclass=MethodClass):
     """A rule by which the messages of all workers become one update. A frozen dataclass."""
 
     elementwise: ClassVar[bool] = False  # no element looks at another: segments may go together
@@ -37,7 +38,7 @@ class Aggregation(ABC):
             rule, fix = "needs every entry of each worker", "use a compressor that sends all"
             raise SettingError("aggregate", None, rule, f"{fix}, as sign does")
 
-    def check_workers(self, workers: int) -> None:  # noqa: B027 - most take any
+    def check_workers(self, workers: int) -> None:
         """Raise `SettingError` for a number of workers that the rule cannot take."""
 
     def check_layout(self, layout: Layout) -> None:

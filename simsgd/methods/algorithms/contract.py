@@ -4,7 +4,7 @@ Letters: W workers, L hosted here, n elements of one segment.
 """
 
 import dataclasses
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, Self
 
@@ -20,6 +20,7 @@ from ...settings import SettingError
 from ..compression_error import norms_of
 from ..compressors import Compressor, StepInfo
 from ..memories import Memory, NoMemory
+from ..method_class import MethodClass
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class OptimizerSteps(Protocol):
 
 
 @contract("algorithm")
-class Algorithm(ABC):
+class Algorithm(metaclass=MethodClass):
     """Who exchanges what with whom. A frozen dataclass of settings; its state lives apart.
 
     A setting is a field with a default; it is given in the algorithm's spec, `local:local_steps=4`,
@@ -129,10 +130,10 @@ class Algorithm(ABC):
     workers_send_alike: ClassVar[bool] = False  # each as many bytes, all to all
     only_unbiased: ClassVar[str] = ""  # the paper whose theory wants an unbiased compressor
 
-    def check(self, recipe: Recipe) -> None:  # noqa: B027 - most take any
+    def check(self, recipe: Recipe) -> None:
         """Raise `SettingError` for settings of a step that do not go with the algorithm."""
 
-    def check_optimizer(self, name: str) -> None:  # noqa: B027 - most take any
+    def check_optimizer(self, name: str) -> None:
         """Raise `SettingError` for an optimizer of a regime that does not go with the algorithm."""
 
     def check_compressor(self, compressor: Compressor) -> None:
@@ -147,7 +148,7 @@ class Algorithm(ABC):
         """Return the state before the first step of a segment whose parameters are `x` [L, n]."""
         return {}
 
-    def skip_to(self, step: int, state: State) -> None:  # noqa: B027 - most count no steps
+    def skip_to(self, step: int, state: State) -> None:
         """Bring a state from `init` to where it counts `step` steps done."""
 
     def participants(self, seed: int, workers: int, step: int, epoch: int) -> Tensor | None:

@@ -3,7 +3,7 @@
 Letters: W workers, F attackers, L hosted here, n elements of one segment.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -13,12 +13,13 @@ from torch import Tensor
 from ...keyed_random import RandomKey
 from ...registry import build, contract
 from ...settings import SettingError, require
+from ..method_class import MethodClass
 
 Gather = Callable[[Tensor], Tensor]  # rows [L, ...] of this process to those of all, [W, ...]
 
 
 @contract("attack")
-class Attack(ABC):
+class Attack(metaclass=MethodClass):
     """Replaces the gradients of the first F workers. A frozen dataclass.
 
     It acts before memory and compressor, so that what attackers send has the form, and the bytes,

@@ -3,7 +3,7 @@
 Letters: L workers hosted here, n elements of one segment, k selected, m of one message.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import Field, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -14,6 +14,7 @@ from torch import Tensor
 from ...communication.messages import Joined, Message, State
 from ...keyed_random import RandomKey
 from ...registry import contract
+from ..method_class import MethodClass
 
 if TYPE_CHECKING:
     from .group import Group
@@ -41,7 +42,7 @@ class StepInfo:
 
 
 @contract("compressor")
-class Compressor(ABC):
+class Compressor(metaclass=MethodClass):
     """Settings of one method, as a frozen dataclass; its state lives apart.
 
     Row w of a call never depends on row v, so that worker w of a simulation is rank w of a real
@@ -79,7 +80,7 @@ class Compressor(ABC):
         """Return the state before the first step for a segment like `like`, [L, n]."""
         return {}
 
-    def skip_to(self, step: int, state: State) -> None:  # noqa: B027 - most count no steps
+    def skip_to(self, step: int, state: State) -> None:
         """Bring a state from `init` to where it counts `step` steps done."""
 
     def local_max(self, x: Tensor) -> Tensor:

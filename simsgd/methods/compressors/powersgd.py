@@ -149,6 +149,11 @@ class PowerSGD(MultiRound):
         return min(self.rank, *self._matrix)
 
     @property
+    def is_of_full_rank(self) -> bool:
+        """Whether the matrix is sent as factors, and has no more rows or columns than these."""
+        return not self.sends_whole and self.width == min(self._matrix)
+
+    @property
     def sends_whole(self) -> bool:
         """Whether the matrix is too small to compress."""
         rate = self.min_compression_rate

@@ -3,7 +3,7 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import Field, replace
 from typing import ClassVar
 
@@ -12,10 +12,11 @@ from torch import Tensor
 from ...communication.messages import Message, State
 from ...registry import contract
 from ...settings import SettingError
+from ..method_class import MethodClass
 
 
 @contract("memory")
-class Memory(ABC):
+class Memory(metaclass=MethodClass):
     """Settings of one method, as a frozen dataclass; its state lives apart.
 
     A memory that declares the fields `momentum` and `nesterov` owns the momentum: the optimizer

@@ -5,7 +5,7 @@ Letters: n elements of one segment.
 
 import dataclasses
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -13,11 +13,12 @@ from torch import Tensor
 from ...communication.messages import State
 from ...registry import build, contract
 from ...settings import SettingError, require
+from ..method_class import MethodClass
 
 
 @contract("outer_optimizer")
 @dataclass(frozen=True)
-class OuterOptimizer(ABC):
+class OuterOptimizer(metaclass=MethodClass):
     """Moves the common model along the pseudo-gradient g = -mean_i (x_i - a), once an exchange.
 
     A frozen dataclass of settings; what the spec leaves open is the algorithm's.

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...registry import build, contract
+from ..method_class import MethodClass
 
 
 @contract("preset")
 @dataclass(frozen=True)
-class Preset:
+class Preset(metaclass=MethodClass):
     """A published method, `--method NAME`: settings of a step, by the names of `Recipe`.
 
     They hold where a user gives none. What belongs to the training and not to the method, such as

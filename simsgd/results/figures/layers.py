@@ -66,7 +66,7 @@ def _means(group: Group) -> "pd.DataFrame":
 def _last(run: RunTables) -> "pd.DataFrame":
     layers, steps = run.layers, run.steps
     if layers.empty:
-        fix = "train it with log_layers"
+        fix = "train it with --log-layers"
         raise SettingError("run", str(run.folder), "has no layers.csv", fix)
     lacking = [name for name in ("segment", *_SHOWN) if name not in layers]
     if lacking:

@@ -67,7 +67,7 @@ def _table(run: RunTables) -> "pd.DataFrame":
     """Return a run's samples by worker and class. Raises `SettingError` if it has none."""
     table = run.partition
     rule = "has no partition.csv: its workers may take any sample"
-    fix = "train it with partition sorted, dirichlet:0.3, ..."
+    fix = "train it with --partition sorted, dirichlet:0.3, ..."
     if table.empty:
         raise SettingError("run", str(run.folder), rule, fix)
     return table

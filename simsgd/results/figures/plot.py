@@ -197,14 +197,15 @@ def _check(kind: str, x: str | None, y: Sequence[str] | None, smooth: int) -> st
         return x or "bytes"
     rule = f"has no effect on a figure of {kind}"
     require(kind == "curves" or x is None, "x", x, rule, "leave it out")
-    require(x != "budget", "x", x, "is of figures of kind pareto", "use x bytes")
+    require(x != "budget", "x", x, "is of figures of kind pareto", "use bytes, or kind pareto")
     return x or "epoch"
 
 
 def _size(kind: str, x: str, at_bytes: str | int | None) -> int | None:
     """Return the bytes of a worker as far as which runs are taken."""
     if at_bytes is None:
-        require(x != "budget", "at_bytes", None, "must be given with x budget", "such as 10MB")
+        rule = "must be given with budget along x"
+        require(x != "budget", "at_bytes", None, rule, "such as 10MB")
         return None
     rule = f"has no effect on a figure of {kind}"
     require(kind == "pareto", "at_bytes", at_bytes, rule, "use kind pareto")

@@ -140,6 +140,9 @@ def own_dataset(name: str, pair: object) -> Dataset:
     Raises `SettingError` for anything else.
     """
     if isinstance(pair, Mapping):
+        several = [name for name in _SECOND if pair.get(name) is not None]
+        rule, fix = f"has both {' and '.join(several)}", "leave in it what is to be validated on"
+        require(len(several) < 2, "dataset", name, rule, fix)
         pair = pair.get("train"), next((pair[k] for k in _SECOND if k in pair), None)
     if not isinstance(pair, Sequence) or len(pair) != 2 or any(part is None for part in pair):
         raise SettingError(

@@ -313,3 +313,10 @@ def test_runs_that_have_sent_their_bytes_are_done(here):
     started = len(here.started)
     simsgd.sweep(**asked)
     assert len(here.started) == started
+
+
+def test_a_sweep_over_a_setting_of_another_version_is_read(tmp_path):
+    runs = {"a": {"lr": 0.1, "gone": 5}, "b": {"lr": 0.1}}
+    definition = {"format": "simsgd-sweep/1", "asked": {"lr": [0.1], "gone": [5]}, "runs": runs}
+    (tmp_path / "sweep.json").write_text(json.dumps(definition))
+    assert simsgd.Sweep(tmp_path).table["gone"].tolist() == ["5", "none"]
