@@ -457,7 +457,7 @@ def test_partitions_of_several_seeds_are_drawn_one_by_one(tmp_path):
 def test_a_run_without_a_partition_is_refused_with_how_to_have_one(tmp_path):
     run = make(tmp_path)
     (run.folder / "partition.csv").unlink()
-    with pytest.raises(SettingError, match=r"^run has no partition.csv.*with partition sorted"):
+    with pytest.raises(SettingError, match=r"^run has no partition.csv.*with --partition sorted"):
         plot_results([run], kind="partition")
 
 
