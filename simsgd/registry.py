@@ -202,7 +202,7 @@ def _given(kind: str, spec: GivenObject) -> object:
 
 def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
     """Yield the class of each part of a spec, and the text of its arguments."""
-    parts = re.split(r"\s*\+\s*(?=[A-Za-z_./+]|$)", spec.strip())
+    parts = re.split(r"\s*\+\s*(?=[A-Za-z_./+:]|$)", spec.strip())
     fix = "as in topk:0.01+sign" if kind == "compressor" else "leave the + out"
     named = len(parts) == 1 or all(parts)
     require(named, kind, spec, "must have a name before and behind each +", fix)
@@ -211,6 +211,7 @@ def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
         if own:
             _import_folder(kind)  # grace:FILE.py:Name is one of its methods
         name, _, arguments = part.partition(":")
+        require(name != "" or not part, kind, spec, "must have a name before the colon")
         if own and name not in _methods.get(kind, {}):
             yield _own_class(kind, part, own[1], own[2] or ""), own[3] or ""
         else:

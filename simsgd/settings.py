@@ -25,7 +25,7 @@ SPARSE_COLLECTIVES = ("allgather", "gtopk", "oktopk", "cltk", "dense", "auto")
 MOST_THREADS = 1024
 _LARGEST = 3.4028234663852886e38  # float32
 _SMALLEST = 1.4e-45
-_LONGEST_SHOWN = 100  # characters of a wrong value in a message
+_LONGEST = 100  # characters of a wrong value in a message
 _MOST_LISTED = 12  # names in a message; of more, the nearest
 _NEAREST = 5
 
@@ -175,7 +175,8 @@ def unknown(name: str, value: object, known: Iterable[str], fix: str = "") -> Se
     near = known_by_another_name(str(value), choices) or nearest(str(value), choices, 3, 0.5)
     path, rule = os.path.expanduser(str(value)) if "/" in str(value) else "", "is not known"
     if os.path.exists(path):
-        rule, near = "is a folder" if os.path.isdir(path) else "is a file without .py", []
+        file = "is a file without .py" if name in _LISTS else "is a file"
+        rule, near = "is a folder" if os.path.isdir(path) else file, []
     hint = [f"did you mean {' or '.join(near)}?"] if near else []
     if len(choices) <= _MOST_LISTED:
         hint += [f"known: {', '.join(choices)}"]
@@ -346,5 +347,4 @@ def shown(value: object) -> str:
     """Return a value as a message has it, in one line: cut if long, escaped if it is no text."""
     plain = isinstance(value, str | Path) and str(value) and str(value).isprintable()
     text = str(value).removeprefix("object:") if plain else " ".join(repr(value).split())
-    end = f"... ({len(text)} characters)" if len(text) > _LONGEST_SHOWN else ""
-    return text[:_LONGEST_SHOWN] + end
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"

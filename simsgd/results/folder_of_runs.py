@@ -16,7 +16,8 @@ def require_run(folder: Path, setting: str) -> None:
     """Raise `SettingError` unless `folder` is a run folder."""
     refuse_folder_of_runs(folder, setting)
     if not (folder / "config.json").is_file():
-        rule = "is not a run folder (no config.json in it)"
+        there = folder.exists()
+        rule = "is not a run folder (no config.json in it)" if there else "does not exist"
         raise SettingError(setting, str(folder), rule)
 
 

@@ -75,7 +75,7 @@ class Pricing:
         if isinstance(self.overlap, bool):
             object.__setattr__(self, "overlap", self.way.kind)
         if self.way.kind == "buckets" and not self.fusion:
-            rule, fix = "says what is sent together", "leave out no-fusion or this"
+            rule, fix = "says what is sent together", "leave it out, or let messages be fused"
             raise SettingError("overlap", self.overlap, rule, fix)
 
         if self.nodes is not None and self.way.kind != "none":

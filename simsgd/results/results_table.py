@@ -102,6 +102,7 @@ def result_rows(
             rows = [{key: value for key, value in row.items() if key != measure} for row in rows]
     if sort is not None:
         known = list(rows[0])
+        require(sort != "", "sort", sort, "must not be empty")
         if sort not in known:
             raise _unknown_column("sort", sort, known)
         rows.sort(key=lambda row: _rank(row[sort]))

@@ -15,6 +15,7 @@ for: what it gives depends on nothing but that, so that a resumed run is the sam
 
 import copy
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +126,8 @@ class Scheduler:
         try:
             scheduler = self.make(make(groups, **usual))
         except (TypeError, ValueError, KeyError, ArithmeticError) as wrong:
-            rule = f"cannot be made: {wrong}"
+            missing = re.findall(r"'(\w+)'", str(wrong)) if "required" in str(wrong) else []
+            rule = f"lacks {', '.join(missing)}" if missing else f"cannot be made: {wrong}"
             raise SettingError("scheduler", self.text, rule) from wrong
         if not hasattr(scheduler, "step") or not hasattr(scheduler, "optimizer"):
             kind = type(scheduler).__name__

@@ -47,6 +47,11 @@ def criterion_of(
     return own or F.cross_entropy
 
 
+def takes_tensors(criterion: Criterion) -> bool:
+    """Return whether a loss is one of torch's, of an output that is one tensor."""
+    return criterion in [getattr(F, name) for name in NAMES]
+
+
 @contextmanager
 def shapes_that_fit() -> Iterator[None]:
     """Raise where a loss broadcasts output and target to a shape that neither has."""

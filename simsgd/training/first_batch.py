@@ -17,7 +17,7 @@ from ..gradients.generators import put_back
 from ..gradients.trees import Tree, mapped
 from ..registry import own_line
 from ..settings import SettingError, one_line, require
-from .criteria import shapes_that_fit
+from .criteria import shapes_that_fit, takes_tensors
 from .data import Text
 from .evaluation import chunk_size, evaluation_batches
 from .metrics import class_scores
@@ -45,7 +45,7 @@ def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
         except SettingError:
             raise
         except Exception as wrong:
-            if isinstance(wrong, RuntimeError):  # NotImplementedError too
+            if isinstance(wrong, RuntimeError | TypeError | AttributeError):
                 _require_scores(experiment, x)
             if experiment.config.criterion is not None:
                 _require_loss(experiment, x, y)
@@ -156,10 +156,18 @@ def _require_trained(experiment: "Experiment", x: Tree, y: Tree) -> None:
 
 
 def _require_scores(experiment: "Experiment", x: Tree) -> None:
-    """Raise `SettingError` for a model whose output is whole numbers, as of an argmax."""
+    """Raise `SettingError` for a model whose output is no tensor, or whole numbers, as of argmax.
+
+    A loss that is not torch's may take several tensors.
+    """
     few = mapped(lambda part: part[: len(part) // experiment.simulator.recipe.workers], x)
     with torch.no_grad(), put_back(torch.device(experiment.config.device)):
         output = experiment.model(few)
+    if not isinstance(output, Tensor) and takes_tensors(experiment.criterion):
+        what = "nothing" if output is None else f"a {type(output).__name__}"
+        fix = "return scores, or give criterion, a function of what the model gives"
+        rule = f"gives {what}, and the loss takes one tensor"
+        raise SettingError("model", None, rule, fix)
     if isinstance(output, Tensor) and not (output.is_floating_point() or output.is_complex()):
         rule = f"gives {str(output.dtype).removeprefix('torch.')}, which has no gradient"
         fix = "give scores of classes, without argmax or rounding"

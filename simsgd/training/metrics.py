@@ -16,12 +16,13 @@ from ..results.metric import ACCURACY, ERROR, NAMES, NONE, PERPLEXITY, PIXEL_ERR
 from ..results.metric import Metric as Shown
 from ..results.metric import metric_of as shown_metric
 from ..results.tables import EPOCH_COLUMNS, WORKER_COLUMNS
-from ..settings import SettingError, one_line, unknown
+from ..settings import SettingError, one_line, require, unknown
 from .given import Given, refuse_object
 from .own_functions import own_function
 
 Function = Callable[[Tree, Tree], Tensor | float]  # (output, target) -> mean over the samples
 _TAKEN = {*EPOCH_COLUMNS, *WORKER_COLUMNS, "best", "bytes", "bits", "done", "epochs", "network"}
+_MEAN = "return the mean over the samples"
 _GUESSES = 5
 _OF_CLASSES = (ERROR, ACCURACY, PIXEL_ERROR)
 
@@ -152,10 +153,15 @@ def _mode_of(spec: str, function: Function) -> str:
 def _try_out(spec: str, function: Function, output: Tree, target: Tree) -> None:
     """Raise `SettingError` if the function does not give a number of a batch."""
     try:
-        value = torch.as_tensor(function(output, target))
+        made = function(output, target)
+        rule = f"returns {'nothing' if made is None else 'text'} and not a number"
+        require(not isinstance(made, str | None), "metric", spec, rule, _MEAN)
+        value = torch.as_tensor(made)
+    except SettingError:
+        raise
     except Exception as wrong:  # whatever the user's own code raises
         rule = f"cannot be computed: {type(wrong).__name__}: {one_line(wrong)}"
         raise SettingError("metric", spec, rule) from wrong
     if value.numel() != 1 or value.is_complex():
         rule = f"returns a tensor of shape {tuple(value.shape)} and not a number"
-        raise SettingError("metric", spec, rule, "return the mean over the samples")
+        raise SettingError("metric", spec, rule, _MEAN)

@@ -118,7 +118,7 @@ def test_the_long_help_of_training_names_every_setting():
         ("--value-dtype int8", "Invalid value for '--value-dtype'"),
         ("--device cuda:99", "--device is not on this machine, got cuda:99; use cpu"),
         ("--device tpu", "--device must be auto, cpu, cuda or cuda:N, got tpu"),
-        ("--resume runs/none", "is not a run folder"),
+        ("--resume runs/none", "--resume does not exist, got runs/none"),
         ("--lr 0", "--lr must be greater than 0, got 0"),
         ("--clip -1", "--clip must be greater than 0, got -1"),
         ("--epochs 0", "--epochs must be at least 1, got 0"),
