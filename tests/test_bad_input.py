@@ -46,7 +46,7 @@ def refused(done, message):
         assert whole == message
 
 
-@pytest.mark.quick_cases(200)
+@pytest.mark.quick_cases(120)
 @pytest.mark.parametrize(("line", "message"), CASES, ids=[line for line, _ in CASES])
 def test_a_wrong_line_gets_exactly_its_error_and_leaves_nothing(tmp_path, line, message):
     refused(call(line), message)

@@ -94,6 +94,7 @@ def message_parts(spec, x, on):
         return [*state.values(), *parts, *buffers, back.to_dense()]
 
 
+@pytest.mark.quick_cases(14)
 @pytest.mark.parametrize("dtype", SINGLE_FIRST)
 @pytest.mark.parametrize("spec", QUANTIZERS + SPARSIFIERS + BOTH)
 def test_a_message_is_the_same_in_either_form(spec, dtype):

@@ -149,7 +149,7 @@ def test_gossip_alone_contracts_by_the_spectral_gap(name):
         assert distances[30] / distances[29] == pytest.approx(1 - gap, rel=0.05)
 
 
-@pytest.mark.quick_cases(24)
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize(
     "compressor", ["none", "topk:0.1", "sign", "qsgd:15", "powersgd:1", "terngrad"]
 )
@@ -210,7 +210,7 @@ def simulator_size():
     return sum(p.numel() for p in batch_norm_mlp().parameters())
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("algorithm", ALL)
 def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
     settings = {"algorithm": algorithm, "momentum": 0.9} | ALL[algorithm]
@@ -226,7 +226,7 @@ def test_a_loaded_simulation_goes_on_to_the_last_bit(algorithm, tmp_path):
     assert all(torch.equal(ended["buffers"][n], p) for n, p in wanted["buffers"].items())
 
 
-@pytest.mark.quick_cases(16)
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("algorithm", OWN)
 @pytest.mark.parametrize("engine", ["vmap", "auto"])
 def test_engines_agree_on_models_of_their_own(algorithm, engine):

@@ -94,7 +94,7 @@ def test_a_row_does_not_look_at_another(spec, n):
     assert torch.equal(together, torch.cat(alone))
 
 
-@pytest.mark.quick_cases(270)
+@pytest.mark.quick_cases(135)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_finite_in_finite_out(spec, n, kind):
     assert compress(spec, INPUTS[kind](n)).to_dense().isfinite().all()
@@ -115,7 +115,7 @@ def test_sent_and_kept_add_up_to_the_input(spec, n):
     torch.testing.assert_close(rest + message.to_dense(), inputs, rtol=0, atol=atol)
 
 
-@pytest.mark.quick_cases(90)
+@pytest.mark.quick_cases(60)
 def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
     for coding in INDEX_CODINGS:
         message = compress(spec, INPUTS["normal"](n)).on_wire(Wire(None, coding))
@@ -125,7 +125,7 @@ def test_the_payload_is_the_buffer_and_the_buffer_the_message(spec, n):
         assert torch.equal(back.to_dense(), message.to_dense())
 
 
-@pytest.mark.quick_cases(60)
+@pytest.mark.quick_cases(30)
 def test_the_dtype_is_kept(spec, n):
     assert compress(spec, INPUTS["normal"](n).double()).to_dense().dtype == torch.float64
 

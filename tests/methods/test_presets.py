@@ -70,7 +70,7 @@ def test_a_method_is_its_settings_and_each_of_them_may_be_replaced(method):
     assert (other.compressor, other.lr) == ("sign", 0.3)
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_method_steps_finitely_and_is_resumed_to_the_last_bit(method, tmp_path):
     settings = settings_of(method)
@@ -87,7 +87,7 @@ def test_a_method_steps_finitely_and_is_resumed_to_the_last_bit(method, tmp_path
     assert all(not torch.equal(p[0], begun[n]) for n, p in again.parameters().items())
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("method", PRESETS)
 def test_the_bytes_of_a_method_follow_from_shapes(method):
     settings = settings_of(method)

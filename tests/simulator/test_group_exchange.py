@@ -49,6 +49,7 @@ OTHERS = ["topk:0.1+sign", "topk:0.1+qsgd:4,bucket=3", "topk:0.1+natural", "topk
 GROUPED = [spec for spec in SPECS + OTHERS if composed(spec).group_key is not None]
 
 
+@pytest.mark.quick_cases(64)
 @pytest.mark.parametrize("kind", ["normal", "zeros", "outlier", "ties"])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
@@ -190,6 +191,7 @@ RUNS = {
 }
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_in_groups_is_the_run_segment_by_segment(name):
     apart, of_apart = trained("cpu", **RUNS[name])

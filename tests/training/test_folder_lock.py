@@ -74,6 +74,7 @@ def test_two_processes_that_overwrite_one_run_leave_a_whole_one(kill_runs, short
     assert simsgd.Run(folder).steps["step"].tolist() == [*range(1, 9 * 3 + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "option"),
     [("--resume runs/a", "--resume"), ("--runs-dir runs --name a --overwrite", "--name")],

@@ -53,7 +53,7 @@ def test_the_most_likely_text_is_that_of_a_plain_loop(runs, model):
     assert simsgd.generate(runs / model, prompt="the ", length=12, top_k=1, seed=3) == text
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt", "gpt-byte", "lstm_lm-word"])
 def test_a_text_is_drawn_by_its_seed(runs, name):
     texts = [simsgd.generate(runs / name, length=40, seed=seed) for seed in (0, 0, 1)]

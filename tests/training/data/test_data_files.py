@@ -120,6 +120,7 @@ def photographs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_imagenet_is_read_by_other_processes_as_by_this_one(photographs: Path) -> None:
     train = data.load("imagenet", photographs).train
     numbers = torch.rand(6, 4)
@@ -154,6 +155,7 @@ def test_a_training_image_is_the_part_that_its_numbers_choose(photographs: Path)
     assert float((images[5] - wanted).abs().mean()) < 0.05  # of pixels that are not cut in two
 
 
+@pytest.mark.slow
 def test_a_damaged_photograph_is_named(photographs: Path) -> None:
     path = photographs / "imagenet" / "val" / "n02" / "3.JPEG"
     path.write_bytes(path.read_bytes()[:200])
