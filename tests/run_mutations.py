@@ -70,7 +70,8 @@ def outcome(mutation: Mutation, root: Path) -> str:
         return "caught"
     finally:
         path.write_text(sound, "utf-8")
-    return "caught" if done.returncode in _FAILED else "NOT CAUGHT"
+    died = done.returncode < 0  # of memory that it wrote where it must not, for instance
+    return "caught" if died or done.returncode in _FAILED else "NOT CAUGHT"
 
 
 def main() -> int:
