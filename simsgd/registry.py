@@ -29,6 +29,7 @@ from .settings import (
     one_line,
     require,
     require_file,
+    require_kind,
     unknown,
 )
 from .units import literal
@@ -104,6 +105,7 @@ def build(kind: str, spec: str) -> list[Any]:
     """
     if isinstance(spec, GivenObject):
         return [_given(kind, spec)]
+    require_kind(kind, spec, str)
     if is_lost(spec):
         refuse_lost(kind, spec)
     return [_instance(kind, *found, spec) for found in _parts(kind, spec)]

@@ -247,6 +247,7 @@ def bits_a_second(rate: str) -> float:
 
     Raises `SettingError` for an unknown unit, and for nothing a second.
     """
+    require_kind("link", rate, str)
     found = _in_unit(rate, _UNITS["bandwidth"])
     if found is None or not 0 < found < math.inf:
         rule = f"must be a number greater than 0 and one of {', '.join(_UNITS['bandwidth'])}"

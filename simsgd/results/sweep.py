@@ -176,7 +176,7 @@ def read_definition(folder: Path) -> Definition:
     path = folder / "sweep.json"
     if not path.is_file():
         rule = "is not the folder of a sweep (no sweep.json in it)"
-        raise SettingError("sweep", str(folder), rule)
+        raise SettingError("sweep", str(folder), rule if folder.exists() else "does not exist")
     try:
         definition: Definition = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as wrong:

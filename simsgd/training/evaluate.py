@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..results.metric import ERROR, NONE, Metric
-from ..settings import SettingError
+from ..settings import SettingError, require_kind
 from .checkpoint import load_checkpoint
 from .evaluation import evaluate as measured
 from .experiment import Experiment
@@ -77,6 +77,7 @@ def restored(
     `data_dir` and `device` are those of the run unless given. Raises `SettingError` for a file that
     is no checkpoint or no longer fits its model.
     """
+    require_kind("data_dir", data_dir, str, Path, type(None))
     given = {"data_dir": data_dir, "device": device}
     changed = {name: str(value) for name, value in given.items() if value is not None}
     state = load_checkpoint(checkpoint, "checkpoint")

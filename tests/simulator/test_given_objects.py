@@ -169,7 +169,7 @@ REFUSED = [
         {"scheduler": "StepLR:steps=3"},
         "scheduler has no argument steps, got StepLR:steps=3; it has",
     ),
-    ({"scheduler": "StepLR"}, "scheduler cannot be made: "),
+    ({"scheduler": "StepLR"}, "scheduler lacks step_size, got StepLR"),
     ({"scheduler_every": "step"}, "has no effect without scheduler, got step; set scheduler too"),
     ({"param_groups": "[{"}, "param_groups is no JSON: "),
     ({"compressor": "object:Mine"}, "compressor was an object in Python, got Mine; give it"),

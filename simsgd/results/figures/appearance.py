@@ -18,6 +18,7 @@ LEGENDS = ("inside", "outside", "none")
 BANDS = ("range", "std", "sem", "none")
 Limits = tuple[float, float]
 _ON_AXES = ("curves", "pareto")  # kinds whose axes can be set
+_LONGEST = 300  # characters of a text in a figure
 _FAR = 1e300  # beyond which matplotlib's arithmetic overflows
 
 
@@ -89,7 +90,8 @@ class Appearance:
 
 
 def require_text(name: str, text: str) -> None:
-    """Raise `SettingError` for a text with bytes that are no characters, which no font has."""
+    """Raise `SettingError` for bytes that are no characters, and for more than a figure holds."""
+    require(len(text) <= _LONGEST, name, text, f"may have {_LONGEST} characters")
     is_text = text.encode("utf-8", "replace").decode("utf-8") == text
     require(is_text, name, text, "holds bytes that are no text", "write it in UTF-8")
 
