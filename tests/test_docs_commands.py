@@ -152,7 +152,7 @@ def test_what_is_not_run_is_named_for_a_reason_that_holds():
         ("simsgd train --prune 0.9", "simsgd train --prune 0.9 --epochs 1"),
         ("A=1 simsgd bench engines", "A=1 simsgd bench engines --quick"),
         ("simsgd list models", "simsgd list models"),
-        ("simsgd train --dataset pydoc --epochs 9 -q", "simsgd train --dataset pydoc --steps 20 -q"),
+        ("simsgd train --dataset pydoc --epochs 9", "simsgd train --dataset pydoc --steps 20"),
         ("simsgd train --dataset pydoc", "simsgd train --dataset pydoc --steps 20"),
         ("simsgd sweep --model resnet", "simsgd sweep --model resnet --epochs 1 --dataset digits"),
     ],
