@@ -462,10 +462,11 @@ def test_cuda_sends_what_the_cpu_sends(spec):
 
 @pytest.mark.parametrize("kinds", [1, 3, 50, 10**9])
 def test_a_turn_is_that_of_all_in_order_whatever_is_equal(kinds):
-    rank = torch.randint(kinds, (200,), generator=torch.Generator().manual_seed(1)).double()
-    for first, last in [(0, 1), (0, 200), (7, 30), (150, 200)]:
-        wanted = rank.argsort(stable=True)[first:last].sort().values
-        assert torch.equal(turns._between(rank, first, last), wanted)
+    drawn = torch.randint(kinds, (2000,), generator=torch.Generator().manual_seed(1)).double()
+    for rank in drawn, drawn / kinds, drawn / kinds / 9:
+        for first, last in [(0, 1), (0, 2000), (70, 300), (1000, 1001), (1500, 2000)]:
+            wanted = rank.argsort(stable=True)[first:last].sort().values
+            assert torch.equal(turns._between(rank, first, last), wanted)
 
 
 def test_turns_of_segments_are_found_together_as_one_by_one():
