@@ -152,6 +152,7 @@ def test_a_table_that_is_none_is_refused(run, table, content, lines):
     [
         ("config.json", ('"workers": 4', '"workers": "4"'), READERS[3], "a number of workers"),
         ("transfers.csv", ("all-reduce", "pigeon"), READERS[3], "is not known, pigeon"),
+        ("transfers.csv", ("all-reduce", "5"), READERS[3], "is not known, 5"),
         ("evaluations.csv", ("", "epoch\n"), READERS[0], "lacks the columns step, payload_bytes"),
         *(
             ("epochs.csv", ("epoch,step", "step,step"), line, "it has the column step twice, got")

@@ -40,7 +40,8 @@ class Transfers:
         names = {"degree", "payload_bytes", messages, num_bytes, "segments", "rounds", "messages"}
         table = run.transfer_columns(*names, "sending")
         require_columns(run, table, "transfers.csv", *names, "collective")
-        unknown = sorted({*table["collective"].cat.categories} - {*COLLECTIVES})
+        names_there = map(str, table["collective"].cat.categories)
+        unknown = sorted({*names_there} - {*COLLECTIVES})
         rule = f"has a transfers.csv with a collective that is not known, {', '.join(unknown)}"
         require(not unknown, "run", str(run.folder), rule)
         numbers, self.of_number = np.unique(steps["step"], return_inverse=True)

@@ -244,6 +244,9 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
             raise
         except (ValueError, TypeError, OverflowError) as wrong:
             raise SettingError("run", str(path), _BROKEN) from wrong
+    counts = [name for name, kind in columns.items() if kind == "int64" and name in table]
+    below = "is damaged: it counts fewer than 0"
+    require(bool((table[counts] >= 0).to_numpy().all()), "run", str(path), below)
     require(_in_order(path.name, table, columns), "run", str(path), _DISORDERED)
     return table
 

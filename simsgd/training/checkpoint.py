@@ -26,7 +26,9 @@ def checkpoint_errors(name: str, place: object) -> Iterator[None]:
     except SettingError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError) as wrong:
-        rule = f"holds a checkpoint with missing or broken parts ({type(wrong).__name__})"
+        lacks = isinstance(wrong, KeyError) and wrong.args and isinstance(wrong.args[0], str)
+        parts = f"without {wrong.args[0]}" if lacks else "with missing or broken parts"
+        rule = f"holds a checkpoint {parts}"
         raise SettingError(name, str(place), rule, "train again, or take another") from wrong
 
 

@@ -53,6 +53,13 @@ def test_rows_with_more_cells_than_there_are_columns_are_damage(tmp_path):
         read_table(path, tables.LAYER_COLUMNS)
 
 
+def test_counts_below_0_are_damage(tmp_path):
+    columns = {"step": "int64", "payload_bytes": "int64"}
+    append_rows(tmp_path / "steps.csv", [{"step": 1, "payload_bytes": -1}], columns)
+    with pytest.raises(SettingError, match=r"^run is damaged: it counts fewer than 0, got "):
+        read_table(tmp_path / "steps.csv", columns)
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "rows"),
     [
