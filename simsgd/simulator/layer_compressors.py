@@ -117,7 +117,9 @@ def in_words(rules: LayerRules) -> str:
 def _rule(pattern: object, given: object) -> LayerRule:
     no_spec = given in (None, "") or isinstance(given, int | float | list | Mapping)
     if not isinstance(pattern, str) or not pattern or no_spec:
-        raise SettingError(_NAME, {pattern: given}, "must have a compressor by pattern", _FORM)
+        text = isinstance(pattern, str) and isinstance(given, str)
+        shown = f"{pattern}={given}" if text else {pattern: given}
+        raise SettingError(_NAME, shown, "must have a compressor by pattern", _FORM)
     return LayerRule(pattern, given if isinstance(given, str) else GivenObject.of(given))
 
 
@@ -130,6 +132,8 @@ def _parsed(text: str) -> object:
     rules: dict[str, str] = {}
     last = ""
     for part in text.split(","):
+        rule = "has a comma with nothing beside it"
+        require(part.strip() != "" or "," not in text, _NAME, text, rule, "take it out")
         pattern, equals, spec = (piece.strip() for piece in part.partition("="))
         if last and (not equals or pattern in _arguments(rules[last])):
             rules[last] += f",{part}"
