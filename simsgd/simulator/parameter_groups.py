@@ -13,6 +13,7 @@ sets and that it does not set itself; with another `optimizer`, lr and weight_de
 times the regime's lr is its lr. A name of `RULES` may stand for a group.
 """
 
+import inspect
 import json
 import operator
 import re
@@ -27,6 +28,7 @@ from torch import Tensor
 from ..given_object import GivenObject, is_lost, refuse_lost
 from ..settings import SettingError, require, unknown
 from .optimizer_class import optimizer_arguments, taken_by_any
+from .regime_form import accepts
 
 Settings = dict[str, Any]
 Selector = str | Callable[[str, Tensor], object]
@@ -127,6 +129,9 @@ def parameter_groups(form: object) -> tuple[ParameterGroup, ...]:
     for selector in chosen:
         if not isinstance(selector, str) and not callable(selector):
             raise SettingError("params", selector, "must be a rule, a pattern or a function")
+        if callable(selector) and not accepts(selector, "", None):
+            rule = f"is a function {_in_words(selector)}{inspect.signature(selector)}"
+            raise SettingError("params", None, rule, "take (name, parameter)")
     return (ParameterGroup(chosen, options),)
 
 

@@ -269,9 +269,9 @@ def _resolved(phase: Phase, epoch: float, step: int, results: Results) -> Settin
         if key not in _STRUCTURE
     }
     if "step_lambda" in phase:
-        settings.update(phase["step_lambda"](step))
+        settings.update(_dict(phase["step_lambda"](step)))
     if "epoch_lambda" in phase:
-        settings.update(_called(phase["epoch_lambda"], epoch, step, results))
+        settings.update(_dict(_called(phase["epoch_lambda"], epoch, step, results)))
     if "lr_decay_rate" in phase:
         times = (step - phase.get("step", 0)) // phase["lr_decay_steps"]
         settings["lr"] = settings["lr"] * phase["lr_decay_rate"] ** times
@@ -296,10 +296,14 @@ def _arguments(function: Callable[..., object]) -> int:
     return len(takes)
 
 
-def _checked(given: object) -> Settings:
+def _dict(given: object) -> Settings:
     if not isinstance(given, Mapping):
         raise SettingError("regime", given, "must give a dict of settings")
-    settings = dict(read_settings(plain_numbers(dict(given))))
+    return dict(given)
+
+
+def _checked(given: object) -> Settings:
+    settings = dict(read_settings(plain_numbers(_dict(given))))
     check_settings(settings)
     return settings
 

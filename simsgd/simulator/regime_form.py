@@ -51,22 +51,22 @@ def check_structure(phase: Mapping[str, object]) -> None:
 
 def check_function(function: Callable[..., object], most: int = 3) -> None:
     """Raise `SettingError` for a function that needs more than `most` arguments, or takes none."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # of some functions written in C
-        return
     given = (0, 0, ())[:most]
-    if not any(_binds(signature, given[:number]) for number in range(1, most + 1)):
+    if not any(accepts(function, *given[:number]) for number in range(1, most + 1)):
         name = getattr(function, "__name__", type(function).__name__)
         takes = " or ".join(_TAKEN) if most > 1 else "(step)"
-        raise SettingError("regime", None, f"has a function {name}{signature}", f"take {takes}")
+        rule = f"has a function {name}{inspect.signature(function)}"
+        raise SettingError("regime", None, rule, f"take {takes}")
 
 
-def _binds(signature: inspect.Signature, given: tuple[object, ...]) -> bool:
+def accepts(function: Callable[..., object], *given: object) -> bool:
+    """Return whether a function can be called with these arguments, or may be."""
     try:
-        signature.bind(*given)
+        inspect.signature(function).bind(*given)
     except TypeError:
         return False
+    except ValueError:  # of some functions written in C
+        return True
     return True
 
 

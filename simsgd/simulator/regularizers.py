@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..settings import SettingError, require, unknown
 from .parameter_groups import ParameterGroup, members_of
+from .regime_form import accepts
 
 _NORMALIZING = (
     nn.modules.batchnorm._BatchNorm,
@@ -59,9 +60,14 @@ class Regularizer:
         number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
         good = number and self.value >= 0
         require(good, "regularizer", self.value, "must have a value of at least 0")
-        for key in self.filter:
+        holds = isinstance(self.filter, Mapping)
+        require(holds, "regularizer", self.filter, "must have a dict of functions as filter")
+        for key, takes in self.filter.items():
             if key not in SPARING:
                 raise unknown("regularizer", key, SPARING)
+            if not callable(takes) or not accepts(takes, None):
+                rule = f"must have a function of one argument as {key} of its filter"
+                raise SettingError("regularizer", None if callable(takes) else takes, rule)
 
     def takes(self, name: str, module: nn.Module) -> bool:
         """Return whether it acts on the parameter of a name that lies in a module."""
