@@ -78,6 +78,10 @@ def _settings(
             if any(p not in names for p in own):
                 rule = "has parameters that are not the model's"
                 raise SettingError("optimizer", kind, rule, "make it of model.parameters()")
+            twice = [names[p] for p in own if any(names[p] in taken for taken, _ in found)]
+            if twice:
+                rule = f"has the parameter {twice[0]}, which another optimizer has too"
+                raise SettingError("optimizer", kind, rule, "give each parameter to one")
             usual = found[0][1] if found else {}
             options = {"optimizer": kind, **_options(kind, group, usual)}
             found.append((frozenset(names[p] for p in own), options))

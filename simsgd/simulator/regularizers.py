@@ -11,6 +11,7 @@ returning whether to take one; {} takes all.
 Letters: P all parameters.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -58,8 +59,8 @@ class Regularizer:
 
     def __post_init__(self) -> None:
         number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        good = number and self.value >= 0
-        require(good, "regularizer", self.value, "must have a value of at least 0")
+        good = number and 0 <= self.value < math.inf
+        require(good, "regularizer", self.value, "must have a finite value of at least 0")
         holds = isinstance(self.filter, Mapping)
         require(holds, "regularizer", self.filter, "must have a dict of functions as filter")
         for key, takes in self.filter.items():

@@ -123,8 +123,9 @@ class Scheduler:
         ]
         usual = {k: v for k, v in groups[0].items() if k != "params"}
         make: Callable[..., torch.optim.Optimizer] = optimizer_class(kind)
+        optimizer = make(groups, **usual)
         try:
-            scheduler = self.make(make(groups, **usual))
+            scheduler = self.make(optimizer)
         except (TypeError, ValueError, KeyError, ArithmeticError) as wrong:
             missing = re.findall(r"'(\w+)'", str(wrong)) if "required" in str(wrong) else []
             rule = f"lacks {', '.join(missing)}" if missing else f"cannot be made: {wrong}"
@@ -133,6 +134,8 @@ class Scheduler:
             kind = type(scheduler).__name__
             rule = f"makes no scheduler of torch.optim.lr_scheduler but a {kind}"
             raise SettingError("scheduler", self.text, rule)
+        rule = "makes a scheduler of another optimizer than the one it is given"
+        require(scheduler.optimizer is optimizer, "scheduler", self.text, rule)
         plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
         if plateau and self.every != "epoch":
             rule = "looks at the validation loss, which only epochs have"
@@ -176,10 +179,11 @@ def named_scheduler(name: object, arguments: Mapping[str, Any], every: str) -> S
     )
 
 
-def scheduler_setting(spec: str, every: str) -> Scheduler:
+def scheduler_setting(spec: str, every: str, optimizer: str | None = None) -> Scheduler:
     """Return the scheduler of a setting: `CosineAnnealingLR:T_max=30`, or an object.
 
     An object is a scheduler that was not stepped yet, or a function that makes one of an optimizer.
+    Raises `SettingError` for one of another `optimizer` than the setting's, if that is an object.
     """
     from ..catalog import parse_config
 
@@ -199,6 +203,10 @@ def scheduler_setting(spec: str, every: str) -> Scheduler:
             rule = "must be a scheduler of torch, or a function that makes one of an optimizer"
             raise SettingError("scheduler", text, rule)
         return Scheduler(text, given, every)
+    theirs = optimizer.value if isinstance(optimizer, GivenObject) else None
+    same = not isinstance(theirs, torch.optim.Optimizer) or given.optimizer is theirs
+    rule, fix = "is of another optimizer than the one that is given", "make it of that one"
+    require(same, "scheduler", text, rule, fix)
     return Scheduler(text, lambda own: _copied(given, own), every)
 
 

@@ -141,7 +141,8 @@ def regime_of(
     if recipe.optimizer is not None:
         given = {**optimizer_settings(recipe.optimizer, model, params), **_without_optimizer(given)}
     if recipe.scheduler is not None:
-        given["scheduler"] = scheduler_setting(recipe.scheduler, recipe.scheduler_every)
+        every, optimizer = recipe.scheduler_every, recipe.optimizer
+        given["scheduler"] = scheduler_setting(recipe.scheduler, every, optimizer)
     whole = whole.then(Regime({0: given}))
     _check_effects(recipe, whole, given)
     check_groups(recipe.param_groups, params)

@@ -145,6 +145,14 @@ def of_some(model):
     return torch.optim.SGD([next(model.parameters())], lr=0.1)
 
 
+def of_all_twice(model):
+    return [torch.optim.SGD(model.parameters(), lr=lr) for lr in (0.1, 9.0)]
+
+
+def of_another_optimizer(optimizer):
+    return ExponentialLR(torch.optim.SGD([torch.zeros(1)], lr=5.0), 0.5)
+
+
 def plateau(optimizer):
     return ReduceLROnPlateau(optimizer)
 
@@ -160,9 +168,11 @@ REFUSED = [
     ({"optimizer": 3}, "optimizer must be an optimizer of torch, a class of such"),
     ({"optimizer": of_another_model}, "has parameters that are not the model's, got SGD"),
     ({"optimizer": of_some}, "optimizer lacks the parameter 0.bias, got SGD; give it to a group"),
+    ({"optimizer": of_all_twice}, "has the parameter 0.weight, which another optimizer has too"),
     ({"optimizer": torch.optim.LBFGS}, "optimizer must be one of Adafactor, "),
     ({"scheduler": 3}, "scheduler must be a scheduler of torch, or a function that makes one"),
     ({"scheduler": lambda own: own}, "makes no scheduler of torch.optim.lr_scheduler but a SGD"),
+    ({"scheduler": of_another_optimizer}, "makes a scheduler of another optimizer than the one"),
     ({"scheduler": plateau, "scheduler_every": "step"}, "use scheduler_every epoch"),
     ({"scheduler": "Cosine"}, "did you mean CosineAnnealingLR?"),
     (
@@ -181,6 +191,14 @@ def test_what_is_no_such_object_is_refused(settings, message):
     with pytest.raises(SettingError) as wrong:
         Simulator(mlp(), workers=2, **{"lr": 0.1, **settings})
     assert message in str(wrong.value)
+
+
+def test_a_scheduler_of_another_optimizer_is_refused():
+    model = mlp()
+    optimizer, other = (torch.optim.SGD(model.parameters(), lr=lr) for lr in (0.1, 7.0))
+    with pytest.raises(SettingError, match="scheduler is of another optimizer than the one that"):
+        Simulator(model, workers=2, optimizer=optimizer, scheduler=ExponentialLR(other, 0.5))
+    Simulator(model, workers=2, optimizer=optimizer, scheduler=ExponentialLR(optimizer, 0.5))
 
 
 def test_an_optimizer_that_took_steps_is_refused():
