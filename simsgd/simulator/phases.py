@@ -48,18 +48,27 @@ def follow_regime(parts: Components, state: RunningState) -> StepSettings:
 def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> int:
     """Take note of the epoch of the next step, and return it; None: as before.
 
-    Raises `SettingError` for what is no epoch, and if the regime follows epochs and none was ever
-    given.
+    Raises `SettingError` for what is no epoch, and if the regime or the algorithm follows epochs
+    and none was ever given.
     """
     epoch = None if epoch is None else _checked(epoch)
     if epoch is not None and epoch != state.epoch:
         state.epoch = epoch
         state.begin()
-    if state.epoch is None and parts.regime.follows_epochs:
+    if state.epoch is None:
+        _require_no_epoch(parts)
+    return state.epoch or 0
+
+
+def _require_no_epoch(parts: Components) -> None:
+    """Raise `SettingError` if the regime, the warm-up or the algorithm follows epochs."""
+    if parts.regime.follows_epochs:
         rule = "is needed: the regime or the warm-up follows it"
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         raise SettingError("epoch", None, rule, fix)
-    return state.epoch or 0
+    if first := getattr(parts.algorithm, "post_local_from", 0):
+        rule = f"is needed: post_local_from {first} follows it"
+        raise SettingError("epoch", None, rule, "call step(x, y, epoch=e)")
 
 
 def _checked(epoch: SupportsIndex) -> int:

@@ -119,7 +119,7 @@ class Simulator:
         regime and the warm-up; without it the last one given holds. `last` says that no step
         follows, for `final_exchange`. With `on_nonfinite` stop it does not wait for its numbers: a
         loss that is NaN is left to the caller, or to `recording`. Raises `SettingError` if B is no
-        such multiple, if the regime follows epochs and none was given, if another thread steps, or
+        such multiple, if an epoch is needed and none was given, if another thread steps, or
         if the model has other parts.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state

@@ -205,9 +205,19 @@ def test_a_complex_loss_is_refused():
         simulator.step(*next(batches(STEPS)))
 
 
-def test_an_epoch_is_asked_for_where_the_warmup_follows_it():
-    simulator = Simulator(mlp(), workers=4, lr=0.1, prune=0.9)
-    with pytest.raises(SettingError, match="epoch is needed"):
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"prune": 0.9}, "the regime or the warm-up follows it"),
+        (
+            {"algorithm": "local", "local_steps": 4, "post_local_from": 1},
+            "post_local_from 1 follows it",
+        ),
+    ],
+)
+def test_an_epoch_is_asked_for_where_something_follows_it(settings, what):
+    simulator = Simulator(mlp(), workers=4, lr=0.1, **settings)
+    with pytest.raises(SettingError, match=f"^epoch is needed: {what}"):
         simulator.step(*next(batches(STEPS)))
 
 
