@@ -24,7 +24,7 @@ except ImportError:  # Windows
 
 
 class FolderInUse(SettingError):
-    """Another process is writing the folder of a run."""
+    """The folder of a run is being written, by another process or by this one."""
 
 
 _NAME = ".lock"
@@ -40,7 +40,7 @@ class FolderLock:
 
     @classmethod
     def of(cls, folder: Path, setting: str, value: object) -> "FolderLock":
-        """Lock a folder, or raise `FolderInUse` if another process holds the lock.
+        """Lock a folder, or raise `FolderInUse` if this or another process holds the lock.
 
         Raises `NotWritten` if the folder cannot be written.
         """
@@ -53,14 +53,12 @@ class FolderLock:
             if not _locked(number):
                 holder = os.pread(number, _MOST, 0).decode(errors="replace").strip()
                 os.close(number)
-                by = f", {holder}" if holder.isprintable() and holder else ""
-                rule = f"is being written by another process{by}"
-                raise FolderInUse(setting, value, rule, "wait for its end, or stop it")
+                raise _in_use(holder, setting, value)
             if _is_same(number, path):
                 break
             os.close(number)  # the holder before took the file away while this one waited to open
         os.ftruncate(number, 0)
-        os.pwrite(number, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        os.pwrite(number, _this_process().encode(), 0)
         return cls(folder, number)
 
     def __del__(self) -> None:
@@ -86,6 +84,20 @@ def empty(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _in_use(holder: str, setting: str, value: object) -> FolderInUse:
+    """Return the error of a lock that the process `holder` has, which may be this one."""
+    if holder == _this_process():
+        rule = "is being written by this process already, in another recording or run"
+        return FolderInUse(setting, value, rule, "end that one first")
+    by = f", {holder}" if holder.isprintable() and holder else ""
+    rule = f"is being written by another process{by}"
+    return FolderInUse(setting, value, rule, "wait for its end, or stop it")
 
 
 def _locked(number: int) -> bool:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
@@ -61,8 +62,10 @@ def loop_folder(
     if not (resume and (folder / "config.json").is_file()):
         _require_new(folder, resume, overwrite)
         written = _written(simulator, config)
-        return RunFolder.create(folder.parent, folder.name, written, overwrite), False
-    opened = RunFolder.resume(folder)
+        with _named_folder(folder):
+            return RunFolder.create(folder.parent, folder.name, written, overwrite), False
+    with _named_folder(folder):
+        opened = RunFolder.resume(folder)
     try:
         _require_same(folder, config)
         steps = simulator.steps
@@ -102,9 +105,22 @@ def read_state(folder: RunFolder, simulator: Simulator) -> State | None:
     return state
 
 
+@contextmanager
+def _named_folder(folder: Path) -> Iterator[None]:
+    """Raise what is wrong with the parts of a folder's path as an error of `folder`."""
+    try:
+        yield
+    except SettingError as wrong:
+        value = wrong.value if wrong.name == "name" else str(folder)
+        raise type(wrong)("folder", value, wrong.rule, wrong.fix) from wrong
+
+
 def _require_new(folder: Path, resume: bool, overwrite: bool) -> None:
     """Raise `SettingError` for a folder that is there and is not to be replaced."""
-    if overwrite or not os.path.lexists(folder):
+    if not os.path.lexists(folder):
+        return
+    require(folder.is_dir(), "folder", str(folder), "is no folder", "name another")
+    if overwrite:
         return
     fix = "name another" if resume else "overwrite=True replaces it, resume=True continues it"
     raise SettingError("folder", str(folder), "exists already", fix)

@@ -357,9 +357,19 @@ def test_a_loop_without_a_step_leaves_nothing(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_two_recordings_of_one_folder_are_refused(tmp_path):
+@pytest.mark.parametrize("again", ["resume", "overwrite"])
+def test_two_recordings_of_one_folder_are_refused(tmp_path, again):
     with simsgd.recording(tmp_path / "a", simulator(), quiet=True):
-        refused(r"^resume is being written by another process", tmp_path / "a", resume=True)
+        words = r"^folder is being written by this process already, .*; end that one first"
+        refused(words, tmp_path / "a", **{again: True})
+
+
+def test_what_is_wrong_with_the_folder_is_told_by_its_name(tmp_path):
+    (tmp_path / "file").touch()
+    for own in ({}, {"resume": True}, {"overwrite": True}):
+        refused(r"^folder is no folder, got .*/file; name another", tmp_path / "file", **own)
+    refused(r"^folder cannot be made \(.*/file is no folder\), got .*/x", tmp_path / "file" / "x")
+    refused(r"^folder must be one folder's name", tmp_path / "new" / "..")
 
 
 def test_a_simulator_has_one_recording_and_one_loop_at_a_time(tmp_path):
