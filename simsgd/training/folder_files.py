@@ -4,6 +4,7 @@ A file is either appended to in whole rows or replaced as a whole, so that a kil
 readable.
 """
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +58,16 @@ class FolderFiles:
             table = read_table(path, columns)
             there = [n for n, kind in columns.items() if n in table or kind == "float64"]
             replace_table(path, table[wanted(table)].reindex(columns=there))  # old runs lack some
+
+    def last_number(self, name: str, column: str) -> float:
+        """Return a column's number in a table's last row: -1 without any, inf if nothing writes."""
+        if not self.writes:
+            return math.inf
+        path = self.folder / name
+        if not path.exists():
+            return -1
+        numbers = read_table(path, {column: "int64"}, others=False)[column]
+        return int(numbers.iloc[-1]) if len(numbers) else -1
 
     def replace_checkpoint(self, state: Mapping[str, object]) -> None:
         """Replace last.pt, whose old form is then previous.pt.

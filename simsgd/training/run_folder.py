@@ -220,12 +220,13 @@ class RunFolder:
         self.fresh = False
         self._files.append_rows("evaluations.csv", [{**row, **own}], self._evaluation_columns)
 
-    def truncate(self, step: int, epoch: int, evaluated: int | None = None) -> None:
+    def truncate(self, step: int, epoch: int, evaluated: int | None = None) -> str:
         """Forget what came after a checkpoint: `step` steps are done, `epoch` is the next to end.
 
         The last evaluation was after `evaluated` steps, None: after `step` at most.
 
         Rows of later steps, of `epoch` and of later epochs go, and so does a half-written row.
+        What is returned, and logged, tells of rows before that are not there any more, if any.
         """
         for name, columns in {"steps.csv": self._step_columns, **_BY_STEP}.items():
             self._files.keep_rows(name, columns, lambda table: table["step"] <= step)
@@ -243,6 +244,16 @@ class RunFolder:
         )
         models = (self.folder / MODELS).glob("step-*.pt")
         self._files.remove_files(path for path in models if not _is_at_most(path, step))
+        ends = {"steps.csv": ("step", step, 1), "epochs.csv": ("epoch", epoch - 1, 0)}
+        short = [
+            f"{name} ends before {column} {last}"
+            for name, (column, last, first) in ends.items()
+            if last >= first and self._files.last_number(name, column) < last
+        ]
+        lost = f"{' and '.join(short)}, whose rows are lost; what sums them up leaves them out"
+        if short:
+            self.log(lost)
+        return lost if short else ""
 
     def save(self, state: Mapping[str, object]) -> None:
         """Replace last.pt, which before is then previous.pt; write kept steps first.

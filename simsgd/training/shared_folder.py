@@ -1,5 +1,7 @@
 """Makes or opens the folder of a run, which rank zero writes and the others know."""
 
+import sys
+
 from ..communication.transport import broadcast_object, is_rank_zero
 from ..results.tables import step_columns_of
 from ..settings import SettingError
@@ -35,7 +37,9 @@ def go_on(experiment: Experiment, folder: RunFolder, epoch: int, evaluated: int)
 
     Called once nothing can refuse to go on: until then the folder is as it was.
     """
-    folder.truncate(experiment.simulator.steps, epoch, evaluated)
+    lost = folder.truncate(experiment.simulator.steps, epoch, evaluated)
+    if lost and not experiment.config.quiet:
+        print(f"simsgd: {lost}", file=sys.stderr)
     folder.write_config({**_plain(experiment), "name": folder.name})
 
 

@@ -317,6 +317,28 @@ def test_truncate_forgets_the_epochs_after_the_checkpoint(tmp_path):
     assert list(Run(run.folder).epochs["epoch"]) == [0]
 
 
+@pytest.mark.parametrize(
+    ("name", "kept", "told"),
+    [
+        ("steps.csv", 0, "steps.csv ends before step 6, whose rows are lost"),
+        ("steps.csv", 3, "steps.csv ends before step 6, whose rows are lost"),
+        ("epochs.csv", 1, "epochs.csv ends before epoch 1, whose rows are lost"),
+        ("steps.csv", 7, ""),
+    ],
+)
+def test_truncate_tells_of_rows_that_are_lost(tmp_path, name, kept, told):
+    run = written(tmp_path)
+    path = run.folder / name
+    if kept:
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+    else:
+        path.unlink()
+    lost = run.truncate(step=6, epoch=2)
+    assert lost.startswith(told)
+    assert bool(lost) == bool(told)
+    assert lost in (run.folder / "log.txt").read_text()
+
+
 def test_truncate_forgets_an_epoch_that_will_end_again(tmp_path):
     run = written(tmp_path)
     run.truncate(step=6, epoch=1)  # saved after the last step of epoch 1, before its evaluation
