@@ -33,6 +33,11 @@ def leaves(tree: Tree) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
+def is_of_tensors(tree: Tree) -> bool:
+    """Return whether there is nothing but tensors in it."""
+    return isinstance(tree, Tensor) or all(isinstance(leaf, Tensor) for leaf in tree_leaves(tree))
+
+
 def copy_all(into: Sequence[Tensor], given: Sequence[Tensor]) -> None:
     """Copy tensors to others of their shapes and dtypes, those of one dtype in one call."""
     pairs = [*zip(into, given, strict=True)]

@@ -26,7 +26,7 @@ from .contract import (
 from .dropout import KeyedDropout
 from .generators import put_back, untouched
 from .loop import Loop
-from .trees import leaves, row
+from .trees import is_of_tensors, leaves, row
 
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
 
@@ -75,6 +75,8 @@ class Vmap(GradientEngine):
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Gradients:
         """Return what a call does, with torch's own errors."""
+        if not (is_of_tensors(x) and is_of_tensors(y)):
+            raise UnsupportedModel("its batches hold what is no tensor")
         shared = {name: parameter.detach() for name, parameter in params.items()}
         with quiet_batching():
             values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)

@@ -123,7 +123,7 @@ class StepLog:
             self._stop(record, "loss", record.losses_of_participants)
         for m in record.segments:
             if not m.compensated.isfinite().all():
-                self._stop(record, f"gradient of {m.segment.name}", m.compensated)
+                self._stop(record, f"norm of the gradient of {m.segment.name}", m.compensated)
             if not m.error.isfinite().all():
                 half = "float16 " if self.config.value_dtype == "float16" else ""
                 self._stop(record, f"{half}message of {m.segment.name}", m.error)
@@ -132,7 +132,8 @@ class StepLog:
         """Write what came before, and raise for numbers [L] of which one is not finite."""
         self.write()
         worker = int((~numbers.isfinite()).nonzero()[0])
-        fix = "try a lower lr, clip, or --on-nonfinite skip"
+        stops = self.config.on_nonfinite == "stop"
+        fix = "try a lower lr" + (", clip, or --on-nonfinite skip" if stops else " or clip")
         if record.step == 1 and what == "loss":  # which no lr has had a part in
             fix = "look for it in the data and the model's first parameters"
         text = (

@@ -339,6 +339,19 @@ class OfDict(nn.Module):
         return self.linear(batch["a"] * batch["mask"])
 
 
+@pytest.mark.parametrize("more", [{"scale": None}, {"scale": 2}, {"name": "a"}])
+def test_what_is_no_tensor_in_a_batch_goes_to_the_loop_that_takes_it(more):
+    x, y = next(batches())
+    batch = {"a": x, "mask": torch.ones_like(x), **more}
+    found = {}
+    for engine in ("auto", "loop", "threads"):
+        simulator = Simulator(made(OfDict), workers=W, lr=0.1, engine=engine)
+        found[engine] = simulator.step(batch, y).loss
+    assert found["auto"] == found["loop"] == found["threads"]
+    with pytest.raises(SettingError, match="its batches hold what is no tensor, got vmap"):
+        Simulator(made(OfDict), workers=W, lr=0.1, engine="vmap").step(batch, y)
+
+
 @pytest.mark.parametrize("engine", ["auto", "loop", "vmap", "threads"])
 @every_algorithm
 def test_batches_that_are_dicts(engine, method):
