@@ -15,7 +15,7 @@ from ..settings import SettingError, require
 from ..simulator.simulator import Simulator
 from .checkpoint import checkpoint_errors, load_last
 from .environment import environment
-from .loop_state import State
+from .loop_state import Kept, State, check_saved
 from .run_folder import RunFolder
 from .used_settings import used_in_a_loop
 
@@ -86,18 +86,20 @@ def write_settings(
     return changed_config
 
 
-def read_state(folder: RunFolder, simulator: Simulator) -> State | None:
+def read_state(folder: RunFolder, simulator: Simulator, kept: Kept) -> State | None:
     """Give a simulator the state in a folder's checkpoint, and return the whole checkpoint.
 
-    None if the run ended before its first. Rows that came after the checkpoint go.
+    None if the run ended before its first. Rows that came after the checkpoint go. Raises
+    `SettingError` if the checkpoint is of a loop that kept something else than `kept`.
     """
     state, warning = load_last(folder.folder)
     epoch = evaluated = 0
     if state is not None:
         with checkpoint_errors("resume", folder.folder):
+            assert isinstance(state["loop"], dict)
+            check_saved(state["loop"], kept)
             simulator.load_state_dict(state["simulator"])
             epoch, evaluated = int(state["epoch"]), int(state["evaluated"])
-            assert isinstance(state["loop"], dict)
     if warning:
         folder.put_back()
         folder.log(warning)

@@ -20,14 +20,7 @@ from ..simulator.simulator import Simulator
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
-from .loop_state import (
-    Kept,
-    State,
-    capture_random,
-    load_states,
-    restore_random,
-    states_of,
-)
+from .loop_state import Kept, State, capture_random, load_states, restore_random, states_of
 from .metrics import Metric, num_targets
 from .progress import epoch_line, is_printed, no_best_line
 from .run_folder import RunFolder
@@ -302,7 +295,7 @@ class Recording:
         self._saved = simulator.steps
 
     def _resume(self) -> None:
-        state = read_state(self._files, self._simulator)
+        state = read_state(self._files, self._simulator, self._kept)
         if state is None:  # it ended before its first checkpoint
             return
         loop = state["loop"]
@@ -311,7 +304,7 @@ class Recording:
         self._saved, self._measured = self._simulator.steps, loop["measured"]
         self._totals = Totals(**state["tally"])
         self._step_log.totals = self._totals
-        load_states(loop["kept"], self._kept)
+        load_states(loop.get("kept", {}), self._kept)
         self._epoch_random, self._to_restore = loop["epoch_random"], loop["random"]
         restore_random(self._to_restore, self._kept)
         self.log(f"resumed after step {self._simulator.steps}")

@@ -37,6 +37,30 @@ def check_kept(kept: Kept) -> None:
             raise SettingError("state", None, rule, "give it both, or leave it out")
 
 
+def check_saved(loop: State, kept: Kept) -> None:
+    """Raise `SettingError` unless `kept` has the same names, of the same kinds, as a saved loop.
+
+    A checkpoint that says nothing of them fits any.
+    """
+    if "kept" not in loop or "own" not in loop["random"]:
+        return
+    saved = {**dict.fromkeys(loop["random"]["own"], True), **dict.fromkeys(loop["kept"], False)}
+    lacking = [name for name in saved if name not in kept]
+    if lacking:
+        rule = f"lacks {', '.join(lacking)}, which the run was saved with"
+        given = ", ".join(f'"{name}": ...' for name in saved)
+        raise SettingError("state", None, rule, f"give state={{{given}}}")
+    new = [name for name in kept if name not in saved]
+    if new:
+        rule = f"has {', '.join(new)}, which the run was saved without"
+        raise SettingError("state", None, rule, "leave it out, or begin a new run")
+    for name, one in kept.items():
+        if isinstance(one, torch.Generator) != saved[name]:
+            kind = "a torch generator" if saved[name] else "no torch generator"
+            rule = f"has another {name} than the run was saved with, which was {kind}"
+            raise SettingError("state", None, rule, "give one like it")
+
+
 def capture_random(kept: Kept) -> State:
     """Return the states of torch's, NumPy's and Python's generators, and of those that are kept."""
     kind, words, *rest = np.random.get_state(legacy=True)
@@ -61,7 +85,7 @@ def restore_random(state: State, kept: Kept) -> None:
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
     for name, one in kept.items():
-        if isinstance(one, torch.Generator):
+        if isinstance(one, torch.Generator) and name in state.get("own", ()):
             one.set_state(state["own"][name])
 
 
@@ -71,7 +95,7 @@ def states_of(kept: Kept) -> State:
 
 
 def load_states(states: State, kept: Kept) -> None:
-    """Put back what `states_of` returned. Raises KeyError for one that was not saved."""
+    """Put back what `states_of` returned."""
     for name, one in kept.items():
-        if not isinstance(one, torch.Generator):
+        if not isinstance(one, torch.Generator) and name in states:
             one.load_state_dict(states[name])

@@ -341,6 +341,27 @@ def test_a_folder_that_exists_is_refused_as_train_does(whole, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_what_a_loop_keeps_is_given_again_when_it_is_resumed(tmp_path):
+    own, folder = torch.Generator(), tmp_path / "a"
+    net = nn.Linear(1, 1)
+    with simsgd.recording(folder, simulator(), quiet=True, state={"g": own, "net": net}) as run:
+        run.save()
+    before = (folder / "last.pt").read_bytes()
+    lacks = r"^state lacks g, which the run was saved with; give state={\"g\": ..., \"net\": ...}$"
+    refused(lacks, folder, resume=True, state={"net": net})
+    has = r"^state has h, which the run was saved without; leave it out, or begin a new run$"
+    refused(has, folder, resume=True, state={"g": own, "net": net, "h": torch.Generator()})
+    other = r"^state has another net than the run was saved with, which was no torch generator"
+    refused(other, folder, resume=True, state={"g": own, "net": own})
+    assert (folder / "last.pt").read_bytes() == before
+    state = torch.load(folder / "last.pt", weights_only=True)
+    del state["loop"]["kept"], state["loop"]["random"]["own"]
+    torch.save(state, folder / "last.pt")
+    for kept in ({}, {"g": own, "net": net}):
+        with simsgd.recording(folder, simulator(), quiet=True, resume=True, state=kept):
+            pass
+
+
 def test_a_run_of_train_and_a_loop_are_not_taken_for_each_other(kill_runs, whole, tmp_path):
     run = simsgd.train(**kill_runs.TINY | {"epochs": 1}, runs_dir=tmp_path, name="a")
     refused(r"^folder holds a run of `simsgd train`, .*--resume", run.folder, resume=True)
