@@ -15,8 +15,14 @@ from torch import Tensor, nn
 
 from ..given_object import GivenObject, is_lost, refuse_lost
 from ..settings import SettingError, one_line, require
-from .optimizer_class import optimizer_arguments, optimizer_class, optimizer_name
+from .optimizer_class import (
+    optimizer_arguments,
+    optimizer_class,
+    optimizer_name,
+    taken_by_any,
+)
 from .parameter_groups import ParameterGroup, Settings
+from .regime import Regime
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,15 @@ def optimizer_settings(spec: str, model: nn.Module, params: Mapping[str, nn.Para
     right = bool(every) and all(isinstance(own, torch.optim.Optimizer) for own in every)
     require(right, "optimizer", str(spec), rule)
     return _settings(every, params)
+
+
+def check_beside_object(spec: str | None, regime: Regime) -> None:
+    """Raise `SettingError` for a regime given beside an optimizer that has what it would set."""
+    if not isinstance(spec, GivenObject) or isinstance(spec.value, type):
+        return
+    twice = sorted(regime.names & {"optimizer", "param_groups", *taken_by_any()})
+    rule = f"sets {', '.join(twice)}, and optimizer is an object, which has its own"
+    require(not twice, "regime", None, rule, "leave them out of the regime, or name the optimizer")
 
 
 def _settings(

@@ -131,6 +131,13 @@ class Regime:
         return any(callable(phase) or not open_ended.isdisjoint(phase) for phase in phases)
 
     @property
+    def names(self) -> frozenset[str]:
+        """What phases set; functions, as far as they do at the start."""
+        phases = [phase for own, _ in self._layers for phase in own if isinstance(phase, Mapping)]
+        at_first, _ = self._unscheduled(0, 0, ())
+        return frozenset(at_first).union(*phases) - set(_STRUCTURE)
+
+    @property
     def starts(self) -> list[tuple[int, int]]:
         """Epochs and steps, (epoch, 0) or (0, step), at which phases begin.
 

@@ -23,7 +23,7 @@ from .method_choice import (
     needs_memory,
 )
 from .optimizer_class import optimizer_arguments
-from .own_optimizer import optimizer_settings
+from .own_optimizer import check_beside_object, optimizer_settings
 from .parameter_groups import ParameterGroup, Settings, check_groups
 from .regime import (
     OURS,
@@ -124,9 +124,14 @@ def regime_of(
 ) -> Regime:
     """Return a model's regime with the recipe's settings laid over it, the warm-up included.
 
-    `params` are those of the model that are trained.
+    `params` are those of the model that are trained. Raises `SettingError` for settings that do
+    not go together, as an optimizer that is an object and a regime in plain form that sets its lr.
     """
-    whole = regime if isinstance(regime, Regime) else Regime(regime)
+    if isinstance(regime, Regime):
+        whole = regime
+    else:
+        whole = Regime(regime)
+        check_beside_object(recipe.optimizer, whole)
     if recipe.method is not None and recipe.optimizer is None:
         whole = whole.then(Regime(preset_of(recipe.method).regime))
     if recipe.prune is not None:

@@ -17,6 +17,7 @@ from torch import nn
 from ..catalog import attribute, load
 from ..config import Config, default
 from ..settings import SettingError, require
+from ..simulator.own_optimizer import check_beside_object
 from ..simulator.regime import Regime
 from .declared import check_declared, found_in_file, try_epochs
 
@@ -60,7 +61,10 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     whole = Regime()
     for name, part in zip(names, parts, strict=True):
         with _named(config, name):
-            whole = whole.then(_regime(part, (epochs, batches, steps), times))
+            upper = _regime(part, (epochs, batches, steps), times)
+            if part is not own:
+                check_beside_object(config.optimizer, upper)
+            whole = whole.then(upper)
     scale_lr = config.scale_lr or declared["scale_lr"] or "none"
     rate = _rate(config, scale_lr, float(ratio), batches)
     whole = whole if rate is None else whole.scaled(rate)

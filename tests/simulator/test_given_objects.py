@@ -201,6 +201,37 @@ def test_a_scheduler_of_another_optimizer_is_refused():
     Simulator(model, workers=2, optimizer=optimizer, scheduler=ExponentialLR(optimizer, 0.5))
 
 
+def made_of(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("regime", "names"),
+    [
+        ({0: {"lr": 0.3, "optimizer": "Adam"}}, "lr, optimizer"),
+        ({0: {"compressor": "none"}, 5: {"momentum": 0.9}}, "momentum"),
+        (lambda epoch: {"weight_decay": 0.1}, "weight_decay"),
+        ([{"epoch": 2, "param_groups": [{"params": "*.bias", "lr": 1.0}]}], "param_groups"),
+    ],
+)
+def test_a_regime_beside_an_optimizer_that_has_its_own_settings_is_refused(regime, names):
+    with pytest.raises(SettingError, match=f"^regime sets {names}, and optimizer is an object"):
+        Simulator(mlp(), workers=2, optimizer=made_of, regime=regime)
+
+
+def test_what_an_optimizer_has_not_may_be_in_a_regime_beside_it():
+    regime = {0: {"compressor": "topk:0.5"}, 2: {"scheduler": {"name": "StepLR", "step_size": 1}}}
+    assert Simulator(mlp(), workers=2, optimizer=made_of, regime=regime).compressor == "topk:0.5"
+
+
+@pytest.mark.slow
+def test_a_regime_named_beside_an_optimizer_that_is_an_object_is_refused(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("regime = {0: {'lr': 0.3}}")
+    with pytest.raises(SettingError, match=r"^regime sets lr, and optimizer is an object"):
+        simsgd.train(optimizer=made_of, regime=str(file), runs_dir=tmp_path, **RUN)
+
+
 def test_an_optimizer_that_took_steps_is_refused():
     model = mlp()
     optimizer = torch.optim.Adam(model.parameters())
