@@ -38,6 +38,7 @@ NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills
 
 _methods: dict[str, dict[str, type]] = {}
 _contracts: dict[str, type] = {}
+_added: list[str] = []  # to Python's path, the folder of the last user's file first
 _own_files: set[str] = set()  # that were loaded, by their whole paths
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Method = TypeVar("_Method", bound=type)
@@ -127,8 +128,7 @@ def load_file(path: Path, name: str) -> ModuleType:
     require_file(name, path)
     whole = str(path.absolute())
     _own_files.add(whole)
-    if str(path.absolute().parent) not in sys.path:
-        sys.path.append(str(path.absolute().parent))
+    _let_import(path.absolute(), name)
     module_name = f"simsgd_file_{derived_name(whole)}_{path.stem}"
     module_spec = importlib.util.spec_from_file_location(module_name, path)
     assert module_spec is not None
@@ -142,6 +142,19 @@ def load_file(path: Path, name: str) -> ModuleType:
         place = own_line(wrong) or f"{type(wrong).__name__}: {one_line(wrong)}"
         raise SettingError(name, str(path), f"cannot be run: {place}") from wrong
     return module
+
+
+def _let_import(path: Path, name: str) -> None:
+    """Let a file import those beside it, unless another folder's file of such a name is in use."""
+    for module in re.findall(r"^\s*(?:import|from)\s+(\w+)", path.read_text("latin-1"), re.M):
+        other = Path(getattr(sys.modules.get(module), "__file__", None) or path).parent
+        ours = other in {Path(file).parent for file in _own_files}
+        rule, fix = f"imports {module}, and that of {other} is in use", "rename one of them"
+        clashes = ours and other != path.parent and (path.parent / f"{module}.py").exists()
+        require(not clashes, name, str(path), rule, fix)
+    if (place := str(path.parent)) in _added or place not in sys.path:
+        _added[:] = [place, *(other for other in _added if other != place)]
+        sys.path[:] = [*(other for other in sys.path if other not in _added), *_added]
 
 
 def derived_name(text: str) -> str:

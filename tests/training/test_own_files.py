@@ -1,11 +1,14 @@
 """A user's own file that is wrong is refused in one line, and no folder is left."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from simsgd import registry
 from simsgd.cli import main
+from simsgd.settings import SettingError
 
 HEAD = "import sys\nimport torch\nfrom torch import nn\n"  # three lines before each file
 MODEL = "def model():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
@@ -194,3 +197,41 @@ def test_a_wrong_regime_is_refused(source, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--model", "mlp", "--model-config", "hidden=4", "--regime", "./own.py"]
     assert refused(source, tmp_path, *options).startswith(line)
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """Leave imported modules and Python's path as they were."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(registry, "_added", [])
+    yield
+    for name in ("beside_it", "of_both"):
+        sys.modules.pop(name, None)
+
+
+def write_two(tmp_path, name):
+    """Write files of one name that import a file beside them, and return their paths."""
+    files = [tmp_path / folder / "mine.py" for folder in "ab"]
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        (file.parent / f"{name}.py").write_text(f"NUMBER = {number}\n")
+        file.write_text(f"from {name} import NUMBER\n")
+    return files
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_file_imports_those_beside_it_and_not_others_of_their_name(tmp_path):
+    one, other = write_two(tmp_path, "beside_it")
+    one.write_text("NUMBER = 0\n")
+    assert [registry.load_file(file, "model").NUMBER for file in (one, other, one)] == [0, 1, 0]
+
+
+@pytest.mark.usefixtures("modules")
+def test_files_that_import_two_of_one_name_are_refused(tmp_path):
+    one, other = write_two(tmp_path, "of_both")
+    assert registry.load_file(one, "model").NUMBER == 0
+    with pytest.raises(SettingError) as wrong:
+        registry.load_file(other, "dataset")
+    told = f"dataset imports of_both, and that of {one.parent} is in use, got {other}"
+    assert str(wrong.value) == f"{told}; rename one of them"
+    assert registry.load_file(one, "model").NUMBER == 0
