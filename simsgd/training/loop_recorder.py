@@ -6,7 +6,7 @@ Letters: W workers, B global batch.
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from typing import SupportsFloat, TypeVar
+from typing import TypeVar
 
 from ..config import Config
 from ..given_object import plain_arguments
@@ -21,7 +21,7 @@ from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
 from .loop_state import Kept, State, capture_random, load_states, restore_random, states_of
-from .metrics import Metric, num_targets
+from .metrics import Metric, num_targets, one_number
 from .progress import epoch_line, is_printed, no_best_line
 from .run_folder import RunFolder
 from .signals import Interrupted, StopRequest
@@ -36,7 +36,7 @@ class Recording:
     """A loop that is being recorded; `recording` makes it.
 
     `epoch` is the one that is not done yet, counted from 0, and `batch` how many of its batches are
-    done.
+    done. Once its block has ended, all but `summary` raises `SettingError`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Recording:
         self._began = time.perf_counter()
         self._random = self._epoch_random = capture_random(kept)
         self._to_restore: State | None = None  # once more, where the loop goes on
-        self._in_epochs = False
+        self._in_epochs = self._ended = False
 
     @plain_arguments
     def epochs(self, epochs: int) -> Iterator[int]:
@@ -69,6 +69,7 @@ class Recording:
 
         Its validation columns are those of `evaluate`, if that was called after the last step.
         """
+        self._require_open()
         require(epochs >= 1, "epochs", epochs, "must be at least 1")
         rule, fix = "is called within a loop over epochs", "go over them once"
         require(not self._in_epochs, "epochs", None, rule, fix)
@@ -89,6 +90,7 @@ class Recording:
         After a stop in the middle, the loader begins as it did then, with the random generators as
         they were, and its first batches are passed over. Outside `epochs` a pass is an epoch.
         """
+        self._require_open()
         rule, fix = "is called within a loop over batches", "go over them once"
         require(self._batch_now is None, "batches", None, rule, fix)
         require(isinstance(loader, Iterable), "loader", loader, "gives no batches one by one")
@@ -114,13 +116,14 @@ class Recording:
         one's own. A second call after the same step replaces the numbers for the epoch's row alone.
         Raises `SettingError` for any other name.
         """
+        self._require_open()
         shown = self._metric.shown
         known = [*_MEASURED, *shown.own_columns[1:]]
         for name in measured:
             rule = f"takes {', '.join(known)}, not {name}"
             require(name in known, "evaluate", None, rule, "a metric of your own is named at first")
         self._choose_metric(measured)
-        self._measured = {name: _number(name, value) for name, value in measured.items()}
+        self._measured = {name: one_number(name, value) for name, value in measured.items()}
         again, self._evaluated = self._evaluated == self._simulator.steps, self._simulator.steps
         if again:
             return
@@ -132,10 +135,12 @@ class Recording:
 
     def save(self) -> None:
         """Write a checkpoint now."""
+        self._require_open()
         self._save()
 
     def log(self, text: str) -> None:
         """Print a text and add it to log.txt."""
+        self._require_open()
         require_kind("text", text, str)
         self._files.log(text)
         if not self._config.quiet:
@@ -202,6 +207,7 @@ class Recording:
 
     def _between(self) -> None:
         """Stop or save between two steps, if that is due."""
+        self._require_open()
         steps, every = self._simulator.steps, self._config.checkpoint_every
         due = every > 0 and steps % every == 0 and steps != self._saved
         if self._request.made or due:
@@ -226,6 +232,7 @@ class Recording:
         return row, self._totals.own_measures(shown, of_val)
 
     def _end_epoch(self) -> None:
+        self._require_open()
         if self._evaluated != self._simulator.steps:
             self._measured = {}
         self._step_log.write()
@@ -326,17 +333,13 @@ class Recording:
         except Exception as second:
             self._files.log(f"note: not saved at the end: {second}")
 
+    def _require_open(self) -> None:
+        fix = "call it within its `with` block, or go on in a new one, with resume=True"
+        require(not self._ended, "recording", None, "has ended", fix)
+
     def __repr__(self) -> str:
         return f"Recording({str(self.folder)!r})"
 
     def _repr_html_(self) -> str:
         self._step_log.write()
         return Run(self.folder)._repr_html_()
-
-
-def _number(name: str, value: SupportsFloat) -> float:
-    """Return what was measured as a number. Raises `SettingError` for what is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError) as wrong:
-        raise SettingError(name, type(value).__name__, "must be one number") from wrong

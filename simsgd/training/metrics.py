@@ -5,6 +5,7 @@ Letters: B samples of a batch, V classes or words.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor
@@ -50,6 +51,14 @@ class Metric:
         if self.function is not None:
             sums[2] = torch.as_tensor(self.function(output, target)).double() * num_targets(target)
         return sums
+
+
+def one_number(name: str, value: SupportsFloat) -> float:
+    """Return what was measured as a number. Raises `SettingError` for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        raise SettingError(name, type(value).__name__, "must be one number") from wrong
 
 
 def num_targets(target: Tree) -> int:

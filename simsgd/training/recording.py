@@ -92,6 +92,7 @@ def recording(
         log_layers=log_layers,
         quiet=quiet,
     )
+    run: Recording | None = None
     opened, goes_on = loop_folder(Path(folder), simulator, config, resume, overwrite)
     try:
         with stop_requests() as request:
@@ -106,5 +107,7 @@ def recording(
                 raise
             run._end()
     finally:
+        if run is not None:
+            run._ended = True
         simulator.listen(None)
         opened.close()

@@ -393,6 +393,27 @@ def test_what_is_wrong_with_the_folder_is_told_by_its_name(tmp_path):
     refused(r"^folder must be one folder's name", tmp_path / "new" / "..")
 
 
+def test_a_recording_that_has_ended_takes_nothing_more(tmp_path):
+    sim = simulator()
+    with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:
+        batches = run.batches([1, 2])
+        next(batches)
+        sim.step(*(part[:32] for part in data()))
+    before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    for call in (
+        lambda: run.evaluate(val_loss=0.5),
+        run.save,
+        lambda: run.log("late"),
+        lambda: next(run.epochs(1)),
+        lambda: next(run.batches([1])),
+        lambda: next(batches),
+    ):
+        with pytest.raises(SettingError, match=r"^recording has ended; call it within its `with`"):
+            call()
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before
+    assert "none has ended yet" in run.summary()
+
+
 def test_a_simulator_has_one_recording_and_one_loop_at_a_time(tmp_path):
     sim = simulator()
     with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:
