@@ -33,7 +33,7 @@ def _settings(method: type) -> dict[str, tuple[tuple[type, ...], object]]:
     """Return the kinds and the default of each setting that is annotated with plain classes."""
     try:
         hints = get_type_hints(method)
-    except NameError:  # of what is imported for type checking alone
+    except (NameError, AttributeError, TypeError, SyntaxError):  # of what only type checkers read
         return {}
     found = {}
     for field in settings_of(method):

@@ -63,7 +63,7 @@ def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> in
 def _require_no_epoch(parts: Components) -> None:
     """Raise `SettingError` if the regime, the warm-up or the algorithm follows epochs."""
     if parts.regime.follows_epochs:
-        rule = "is needed: the regime or the warm-up follows it"
+        rule = "is needed: the regime, its scheduler or the warm-up follows it"
         fix = "call step(x, y, epoch=e), or set warmup=False and a regime without epochs"
         raise SettingError("epoch", None, rule, fix)
     if first := getattr(parts.algorithm, "post_local_from", 0):

@@ -105,9 +105,13 @@ class GradClip(Regularizer):
 
     filter: Filter = field(default_factory=Filter, hash=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.value > 0, "regularizer", self.value, "must have a norm greater than 0")
+
     def clip_(self, gradients: list[Tensor], rows: bool = False) -> None:
         """Scale gradients in place, as torch.nn.utils.clip_grad_norm_ does; or each row of them."""
-        if not (self.value > 0 and gradients):
+        if not gradients:
             return
         flat = [g.reshape(len(g) if rows else 1, -1) for g in gradients]  # [L or 1, n] each
         norm = torch.stack([g.norm(dim=1) for g in flat]).norm(dim=0)

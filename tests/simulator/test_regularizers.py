@@ -1,5 +1,6 @@
 """Penalties of a regime: whom they spare, and that they are SGD's weight decay elsewhere."""
 
+import math
 from typing import Any
 
 import pytest
@@ -116,6 +117,8 @@ def test_a_later_phase_takes_its_place() -> None:
         ({"name": "WeightDecay"}, "lacks a value"),
         ({"name": "L1", "value": -1}, "value of at least 0"),
         ({"name": "L1", "value": "eval()"}, "value of at least 0"),
+        ({"name": "L1", "value": math.inf}, "a finite value of at least 0"),
+        ({"name": "GradClip", "value": 0}, "must have a norm greater than 0"),
         ({"value": 1}, 'must be as {"name"'),
         ("WeightDecay", 'must be as {"name"'),
         ({"name": "L1", "value": 1, "log": True}, "known: filter, value"),

@@ -208,7 +208,7 @@ def test_a_complex_loss_is_refused():
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"prune": 0.9}, "the regime or the warm-up follows it"),
+        ({"prune": 0.9}, "the regime, its scheduler or the warm-up follows it"),
         (
             {"algorithm": "local", "local_steps": 4, "post_local_from": 1},
             "post_local_from 1 follows it",
