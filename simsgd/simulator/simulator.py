@@ -124,7 +124,7 @@ class Simulator:
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
         if self._listener is not None:
-            self._listener.begin_step()
+            self._listener.begin_step(last)
         epoch = enter_epoch(parts, state, epoch)
         settings = follow_regime(parts, state)
         begin_round(parts, state.clients, state.own_buffers, state.steps, epoch)

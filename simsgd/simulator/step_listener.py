@@ -11,8 +11,8 @@ from .record import StepRecord
 class StepListener(Protocol):
     """Called around each step."""
 
-    def begin_step(self) -> None:
-        """A step begins; should it raise, `end_step` is not called."""
+    def begin_step(self, last: bool) -> None:
+        """A step begins, told to be the `last` or not; if it raises, `end_step` is not called."""
 
     def end_step(self, record: StepRecord, x: Tree, y: Tree) -> None:
         """A step on the batch `x` [B, ...] and `y` [B, ...] is done."""

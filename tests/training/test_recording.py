@@ -427,6 +427,22 @@ def test_a_simulator_has_one_recording_and_one_loop_at_a_time(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize(
+    ("steps", "last", "noted"), [(3, False, True), (3, True, False), (4, False, False)]
+)
+def test_a_final_exchange_that_no_step_was_told_of_is_noted(tmp_path, steps, last, noted):
+    sim = simulator(algorithm="local", local_steps=2, final_exchange=True)
+    x, y = data()
+    with simsgd.recording(tmp_path / "a", sim, quiet=True):
+        for step in range(1, steps + 1):
+            sent = sim.step(x[:32], y[:32], last=last and step == steps).payload_bytes[0]
+    assert (sent == 0) == noted
+    text = (tmp_path / "a" / "log.txt").read_text()
+    assert (
+        "note: final_exchange did nothing, for no step was said to be the last" in text
+    ) == noted
+
+
 @pytest.mark.slow
 def test_a_notebook_shows_a_recording(tmp_path):
     sim = simulator()
