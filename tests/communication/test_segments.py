@@ -77,5 +77,5 @@ def test_an_unknown_rule_is_refused(rule):
 
 @pytest.mark.parametrize("granularity", ["bucket", "bucket:", "bucket:0MB", "bucket:5XB"])
 def test_a_bucket_needs_a_size(granularity):
-    with pytest.raises(SettingError, match="(such as|for example) bucket:(10|25)MB"):
+    with pytest.raises(SettingError, match=r"(such as|for example) bucket:\d+MB"):
         Layout.of(SHAPES, granularity, "all")
