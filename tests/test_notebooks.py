@@ -24,7 +24,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(path, tmp_path, monkeyp
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(CHECKOUT), before])))
     notebook = nbformat.read(path, 4)
     place = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=300, resources=place).execute()
+    nbclient.NotebookClient(notebook, timeout=900, resources=place).execute()
 
 
 def test_a_notebook_is_stored_as_run_in_order(path):

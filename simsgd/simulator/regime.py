@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-from ..settings import SettingError, require
+from ..settings import SettingError, quoted, require
 from ..units import plain_numbers
 from .parameter_groups import Settings
 from .regime_form import check_function, check_structure, copied
@@ -306,6 +306,9 @@ def _arguments(function: Callable[..., object]) -> int:
 def _dict(given: object) -> Settings:
     if not isinstance(given, Mapping):
         raise SettingError("regime", given, "must give a dict of settings")
+    if numbers := [key for key in given if not isinstance(key, str)]:
+        rule = "has a function that gives a regime, not the settings of its epoch"
+        raise SettingError("regime", quoted(numbers[0]), rule, 'return {"lr": 0.1}')
     return dict(given)
 
 

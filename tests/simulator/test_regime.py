@@ -80,6 +80,8 @@ def test_a_malformed_regime_is_refused_at_once(form, message):
 def test_what_a_function_returns_is_checked_too():
     with pytest.raises(SettingError, match="lrr"):
         Regime(lambda epoch: {"lrr": 1}).at(0, 0)
+    with pytest.raises(SettingError, match="gives a regime, not the settings of its epoch, got 0"):
+        Regime(lambda epoch: {0: {"lr": 0.1}}).at(0, 0)
 
 
 def test_a_regime_knows_whether_it_follows_epochs():

@@ -122,7 +122,9 @@ def _points(run: RunTables, request: Request, column: str) -> tuple[Floats, Floa
     value = table[column].to_numpy("float64")
     drawn = np.isfinite(value) & np.isfinite(at) & ((at > 0) | (x != "bytes"))
     if not drawn.any():
-        _refuse(run, f"has no values of {column} to draw against {x}")
+        steps = x == "epoch" and np.isfinite(value).any()
+        fix = "give x step" if steps else ""
+        _refuse(run, f"has no values of {column} to draw against {x}", fix)
     return at[drawn], value[drawn]
 
 
@@ -135,5 +137,5 @@ def _seconds(run: RunTables, request: Request, table: "pd.DataFrame") -> Floats:
     return since.to_numpy("float64")
 
 
-def _refuse(run: RunTables, rule: str) -> NoReturn:
-    raise SettingError("run", str(run.folder), rule)
+def _refuse(run: RunTables, rule: str, fix: str = "") -> NoReturn:
+    raise SettingError("run", str(run.folder), rule, fix)
