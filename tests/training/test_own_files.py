@@ -205,7 +205,7 @@ def modules(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(registry, "_added", [])
     yield
-    for name in ("beside_it", "of_both"):
+    for name in ("only_beside", "in_both"):
         sys.modules.pop(name, None)
 
 
@@ -221,17 +221,17 @@ def write_two(tmp_path, name):
 
 @pytest.mark.usefixtures("modules")
 def test_a_file_imports_those_beside_it_and_not_others_of_their_name(tmp_path):
-    one, other = write_two(tmp_path, "beside_it")
+    one, other = write_two(tmp_path, "only_beside")
     one.write_text("NUMBER = 0\n")
     assert [registry.load_file(file, "model").NUMBER for file in (one, other, one)] == [0, 1, 0]
 
 
 @pytest.mark.usefixtures("modules")
 def test_files_that_import_two_of_one_name_are_refused(tmp_path):
-    one, other = write_two(tmp_path, "of_both")
+    one, other = write_two(tmp_path, "in_both")
     assert registry.load_file(one, "model").NUMBER == 0
     with pytest.raises(SettingError) as wrong:
         registry.load_file(other, "dataset")
-    told = f"dataset imports of_both, and that of {one.parent} is in use, got {other}"
+    told = f"dataset imports in_both, and that of {one.parent} is in use, got {other}"
     assert str(wrong.value) == f"{told}; rename one of them"
     assert registry.load_file(one, "model").NUMBER == 0
