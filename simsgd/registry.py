@@ -146,11 +146,11 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 def _let_import(path: Path, name: str) -> None:
     """Let a file import those beside it, unless another folder's file of such a name is in use."""
+    folders = {Path(file).parent for file in _own_files}
     for module in re.findall(r"^\s*(?:import|from)\s+(\w+)", path.read_text("latin-1"), re.M):
         other = Path(getattr(sys.modules.get(module), "__file__", None) or path).parent
-        ours = other in {Path(file).parent for file in _own_files}
         rule, fix = f"imports {module}, and that of {other} is in use", "rename one of them"
-        clashes = ours and other != path.parent and (path.parent / f"{module}.py").exists()
+        clashes = other in folders - {path.parent} and (path.parent / f"{module}.py").exists()
         require(not clashes, name, str(path), rule, fix)
     if (place := str(path.parent)) in _added or place not in sys.path:
         _added[:] = [place, *(other for other in _added if other != place)]

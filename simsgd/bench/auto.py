@@ -15,7 +15,7 @@ from ..results.text_table import TextTable
 from ..settings import MOST_THREADS, require, unknown
 from ..training.devices import device_of
 from ..training.environment import environment
-from .cases import Task
+from .cases import Task, require_counts
 from .engines import EngineCall, engines_that_take
 from .public_networks import NETWORKS, network_task
 from .tables import Measured, Row, noted
@@ -61,9 +61,7 @@ def measure(
     for name in model:
         if name not in NETWORKS:
             raise unknown("model", name, NETWORKS)
-    for setting, numbers in (("workers", workers), ("batch", batch), ("threads", threads)):
-        for number in numbers:
-            require(number >= 1, setting, number, "must be at least 1")
+    require_counts(workers=workers, batch=batch, threads=threads)
     for number in threads:
         require(number <= MOST_THREADS, "threads", number, f"must be at most {MOST_THREADS}")
         rule = "has no effect on a GPU"

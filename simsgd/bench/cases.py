@@ -88,9 +88,7 @@ def selected(
     for model in models:
         if model not in timed:
             raise unknown("model", model, timed)
-    for name, numbers in (("workers", workers), ("batch", batches)):
-        for number in numbers:
-            require(number >= 1, name, number, "must be at least 1")
+    require_counts(workers=workers, batch=batches)
     known = dict.fromkeys(case.batch for case in cases if not models or case.model in models)
     for batch in batches:
         rule = f"must be one of {', '.join(map(str, sorted(known)))}"
@@ -111,6 +109,13 @@ def selected(
         f"{model} is left out: this installation has no model of that name" for model in missing
     ]
     return [case for case in chosen if case.model in here], notes
+
+
+def require_counts(**counts: Sequence[int]) -> None:
+    """Raise `SettingError` for a number below 1 among those of a setting."""
+    for name, numbers in counts.items():
+        for number in numbers:
+            require(number >= 1, name, number, "must be at least 1")
 
 
 def require_room(model: nn.Module, name: str, workers: int, device: str) -> None:

@@ -4,7 +4,6 @@ A file is either appended to in whole rows or replaced as a whole, so that a kil
 readable.
 """
 
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,23 +50,16 @@ class FolderFiles:
 
     def keep_rows(
         self, name: str, columns: Columns, wanted: "Callable[[pd.DataFrame], pd.Series[bool]]"
-    ) -> None:
-        """Keep the wanted rows of a table, if it exists, and no half-written one."""
+    ) -> "pd.DataFrame | None":
+        """Keep the wanted rows of a table, if it exists, and no half-written one; return them."""
         path = self.folder / name
-        if self.writes and path.exists():
-            table = read_table(path, columns)
-            there = [n for n, kind in columns.items() if n in table or kind == "float64"]
-            replace_table(path, table[wanted(table)].reindex(columns=there))  # old runs lack some
-
-    def last_number(self, name: str, column: str) -> float:
-        """Return a column's number in a table's last row: -1 without any, inf if nothing writes."""
-        if not self.writes:
-            return math.inf
-        path = self.folder / name
-        if not path.exists():
-            return -1
-        numbers = read_table(path, {column: "int64"}, others=False)[column]
-        return int(numbers.iloc[-1]) if len(numbers) else -1
+        if not (self.writes and path.exists()):
+            return None
+        table = read_table(path, columns)
+        there = [n for n, kind in columns.items() if n in table or kind == "float64"]
+        kept = table[wanted(table)].reindex(columns=there)  # old runs lack some
+        replace_table(path, kept)
+        return kept
 
     def replace_checkpoint(self, state: Mapping[str, object]) -> None:
         """Replace last.pt, whose old form is then previous.pt.

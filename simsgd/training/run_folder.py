@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ..results.atomic_files import NotWritten, sync
 from ..results.folder_of_runs import require_run
@@ -54,6 +55,9 @@ from .checkpoint import FORMAT
 from .folder_files import FolderFiles
 from .folder_lock import FolderLock
 from .run_names import make_folder, missing_above
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BY_STEP = {  # tables beside steps.csv
     "layers.csv": LAYER_COLUMNS,
@@ -228,8 +232,11 @@ class RunFolder:
         Rows of later steps, of `epoch` and of later epochs go, and so does a half-written row.
         What is returned, and logged, tells of rows before that are not there any more, if any.
         """
-        for name, columns in {"steps.csv": self._step_columns, **_BY_STEP}.items():
-            self._files.keep_rows(name, columns, lambda table: table["step"] <= step)
+        tables = {"steps.csv": self._step_columns, **_BY_STEP}
+        kept = {
+            name: self._files.keep_rows(name, columns, lambda table: table["step"] <= step)
+            for name, columns in tables.items()
+        }
         last = step if evaluated is None else min(step, evaluated)
         self._files.keep_rows(
             "evaluations.csv", self._evaluation_columns, lambda table: table["step"] <= last
@@ -237,7 +244,7 @@ class RunFolder:
         self._files.keep_rows(
             "workers.csv", self._worker_columns, lambda table: table["epoch"] < epoch
         )
-        self._files.keep_rows(
+        kept["epochs.csv"] = self._files.keep_rows(
             "epochs.csv",
             self._epoch_columns,
             lambda table: (table["step"] <= step) & (table["epoch"] < epoch),
@@ -246,14 +253,15 @@ class RunFolder:
         self._files.remove_files(path for path in models if not _is_at_most(path, step))
         ends = {"steps.csv": ("step", step, 1), "epochs.csv": ("epoch", epoch - 1, 0)}
         short = [
-            f"{name} ends before {column} {last}"
-            for name, (column, last, first) in ends.items()
-            if last >= first and self._files.last_number(name, column) < last
+            f"{name} ends before {column} {end}"
+            for name, (column, end, first) in ends.items()
+            if self._files.writes and end >= first and _last_number(kept[name], column) < end
         ]
+        if not short:
+            return ""
         lost = f"{' and '.join(short)}, whose rows are lost; what sums them up leaves them out"
-        if short:
-            self.log(lost)
-        return lost if short else ""
+        self.log(lost)
+        return lost
 
     def save(self, state: Mapping[str, object]) -> None:
         """Replace last.pt, which before is then previous.pt; write kept steps first.
@@ -283,6 +291,11 @@ class RunFolder:
     def put_back(self) -> None:
         """Make previous.pt the last.pt; what a damaged last.pt held stays in damaged.pt."""
         self._files.restore_checkpoint()
+
+
+def _last_number(table: "pd.DataFrame | None", column: str) -> int:
+    """Return a column's number in a table's last row, -1 where there is none."""
+    return -1 if table is None or table.empty else int(table[column].iloc[-1])
 
 
 def _is_at_most(model: Path, step: int) -> bool:
