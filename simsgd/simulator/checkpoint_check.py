@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..given_object import plainly
 from ..settings import SettingError, require, require_kind, shown
 
 StateDict = dict[str, Any]  # of plain values, tensors, and dicts and lists of them, as of torch
@@ -48,6 +49,29 @@ def _require_fitting(state: StateDict, own: StateDict) -> None:
     _require_known("optimizer: ", state["optimizer"], own["optimizer"])
     for name, part in own["voices"].items():
         _require_known(f"{name}: ", state["voices"][name], part)
+
+
+def require_optimizers(state: StateDict, own: Mapping[str, str]) -> None:
+    """Raise `SettingError` for a `state` of other optimizers than step each parameter.
+
+    `own` are these at the state's last step, {name of a parameter: name of an optimizer}.
+    """
+    saved = state["optimizer"]
+    if saved["inner"] is None:
+        return
+    try:
+        kept = {
+            number: str(group.get("optimizer", saved["name"]))
+            for group in saved["inner"]["param_groups"]
+            for number in group["params"]
+        }
+    except (AttributeError, TypeError, KeyError) as wrong:
+        raise SettingError("checkpoint", None, "holds missing or broken parts") from wrong
+    for number, (name, now) in enumerate(own.items()):
+        before = kept.get(number, now)
+        rule = f"is of optimizer {plainly(before)}, and this simulator steps {name} by "
+        fix = "give the optimizer that wrote it"
+        require(before == now, "checkpoint", None, rule + plainly(now), fix)
 
 
 def _require_known(where: str, state: StateDict, own: StateDict) -> None:

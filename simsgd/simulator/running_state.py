@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ..given_object import plainly
 from ..gradients.contract import Tensors, carried
 from .checkpoint_check import StateDict as StateDict
-from .checkpoint_check import require_fitting
+from .checkpoint_check import require_fitting, require_optimizers
 from .client_pool import ClientPool
 from .components import Components
 from .layer_compressors import LayerRule, LayerRules, in_words, specs_of
 from .method_choice import compressors_for
+from .step_settings import StepSettings
 
 
 @dataclass
@@ -98,13 +100,17 @@ class RunningState:
     def load_state_dict(self, parts: Components, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 
-        Raises `SettingError` if it belongs to another model, another W or another memory.
+        Raises `SettingError` if it belongs to another model, W, memory or optimizer.
         """
         require_fitting(state, self.state_dict(parts))
+        if not parts.regime.follows_results:  # whose optimizers depend on more
+            require_optimizers(state, _optimizers(parts, state))
         parts.parameters.load_state_dict(state["parameters"], parts.hosted)
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][parts.hosted])
-        self.set_compressor(parts, state["compressor"], self._saved_layers(parts, state))
+        same = plainly(state["compressor"]) == plainly(self.compressor)  # an object, given again
+        saved = self.compressor if same else state["compressor"]
+        self.set_compressor(parts, saved, self._saved_layers(parts, state))
         parts.engine.keep_choice(state.get("engine", ""))
         for own in parts.segment_states:
             saved = state["voices"][own.segment.name]
@@ -138,3 +144,11 @@ class RunningState:
         if not self.server_buffers:
             return {}
         return {"server_buffers": {name: own[:1] for name, own in self.server_buffers.items()}}
+
+
+def _optimizers(parts: Components, state: StateDict) -> dict[str, str]:
+    """Return what steps each parameter at the last step of a state, {name: optimizer}."""
+    last = state["epoch"] or 0, max(0, state["steps"] - 1)
+    settings = StepSettings.at(parts.recipe, parts.regime, *last, parts.memory)
+    chosen = {n: p.optimizer for p in parts.optimizer.plans(settings.optimizer) for n in p.names}
+    return {name: chosen[name] for name in parts.optimizer.params}

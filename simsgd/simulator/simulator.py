@@ -287,7 +287,7 @@ class Simulator:
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 
-        Raises `SettingError` if it belongs to another model, another W or another memory.
+        Raises `SettingError` if it belongs to another model, W, memory or optimizer.
         """
         self._state.load_state_dict(self._parts, state)
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
+from ..given_object import plainly
 from ..recipe import Recipe
-from ..results.config_values import ON_RESUME
+from ..results.config_values import ON_RESUME, in_full
 from ..results.metric import NAMES, Metric, metric_of
 from ..results.run import Run
 from ..settings import SettingError, require
@@ -136,9 +137,14 @@ def _require_same(folder: Path, config: Config) -> None:
         fix = f"simsgd train --resume {folder} continues it"
         raise SettingError("folder", str(folder), "holds a run of `simsgd train`", fix)
     for name in _SAME:
-        if name not in ON_RESUME and known.get(name) != now[name]:
-            rule = f"cannot change on resume, the run has {known.get(name)}"
-            raise SettingError(name, now[name], rule)
+        if name not in ON_RESUME and _named(known.get(name)) != _named(now[name]):
+            rule = f"cannot change on resume, the run has {in_full(known.get(name))}"
+            raise SettingError(name, in_full(now[name]), rule)
+
+
+def _named(value: object) -> object:
+    """Return a setting's value, that of an object without the address it had in memory."""
+    return plainly(value) if isinstance(value, str) else value
 
 
 def _written(simulator: Simulator, config: Config) -> dict[str, object]:

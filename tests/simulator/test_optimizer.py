@@ -5,6 +5,7 @@ from torch import nn
 from simsgd.settings import SettingError
 from simsgd.simulator.optimizer import RegimeOptimizer
 from simsgd.simulator.optimizer_class import optimizer_arguments
+from simsgd.simulator.simulator import Simulator
 
 
 def one(value=1.0):
@@ -104,3 +105,25 @@ def test_a_missing_lr_is_refused():
 def test_values_that_the_optimizer_refuses_are_an_error_of_the_regime():
     with pytest.raises(SettingError, match="optimizer refuses its settings: Nesterov momentum"):
         RegimeOptimizer(one()).follow({"lr": 0.1, "nesterov": True})
+
+
+@pytest.mark.parametrize("algorithm", ["allreduce", "local"])
+def test_a_state_goes_where_its_last_step_had_the_same_optimizers(algorithm):
+    groups = [{"params": "*bias", "optimizer": "AdamW"}]
+    regimes = [
+        {0: {"lr": 0.1}, 1: {"optimizer": "Adam"}},
+        {0: {"lr": 0.1, "optimizer": "Adam"}},
+        {0: {"lr": 0.1, "optimizer": "Adam", "param_groups": groups}},
+    ]
+    switching, whole, grouped = (
+        Simulator(nn.Linear(3, 2), workers=2, regime=regime, algorithm=algorithm)
+        for regime in regimes
+    )
+    x, y = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+    switching.step(x, y, 0)
+    with pytest.raises(SettingError, match="is of optimizer SGD, and this simulator steps weight"):
+        whole.load_state_dict(switching.state_dict())
+    switching.step(x, y, 1)
+    whole.load_state_dict(switching.state_dict())
+    with pytest.raises(SettingError, match="and this simulator steps bias by AdamW"):
+        grouped.load_state_dict(switching.state_dict())
