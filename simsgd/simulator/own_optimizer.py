@@ -6,14 +6,15 @@ same classes and options by itself, one or one a worker, and never steps the use
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..given_object import GivenObject, is_lost, refuse_lost
+from ..given_object import WITHOUT_ASYNC, GivenObject, is_async, is_lost, refuse_lost
 from ..settings import SettingError, one_line, require
 from .optimizer_class import (
     optimizer_arguments,
@@ -55,6 +56,7 @@ def optimizer_settings(spec: str, model: nn.Module, params: Mapping[str, nn.Para
     if isinstance(value, type):
         return {"optimizer": optimizer_name(value)}
     is_made = isinstance(value, torch.optim.Optimizer | list | tuple)
+    require(not is_async(value), "optimizer", str(spec), "is an async function", WITHOUT_ASYNC)
     if callable(value) and not is_made:
         try:
             value = value(model)
@@ -70,11 +72,31 @@ def optimizer_settings(spec: str, model: nn.Module, params: Mapping[str, nn.Para
     return _settings(every, params)
 
 
-def check_beside_object(spec: str | None, regime: Regime) -> None:
-    """Raise `SettingError` for a regime given beside an optimizer that has what it would set."""
+def beside_object(spec: str | None, regime: Regime) -> Regime:
+    """Return a regime that is given beside an optimizer.
+
+    Raises `SettingError` if it sets what an optimizer that is an object has itself; the regime that
+    is returned does so where a function of it comes to that later.
+    """
     if not isinstance(spec, GivenObject) or isinstance(spec.value, type):
-        return
-    twice = sorted(regime.names & {"optimizer", "param_groups", *taken_by_any()})
+        return regime
+    _require_none_of_it(regime.names)
+
+    def watched(function: Callable[..., object]) -> Callable[..., object]:
+        @wraps(function)
+        def checked(*given: object) -> object:
+            settings = function(*given)
+            if isinstance(settings, Mapping):
+                _require_none_of_it(settings)
+            return settings
+
+        return checked
+
+    return regime.wrapped(watched)
+
+
+def _require_none_of_it(names: Iterable[str]) -> None:
+    twice = sorted({"optimizer", "param_groups", *taken_by_any()}.intersection(names))
     rule = f"sets {', '.join(twice)}, and optimizer is an object, which has its own"
     require(not twice, "regime", None, rule, "leave them out of the regime, or name the optimizer")
 

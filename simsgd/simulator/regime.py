@@ -33,9 +33,11 @@ from .schedulers import CHANGED, Scheduler
 
 Phase = Mapping[str, Any] | Callable[..., object]
 Results = Sequence[Mapping[str, float]]
+_Function = Callable[..., object]
 Form = Mapping[float, Phase] | Sequence[Phase] | Callable[..., object] | None
 
-_STRUCTURE = ("epoch", "step", "epoch_lambda", "step_lambda", "lr_decay_rate", "lr_decay_steps")
+_LAMBDAS = ("epoch_lambda", "step_lambda")
+_STRUCTURE = ("epoch", "step", *_LAMBDAS, "lr_decay_rate", "lr_decay_steps")
 _LADDER = (0.75, 0.9375, 0.984375, 0.996)  # DGC's warm-up, dropped fractions
 
 
@@ -110,6 +112,9 @@ class Regime:
         scheduler: Scheduler = settings["scheduler"]
         steps = step - place.step
         if scheduler.every == "epoch":
+            rule = f"is stepped every epoch, and its phase begins with step {place.step}"
+            fix = "let it begin with an epoch"
+            require(not place.step, "scheduler", scheduler.text, rule, fix)
             steps = max(0, int((epoch - place.epoch) / place.times))
         elif place.epoch:
             rule = f"is stepped every step, and its phase begins with epoch {place.epoch}"
@@ -126,9 +131,16 @@ class Regime:
 
     def may_set(self, *names: str) -> bool:
         """Return whether any phase sets one of these, or is a function, which may."""
-        open_ended = {*names, "epoch_lambda", "step_lambda"}
+        open_ended = {*names, *_LAMBDAS}
         phases = [phase for own, _ in self._layers for phase in own]
         return any(callable(phase) or not open_ended.isdisjoint(phase) for phase in phases)
+
+    def wrapped(self, wrap: Callable[[_Function], _Function]) -> "Regime":
+        """Return the regime with `wrap` around each function that gives settings."""
+        again = Regime()
+        again._layers = tuple(([_wrapped(p, wrap) for p in own], n) for own, n in self._layers)
+        again._rates = self._rates
+        return again
 
     @property
     def names(self) -> frozenset[str]:
@@ -237,10 +249,19 @@ def _require_starts(phases: Sequence[Phase]) -> None:
             raise SettingError("regime", None, rule, "leave one out")
 
 
+def _wrapped(phase: Phase, wrap: Callable[[_Function], _Function]) -> Phase:
+    if callable(phase):
+        return wrap(phase)
+    return {key: wrap(value) if key in _LAMBDAS else value for key, value in phase.items()}
+
+
 def _starting(epoch: float, phase: Phase) -> Phase:
     if callable(phase):
         return {"epoch": epoch, "epoch_lambda": phase}
     require(isinstance(phase, Mapping), "regime", phase, f"must have a dict at epoch {epoch}")
+    for key in ("epoch", "step"):
+        rule, fix = f"has {key} in the phase that begins with epoch {epoch}", "leave it out"
+        require(key not in phase, "regime", quoted(phase.get(key)), rule, fix)
     return {"epoch": epoch, **phase}
 
 

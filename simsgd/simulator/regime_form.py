@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
+from ..given_object import WITHOUT_ASYNC, is_async
 from ..settings import SettingError, one_line, quoted, require
 from ..units import plain_numbers
 
@@ -47,10 +48,16 @@ def check_structure(phase: Mapping[str, object]) -> None:
         if callable(value) and not isinstance(value, type):
             check_function(value, 3)
     _check_decay(phase)
+    counts = sorted({"scheduler", "lr_decay_rate"} & phase.keys())
+    rule = f"has {' and '.join(counts)} in a phase with epoch and step, whichever comes first"
+    fix = "let it begin with one of them"
+    require(not counts or not phase.keys() >= {*_NUMBERED}, "regime", None, rule, fix)
 
 
 def check_function(function: Callable[..., object], most: int = 3) -> None:
     """Raise `SettingError` for a function that needs more than `most` arguments, or takes none."""
+    rule = f"has the async function {getattr(function, '__name__', type(function).__name__)}"
+    require(not is_async(function), "regime", None, rule, WITHOUT_ASYNC)
     given = (0, 0, ())[:most]
     if not any(accepts(function, *given[:number]) for number in range(1, most + 1)):
         name = getattr(function, "__name__", type(function).__name__)

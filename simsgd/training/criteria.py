@@ -1,5 +1,6 @@
 """Finds the loss of a run, and refuses what torch would take and mean something else by."""
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ NAMES = (
     "soft_margin_loss",
 )  # fmt: skip
 _BROADCAST = "Using a target size"  # begins torch's warning of shapes that do not fit
+_SIZE = re.compile(r"[Tt]arget size \(torch\.Size\((\[[\d, ]*\])\)\)")
+_INPUT_SIZE = re.compile(r"input size \(torch\.Size\((\[[\d, ]*\])\)\)")
 
 
 def criterion_of(
@@ -58,6 +61,14 @@ def shapes_that_fit() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=_BROADCAST)
         yield
+
+
+def shapes_in_words(wrong: BaseException) -> str:
+    """Return what an error of torch says of the shapes of output and target; or ""."""
+    target, output = (_SIZE.search(str(wrong)), _INPUT_SIZE.search(str(wrong)))
+    if target is None or output is None:
+        return ""
+    return f"needs targets of the output's shape, {output[1]}, and they are {target[1]}"
 
 
 def _named(spec: str) -> Criterion:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import NoReturn
 
-from ..settings import SettingError, shown
+from ..given_object import WITHOUT_ASYNC, is_async
+from ..settings import SettingError, require, shown
 from ..simulator.optimizer_class import optimizer_arguments, taken_by_any
 from ..simulator.parameter_groups import Settings
 from ..simulator.regime import Regime
@@ -30,8 +31,19 @@ def check_declared(declared: Mapping[str, object], setting: str, file: str) -> N
     schedule, rule = declared["schedule"], declared["scale_lr"]
     if schedule is not None and not callable(schedule):
         refuse("schedule", "no function")
+    if is_async(schedule):
+        refuse("schedule", f"an async function; {WITHOUT_ASYNC}")
     if rule is not None and rule not in _SCALES:
         refuse("scale_lr", "none of sqrt, linear and none")
+    if not isinstance(declared["scale_epochs"], bool | None):
+        refuse("scale_epochs", "neither true nor false")
+
+
+def check_one_schedule(place: object, setting: str, file: str) -> None:
+    """Raise `SettingError` for a file or a network that has two that say what holds when."""
+    both = None not in (getattr(place, name, None) for name in ("regime", "schedule"))
+    fix = "leave one out: a schedule takes the place of a regime"
+    require(not both, setting, file, "defines both regime and schedule", fix)
 
 
 def found_in_file(wrong: SettingError, setting: str, file: object) -> SettingError:

@@ -49,7 +49,7 @@ from .run_data import (
     refuse_text_settings,
     tells_classes,
 )
-from .schedule import Schedule, schedule_of
+from .schedule import Schedule, schedule_of, told_of_files
 from .thread_choice import ThreadChoice, thread_choice
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -93,17 +93,19 @@ class Experiment:
         parts = parts_of(config, dataset)
         criterion = criterion_of(config, given, module, model, tells_classes(dataset))
         schedule = schedule_of(config, module, model, batches_of(config, dataset))
-        simulator = Simulator(
-            model,
-            criterion,
-            regime=schedule.regime,
-            transport=transport,
-            wrap_engine=wrap_engine,
-            observers=observers,
-            samples=None if parts is None else torch.tensor([len(part) for part in parts]),
-            worker_batch=config.worker_batch,
-            **_recipe(config),
-        )
+        own = config.criterion is None and attribute(module, model, "criterion") is not None
+        with told_of_files(config, schedule, own):
+            simulator = Simulator(
+                model,
+                criterion,
+                regime=schedule.regime,
+                transport=transport,
+                wrap_engine=wrap_engine,
+                observers=observers,
+                samples=None if parts is None else torch.tensor([len(part) for part in parts]),
+                worker_batch=config.worker_batch,
+                **_recipe(config),
+            )
         memory = simulator.recipe.memory
         experiment = cls(
             config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),

@@ -3,13 +3,15 @@
 Letters: B samples of a batch.
 """
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ..catalog import begin_texts
 from ..given_object import plainly
@@ -17,8 +19,9 @@ from ..gradients.generators import put_back
 from ..gradients.trees import Tree, mapped
 from ..registry import own_line
 from ..settings import SettingError, one_line, require
-from .criteria import shapes_that_fit, takes_tensors
+from .criteria import shapes_in_words, shapes_that_fit, takes_tensors
 from .data import Text
+from .declared import found_in_file
 from .evaluation import chunk_size, evaluation_batches
 from .metrics import class_scores
 
@@ -51,6 +54,7 @@ def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
                 _require_loss(experiment, x, y)
             raise
         _require_trained(experiment, x, y)
+        _require_finite(experiment, x)
         recipe = experiment.simulator.recipe
         few = recipe.workers * recipe.devices * recipe.accumulate
         return output, mapped(lambda part: part[: len(part) // few], y)
@@ -104,15 +108,20 @@ def _told(experiment: "Experiment", what: str) -> Iterator[None]:
     except _CriterionFailed as failed:
         wrong = failed.__cause__
         assert wrong is not None
-        rule = f"cannot be computed: {_place(wrong)}"
+        rule = shapes_in_words(wrong) or f"cannot be computed: {_place(wrong)}"
         raise SettingError("criterion", config.criterion, rule) from wrong
     except SettingError as wrong:
         if wrong.value is not None:
             raise
+        if wrong.name == "criterion" and config.criterion is None:
+            declared = experiment.criterion is not F.cross_entropy
+            told = found_in_file(wrong, "model", config.model)
+            raise told if declared else SettingError("model", config.model, wrong.rule) from wrong
         own = {"criterion": config.criterion, "dataset": config.dataset}.get(wrong.name)
         raise SettingError(wrong.name, own or config.model, wrong.rule, wrong.fix) from wrong
     except Exception as wrong:
-        rule = f"cannot be {what} {plainly(config.dataset)}: {_place(wrong)}"
+        why = shapes_in_words(wrong) and f"its criterion {shapes_in_words(wrong)}"
+        rule = f"cannot be {what} {plainly(config.dataset)}: {why or _place(wrong)}"
         if isinstance(wrong, IndexError) and str(wrong).startswith("Target "):
             rule = f"gives scores for too few classes: {wrong}"
         raise SettingError("model", str(config.model), rule) from wrong
@@ -153,6 +162,29 @@ def _require_trained(experiment: "Experiment", x: Tree, y: Tree) -> None:
     if len(experiment.simulator.unused_parameters(x, y)) == len(trained):
         rule, fix = "returns a loss from which no parameter gets a gradient", "compute it of output"
         raise SettingError("criterion", None, rule, fix)
+
+
+def _require_finite(experiment: "Experiment", x: Tree) -> None:
+    """Raise `SettingError` for numbers of the model that no checkpoint can hold: nan or infinite.
+
+    Those that its forward sets are finite once it was called.
+    """
+    if not _nonfinite(experiment.model):
+        return
+    model = copy.deepcopy(experiment.model).train()
+    few = mapped(lambda part: part[: len(part) // experiment.simulator.recipe.workers], x)
+    with torch.no_grad(), put_back(torch.device(experiment.config.device)):
+        model(few)
+    for name in _nonfinite(model):
+        rule = f"has {name}, which is not finite before the first step"
+        fix = "let it be, or make a buffer of it with persistent=False, which is not saved"
+        raise SettingError("model", None, rule, fix)
+
+
+def _nonfinite(model: nn.Module) -> list[str]:
+    """Return the names of what a model's state holds and is not finite."""
+    state = model.state_dict().items()
+    return [name for name, own in state if isinstance(own, Tensor) and not own.isfinite().all()]
 
 
 def _require_scores(experiment: "Experiment", x: Tree) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from ..given_object import WITHOUT_ASYNC, is_async
 from ..gradients.trees import Tree, leaves
-from ..settings import SettingError, shown
+from ..settings import SettingError, require, shown
 from .data import Dataset, Text
 
 Transform = Callable[..., Tensor]  # images [B, C, H, W], and perhaps numbers [B, draws] -> images
@@ -56,4 +57,10 @@ def _checked(transforms: object, model: str) -> dict[str, Transform]:
         if not callable(transform):
             rule = f"has an input_transform whose {part} is no function but {shown(transform)}"
             raise SettingError("model", model, rule, _FORM)
+        rule = f"has an input_transform whose {part} is an async function"
+        require(not is_async(transform), "model", model, rule, WITHOUT_ASYNC)
+        draws = getattr(transform, "draws", 0)
+        rule = f"has an input_transform whose {part} declares draws = {shown(draws)}"
+        whole = isinstance(draws, int) and draws >= 0
+        require(whole, "model", model, rule, "name how many numbers it takes for an image")
     return dict(transforms)

@@ -17,9 +17,9 @@ from torch import nn
 from ..catalog import attribute, load
 from ..config import Config, default
 from ..settings import SettingError, require
-from ..simulator.own_optimizer import check_beside_object
+from ..simulator.own_optimizer import beside_object
 from ..simulator.regime import Regime
-from .declared import check_declared, found_in_file, try_epochs
+from .declared import check_declared, check_one_schedule, found_in_file, try_epochs
 
 _BATCH = 128  # the global batch of a regime that names none
 _KEYS = ("regime", "schedule", "epochs", "batch", "scale_lr", "scale_epochs")
@@ -63,7 +63,7 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
         with _named(config, name):
             upper = _regime(part, (epochs, batches, steps), times)
             if part is not own:
-                check_beside_object(config.optimizer, upper)
+                upper = beside_object(config.optimizer, upper)
             whole = whole.then(upper)
     scale_lr = config.scale_lr or declared["scale_lr"] or "none"
     rate = _rate(config, scale_lr, float(ratio), batches)
@@ -87,17 +87,46 @@ def _named(config: Config, regime: str) -> Iterator[None]:
     except SettingError as wrong:
         if wrong.name == "regime":
             raise
-        name, value = ("model", config.model) if regime == "model" else ("regime", regime)
-        raise found_in_file(wrong, name, value) from wrong
+        raise found_in_file(wrong, *_file(config, regime)) from wrong
+
+
+@contextmanager
+def told_of_files(config: Config, schedule: Schedule, own_criterion: bool) -> Iterator[None]:
+    """Raise what is wrong with a value of a file, where no option has it, as an error of the file.
+
+    `own_criterion` says whether the loss is one that the model declares.
+    """
+    try:
+        yield
+    except SettingError as wrong:
+        if own_criterion and wrong.name == "criterion":
+            raise found_in_file(wrong, "model", config.model) from wrong
+        given = getattr(config, wrong.name, None) is not None
+        if given or wrong.name not in schedule.regime.names:
+            raise
+        raise found_in_file(wrong, *_file(config, schedule.name)) from wrong
+
+
+def _file(config: Config, regime: str) -> tuple[str, str | None]:
+    """Return the setting that names the file of a regime, and what it names."""
+    return ("model", config.model) if regime == "model" else ("regime", regime)
 
 
 def _of_model(module: ModuleType, model: nn.Module, name: str) -> _Declared:
     """Return what a model declares, and what the regime declares that it names."""
     declared = {key: attribute(module, model, key) for key in _KEYS}
     check_declared(declared, "model", name)
+    for place in (module, model):
+        check_one_schedule(place, "model", name)
+    if getattr(model, "regime", None) is not None:  # over what the file has
+        declared["schedule"] = None
     if not isinstance(declared["regime"], str):
         return declared
-    named = _of_file(declared["regime"])
+    try:
+        named = _of_file(declared["regime"])
+    except SettingError as wrong:
+        rule = f"declares regime = {declared['regime']}, which {wrong.rule}"
+        raise SettingError("model", name, rule, wrong.fix) from wrong
     return named | {k: v for k, v in declared.items() if v is not None and k != "regime"}
 
 
@@ -106,6 +135,7 @@ def _of_file(name: str) -> _Declared:
     declared = {key: getattr(file, key, None) for key in _KEYS}
     if declared["regime"] is None and declared["schedule"] is None:
         raise SettingError("regime", name, "defines no regime")
+    check_one_schedule(file, "regime", name)
     check_declared(declared, "regime", name)
     return declared
 

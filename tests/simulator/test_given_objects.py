@@ -219,6 +219,19 @@ def test_a_regime_beside_an_optimizer_that_has_its_own_settings_is_refused(regim
         Simulator(mlp(), workers=2, optimizer=made_of, regime=regime)
 
 
+@pytest.mark.parametrize("form", ["function", "epoch_lambda", "step_lambda"])
+def test_a_function_that_comes_later_to_what_an_optimizer_has_itself_is_refused(form):
+    def later(epoch):
+        return {"lr": 0.3} if epoch else {"compressor": "none"}
+
+    regime = later if form == "function" else [{form: later}]
+    simulator = Simulator(mlp(), workers=2, optimizer=made_of, regime=regime)
+    x, y = torch.ones(2, 6, dtype=torch.float64), torch.zeros(2, dtype=torch.int64)
+    simulator.step(x, y, 0)
+    with pytest.raises(SettingError, match=r"^regime sets lr, and optimizer is an object"):
+        simulator.step(x, y, 1)
+
+
 def test_what_an_optimizer_has_not_may_be_in_a_regime_beside_it():
     regime = {0: {"compressor": "topk:0.5"}, 2: {"scheduler": {"name": "StepLR", "step_size": 1}}}
     assert Simulator(mlp(), workers=2, optimizer=made_of, regime=regime).compressor == "topk:0.5"

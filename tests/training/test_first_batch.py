@@ -65,6 +65,23 @@ def test_a_loss_that_does_not_depend_on_the_model_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("persistent", "moves"), [(True, True), (False, False)])
+def test_a_buffer_may_begin_without_bound_that_a_forward_bounds(tmp_path, persistent, moves):
+    class Bounded(Sized):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("largest", torch.tensor(-torch.inf), persistent=persistent)
+
+        def forward(self, x):
+            if moves:
+                self.largest = torch.maximum(self.largest, x.detach().max())
+            return super().forward(x)
+
+    run = trained(Bounded(), tmp_path, 96, engine="loop")
+    assert len(run.epochs) == 1
+
+
 def test_a_last_batch_of_one_sample_is_tried_too(tmp_path, monkeypatch):
     monkeypatch.setattr("simsgd.training.evaluation._CHUNK_ON_CPU", 5)
     with pytest.raises(SettingError, match="cannot be evaluated on 1 samples of tuple: Runtime"):

@@ -101,7 +101,7 @@ class TestTargetsThatAreNoClasses:
             trained(tmp_path, regression)
 
     def test_shapes_that_broadcast_are_refused(self, tmp_path):
-        with pytest.raises(SettingError, match="Using a target size"):
+        with pytest.raises(SettingError, match="needs targets of the output's shape"):
             trained(tmp_path, lambda x: x[:, 0], net(1), criterion="mse_loss")
         assert not list(tmp_path.iterdir())
 

@@ -63,10 +63,11 @@ MODELS = {
         "torch.nn.functional.mse_loss"
     ),
     f"{MODEL}def criterion(o, y): return nn.functional.cross_entropy(o, y, reduction='none')": (
-        f"--criterion returns a tensor of shape (8,), {GOT}; return the mean, one number"
+        f'--model has "criterion", which returns a tensor of shape (8,), {GOT}; return the mean, '
+        "one number"
     ),
     f"{MODEL}def criterion(o, y): return 0.5": (
-        f"--criterion returns no tensor, {GOT}; return the mean, one number"
+        f'--model has "criterion", which returns no tensor, {GOT}; return the mean, one number'
     ),
     f"{MODEL}def criterion(o, y): return torch.zeros(())": (
         f"--model gives a loss without a gradient, {GOT}; detach neither output nor loss, and "
@@ -169,7 +170,7 @@ REGIMES = {
         "--regime declares epochs = -3, which is not a whole number of at least 1, got HERE/own.py"
     ),
     'regime = {0: {"lr": 0.1}}; scale_lr = "cubic"': (
-        "--regime declares --scale-lr = cubic, which is none of sqrt, linear and none, got HERE"
+        "--regime declares scale_lr = cubic, which is none of sqrt, linear and none, got HERE"
     ),
 }
 
