@@ -19,6 +19,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
+from ..given_object import WITHOUT_ASYNC, is_async
 from ..settings import SettingError, require, unknown
 from .parameter_groups import ParameterGroup, members_of
 from .regime_form import accepts
@@ -66,6 +67,8 @@ class Regularizer:
         for key, takes in self.filter.items():
             if key not in SPARING:
                 raise unknown("regularizer", key, SPARING)
+            rule = f"has an async function as {key} of its filter"
+            require(not is_async(takes), "regularizer", None, rule, WITHOUT_ASYNC)
             if not callable(takes) or not accepts(takes, None):
                 rule = f"must have a function of one argument as {key} of its filter"
                 raise SettingError("regularizer", None if callable(takes) else takes, rule)
@@ -187,7 +190,7 @@ class Regularized:
         at = params or self.params
         found = {name: at[name].detach() * decay for name, decay in (decays or {}).items()}
         for regularizer in chosen:
-            for name in self._taken(regularizer):
+            for name in self.taken(regularizer):
                 penalty = regularizer.gradient(at[name])
                 if penalty is not None:
                     found[name] = found[name] + penalty if name in found else penalty
@@ -213,9 +216,10 @@ class Regularized:
         """Clip averaged gradients {name: [*shape]} in place, or {name: [L, *shape]} by `rows`."""
         for regularizer in chosen:
             if isinstance(regularizer, GradClip):
-                regularizer.clip_([gradients[name] for name in self._taken(regularizer)], rows)
+                regularizer.clip_([gradients[name] for name in self.taken(regularizer)], rows)
 
-    def _taken(self, regularizer: Regularizer) -> list[str]:
+    def taken(self, regularizer: Regularizer) -> list[str]:
+        """Return the names of the parameters that a regularizer takes."""
         return [name for name in self.params if regularizer.takes(name, self._homes[name])]
 
 

@@ -8,22 +8,18 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..methods.compressors import composed
 from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
 from ..settings import SettingError, kept
 from .layer_compressors import LayerRules
 from .method_choice import (
-    algorithm_named,
     compressor_spec,
-    compressor_specs,
     memory_name,
     memory_of,
-    needs_memory,
 )
 from .optimizer_class import optimizer_arguments
-from .own_optimizer import check_beside_object, optimizer_settings
+from .own_optimizer import beside_object, optimizer_settings
 from .parameter_groups import ParameterGroup, Settings, check_groups
 from .regime import (
     OURS,
@@ -130,8 +126,7 @@ def regime_of(
     if isinstance(regime, Regime):
         whole = regime
     else:
-        whole = Regime(regime)
-        check_beside_object(recipe.optimizer, whole)
+        whole = beside_object(recipe.optimizer, Regime(regime))
     if recipe.method is not None and recipe.optimizer is None:
         whole = whole.then(Regime(preset_of(recipe.method).regime))
     if recipe.prune is not None:
@@ -148,10 +143,23 @@ def regime_of(
     if recipe.scheduler is not None:
         every, optimizer = recipe.scheduler_every, recipe.optimizer
         given["scheduler"] = scheduler_setting(recipe.scheduler, every, optimizer)
-    whole = whole.then(Regime({0: given}))
+    try:
+        whole = whole.then(Regime({0: given}))
+    except SettingError as wrong:
+        raise _of_method(wrong, recipe) from wrong
     _check_effects(recipe, whole, given)
     check_groups(recipe.param_groups, params)
     return whole
+
+
+def _of_method(wrong: SettingError, recipe: Recipe) -> SettingError:
+    """Return an error of what a method sets as one of the optimizer that was given beside it."""
+    sets = {} if recipe.method is None else preset_of(recipe.method).settings
+    usual, optimizer = sets.get(wrong.name), recipe.optimizer
+    if wrong.name not in sets or getattr(recipe, wrong.name) != usual or optimizer is None:
+        return wrong
+    rule = f"takes no {wrong.name}, which method {recipe.method} sets to {usual}"
+    return SettingError("optimizer", optimizer, rule, "leave it out")
 
 
 def _without_optimizer(given: Settings) -> Settings:
@@ -177,46 +185,6 @@ def check_use(recipe: Recipe, compresses: bool) -> None:
         if value != Recipe.__dataclass_fields__[key].default:
             rule, fix = "has no effect where nothing is compressed", "set compressor or prune too"
             raise SettingError(key, None if value is True else value, rule, fix)
-
-
-def notes(recipe: Recipe, regime: Regime) -> list[str]:
-    """Return what a user should know of a combination that is allowed and seldom wanted."""
-    memory = memory_name(recipe, regime)
-    specs = dict.fromkeys(compressor_specs(regime.at(0, 0)))
-    found = [note for spec in specs for note in _notes_on(spec, recipe, memory)]
-    return list(dict.fromkeys([*_on_idle_memory(recipe, regime, memory), *found]))
-
-
-def _on_idle_memory(recipe: Recipe, regime: Regime, memory: str) -> list[str]:
-    """Return a note on a memory that has nothing to keep, for all is sent as it is."""
-    phases = [regime.at(epoch, step) for epoch, step in regime.starts]
-    whole = {spec for phase in phases for spec in compressor_specs(phase)} == {"none"}
-    plain = (recipe.value_dtype, recipe.downlink, recipe.aggregate) == (None, None, "mean")
-    if memory not in ("residual", "dgc") or not (whole and plain) or recipe.lr_in_memory:
-        return []
-    return [f"note: memory {memory} keeps nothing, since nothing is compressed; set --compressor"]
-
-
-def _notes_on(spec: str, recipe: Recipe, memory: str) -> list[str]:
-    compressor, algorithm = composed(spec), algorithm_named(recipe.algorithm)
-    if algorithm.only_unbiased and compressor.biased:
-        return [
-            f"note: {recipe.algorithm} with {spec}, which is biased, has no theory: "
-            f"{algorithm.only_unbiased} asks for an unbiased compressor, and few entries make it "
-            "diverge; choco takes any"
-        ]
-    if algorithm.has_own_memory:
-        return []
-    if memory == "none" and compressor.moves_zeros:
-        return [
-            f"note: {spec} sends a zero as +, and memory is none: entries without a gradient "
-            "move at every step; memory residual brings them back, sign:zero=keep leaves them"
-        ]
-    if memory == "none" and needs_memory(compressor):
-        return ["note: what is not sent is lost, since memory is none; residual would keep it"]
-    if memory.startswith(("residual", "dgc")) and spec != "none" and not compressor.biased:
-        return [f"note: {spec} is unbiased without a memory, and {memory} adds to its variance"]
-    return []
 
 
 def _check_groups(groups: tuple[ParameterGroup, ...], keys: tuple[str, ...], spec: str) -> None:

@@ -20,7 +20,7 @@ from ..simulator.simulator import Simulator
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
-from .loop_notes import final_exchange_line, lacks_final_exchange
+from .loop_notes import final_exchange_notes
 from .loop_state import Kept, State, capture_random, load_states, restore_random, states_of
 from .metrics import Metric, num_targets, one_number
 from .progress import epoch_line, is_printed, no_best_line
@@ -58,7 +58,8 @@ class Recording:
         self._evaluated = self._saved = -1  # steps done then
         self._length = math.nan  # batches of an epoch, if known
         self._batch_now: int | None = None  # number of the batch in hand, counted from 1
-        self._in_step = self._is_last = self._lacks_exchange = False
+        self._in_step = self._is_last = False
+        self._open_epoch: int | None = None  # of a last step that was not said to be the last
         self._began = time.perf_counter()
         self._random = self._epoch_random = capture_random(kept)
         self._to_restore: State | None = None  # once more, where the loop goes on
@@ -173,7 +174,7 @@ class Recording:
         self._began, self._in_step = time.perf_counter(), False
         self._random = capture_random(self._kept)
         self._to_restore = None
-        self._lacks_exchange = lacks_final_exchange(self._simulator, record, self._is_last)
+        self._open_epoch = None if self._is_last else record.epoch
         if self._batch_now is None:
             self.batch += 1
             self._between()
@@ -324,8 +325,8 @@ class Recording:
             self._save()
         if self._evaluated >= 0 and self._best == math.inf and self._config.keep != "last":
             self.log(no_best_line(self._metric.shown.title))
-        if self._lacks_exchange:
-            self.log(final_exchange_line())
+        for line in final_exchange_notes(self._simulator, self._open_epoch):
+            self.log(line)
 
     def _end_by(self, error: BaseException) -> None:
         """Keep what was done until an error; what the error left half done is not kept."""

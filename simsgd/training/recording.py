@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..given_object import plain_arguments
 from ..settings import require, require_kind
+from ..simulator.notes import notes_of
 from ..simulator.simulator import Simulator
 from .loop_folder import loop_config, loop_folder
 from .loop_recorder import Recording
@@ -99,6 +100,9 @@ def recording(
             run = Recording(simulator, opened, config, state or {}, request)
             if goes_on:
                 run._resume()
+            else:
+                for line in notes_of(simulator.components):
+                    run.log(line)
             simulator.listen(run)
             try:
                 yield run

@@ -13,7 +13,7 @@ from ..methods.collectives import received_bytes
 from ..methods.compressors.powersgd import PowerSGD
 from ..settings import count, kept
 from ..simulator.layer_compressors import LayerRules, by_segment
-from ..simulator.step_settings import notes
+from ..simulator.notes import notes_of
 from ..units import counted
 from .data import Text
 from .data.embedded import EMBEDDED
@@ -40,7 +40,7 @@ def start_message(experiment: Experiment) -> str:
     lines.append(machine_line(experiment.threads))
     if config.cuda_graph == "auto" and simulator.components.graphs is None:
         lines.append(f"note: no CUDA graph: the device is {config.device}")
-    lines += notes(simulator.recipe, simulator.components.regime) + length_notes(experiment)
+    lines += notes_of(simulator.components) + length_notes(experiment)
     lines += _of_data(config) + _of_ranks(experiment)
     lines += _of_unused(experiment)
     if simulator.steps:

@@ -10,6 +10,7 @@ import simsgd
 from simsgd import SettingError, Simulator
 from simsgd.results.noise_scale import noise_scale_of
 from simsgd.simulator.gradient_noise import estimate_noise
+from simsgd.simulator.notes import notes_of
 
 from ..process_group import trained, verified
 from ..toy import TINY, batches, mlp
@@ -132,6 +133,13 @@ def test_a_worker_whose_gradient_counts_as_0_is_left_out():
 def test_workers_that_share_no_model_are_refused(algorithm):
     with pytest.raises(SettingError, match=r"^noise_scale needs workers that share one model"):
         Simulator(mlp(), workers=4, algorithm=algorithm, noise_scale=True)
+
+
+@pytest.mark.parametrize(("workers", "noted"), [(1, True), (2, False)])
+def test_that_one_worker_has_no_noise_scale_is_noted(workers, noted):
+    simulator = Simulator(mlp(), workers=workers, lr=0.1, noise_scale=True)
+    note = "note: noise_scale compares workers, and is nan with one"
+    assert notes_of(simulator.components) == [note] * noted
 
 
 @pytest.mark.slow

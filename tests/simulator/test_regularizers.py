@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simsgd.settings import SettingError
+from simsgd.simulator.notes import notes_of
 from simsgd.simulator.regime import Regime
 from simsgd.simulator.regularizers import L1, GradClip, Regularized, WeightDecay, regularizers
 from simsgd.simulator.simulator import Simulator
@@ -151,3 +152,20 @@ def test_a_number_without_dimensions_is_clipped_in_each_workers_model() -> None:
     moved = [value - before[name] for name, value in simulator.parameters().items()]  # [W, ...]
     assert all(change.isfinite().all() for change in moved)
     assert 0 < torch.cat([change.reshape(2, -1) for change in moved], 1).norm(dim=1).max() < 0.0101
+
+
+@pytest.mark.parametrize(
+    ("filters", "noted"),
+    [
+        ({}, False),
+        ({"filter": {"parameter_name": lambda name: name == "0.bias"}}, False),
+        ({"filter": {"parameter_name": lambda name: name.startswith("head")}}, True),
+    ],
+)
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_filter_that_takes_no_parameter_is_noted(filters, noted, start):
+    penalty = {"name": "L1", "value": 0.1, **filters}
+    regime = [{"epoch": 0, "lr": 0.1}, {"epoch": start, "regularizer": penalty}]
+    note = "note: the filter of L1 takes no parameter of the model, so that it does nothing"
+    simulator = Simulator(net(), workers=2, regime=regime)
+    assert notes_of(simulator.components) == [note] * noted

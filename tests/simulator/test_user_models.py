@@ -7,7 +7,8 @@ from torch import nn
 
 from simsgd import SettingError, Simulator
 from simsgd.recipe import Recipe
-from simsgd.simulator.step_settings import notes, regime_of
+from simsgd.simulator.notes import notes
+from simsgd.simulator.step_settings import regime_of
 from tests.against_loop import (
     CLOSE,
     EVERY,

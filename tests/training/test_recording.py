@@ -3,6 +3,7 @@
 import math
 import random
 import signal
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 import simsgd
 from simsgd.cli import main
+from simsgd.methods import Compressor, Dense
 from simsgd.settings import SettingError
 from simsgd.training.checkpoint import load_checkpoint
 
@@ -26,6 +28,15 @@ TIMES = ["compute_seconds", "compression_seconds", "seconds"]
 
 class Stopped(Exception):
     pass
+
+
+@dataclass(frozen=True)
+class Rounded(Compressor):
+    function: object
+    biased = True
+
+    def compress(self, x, state, step):
+        return Dense.of(self.function(x))
 
 
 def data():
@@ -441,6 +452,24 @@ def test_a_final_exchange_that_no_step_was_told_of_is_noted(tmp_path, steps, las
     assert (
         "note: final_exchange did nothing, for no step was said to be the last" in text
     ) == noted
+
+
+def test_notes_on_settings_are_in_the_log_once(tmp_path):
+    for resume in (False, True):
+        sim = simulator(memory="residual")
+        with simsgd.recording(tmp_path / "a", sim, quiet=True, resume=resume):
+            sim.step(*(part[:32] for part in data()))
+    text = (tmp_path / "a" / "log.txt").read_text()
+    assert text.count("note: memory residual keeps nothing, since nothing is compressed") == 1
+
+
+def test_a_loop_goes_on_with_an_object_that_lies_elsewhere_in_memory(tmp_path):
+    for resume in (False, True):
+        sim = simulator(compressor=Rounded(lambda x: x.round()))
+        with simsgd.recording(tmp_path / "a", sim, quiet=True, resume=resume) as run:
+            sim.step(*(part[:32] for part in data()))
+    assert sim.steps == 2
+    assert len(simsgd.Run(run.folder).steps) == 2
 
 
 @pytest.mark.slow
