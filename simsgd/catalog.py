@@ -168,7 +168,7 @@ def _choices(taken: Iterable[str]) -> str:
 
 def _factory(module: ModuleType, stem: str) -> Callable[..., object]:
     for name in (stem, "model"):
-        factory: Callable[..., object] | None = getattr(module, name, None)
+        factory: Callable[..., object] | None = vars(module).get(name)
         if callable(factory):
             return factory
     raise SettingError("model", stem, f"defines neither a function {stem} nor one called model")

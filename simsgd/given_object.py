@@ -1,4 +1,4 @@
-"""What Python gives: numbers of numpy's, and objects where a setting has a name.
+"""What Python gives: numbers of numpy's, objects where a setting has a name, and their classes.
 
 The object goes wherever the name goes, as a text that carries it. What is written down is the text
 alone, which nobody can make the object of again.
@@ -12,15 +12,16 @@ from dataclasses import is_dataclass
 from types import UnionType
 from typing import NoReturn, ParamSpec, TypeVar, get_args
 
-from .settings import SettingError, require_kind
-from .units import plain_numbers
+from .settings import SettingError, quoted, require, require_kind, shown
+from .units import plain_numbers, with_names
 
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 _COUNTS = (int, bool, type(None))  # annotations that a value is held to
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 PREFIX = "object:"  # begins the text, in config.json too
-
+WITHOUT_ASYNC = "write def without async"  # of a function whose value is needed at once
 
 NAMES = (  # of settings that Python may give objects for
     "compressor", "compress_layers", "memory", "algorithm", "downlink", "aggregate",
@@ -131,7 +132,17 @@ def without_objects(settings: Mapping[str, object]) -> dict[str, object]:
 
 def plainly(text: str) -> str:
     """Return a setting's text as a message has it, that of an object without its prefix."""
-    return text.removeprefix(PREFIX)
+    return with_names(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else text
+
+
+def is_async(function: object) -> bool:
+    """Return whether a call of a function, or of an object, gives a coroutine and no value.
+
+    >>> is_async(print)
+    False
+    """
+    calls = (function, getattr(function, "__call__", None), getattr(function, "forward", None))  # noqa: B004
+    return any(map(inspect.iscoroutinefunction, calls))
 
 
 def is_lost(text: object) -> bool:
@@ -143,3 +154,42 @@ def refuse_lost(name: str, text: str) -> NoReturn:
     """Raise `SettingError` for a setting that was an object when the run began."""
     fix = f"give it again: simsgd.train(resume=..., {name}=...)"
     raise SettingError(name, text, "was an object in Python", fix)
+
+
+def check_class(kind: str, value: str, method: type) -> None:
+    """Raise `SettingError` for functions that take fewer than they are given, and for odd flags.
+
+    `value` is what named the class as a setting of a `kind`.
+    """
+    for name, own in vars(method).items():
+        bases = (vars(base) for base in method.__mro__[1:])
+        known = next((base[name] for base in bases if name in base), None)
+        if name.startswith("__"):
+            continue
+        if inspect.isfunction(own) and inspect.isfunction(known):
+            _check_call(kind, value, name, own, known)
+        flag = _is_flag(known) and not isinstance(own, bool | property | functools.cached_property)
+        rule = f"declares {name} = {shown(quoted(own))}, which is neither true nor false"
+        require(not flag, kind, value, rule)
+
+
+def _check_call(kind: str, value: str, name: str, own: object, known: object) -> None:
+    given = [p for p in _signature(known).parameters.values() if p.kind in _BY_PLACE]
+    try:
+        _signature(own).bind(*given)
+    except TypeError as wrong:
+        call = ", ".join(p.name for p in given)
+        rule = f"has {name}{_signature(own)}"
+        raise SettingError(kind, value, rule, f"write {name}({call})") from wrong
+
+
+def _signature(function: object) -> inspect.Signature:
+    assert callable(function)
+    return inspect.signature(function)
+
+
+def _is_flag(known: object) -> bool:
+    """Return whether what a contract has under a name is true or false."""
+    if isinstance(known, property) and known.fget is not None:
+        return known.fget.__annotations__.get("return") is bool
+    return isinstance(known, bool)

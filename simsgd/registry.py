@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from .given_object import GivenObject, is_lost, refuse_lost
+from .given_object import GivenObject, check_class, is_lost, refuse_lost
 from .settings import (
     SettingError,
     one_line,
@@ -36,19 +36,25 @@ from .units import literal
 
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
+_KINDS = (
+    "aggregation", "algorithm", "attack", "compressor", "engine", "memory", "outer_optimizer",
+    "preset",
+)  # fmt: skip
 _methods: dict[str, dict[str, type]] = {}
 _contracts: dict[str, type] = {}
 _added: list[str] = []  # to Python's path, the folder of the last user's file first
 _own_files: set[str] = set()  # that were loaded, by their whole paths
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Method = TypeVar("_Method", bound=type)
 
 
 def register(kind: str, name: str) -> Callable[[_Method], _Method]:
     """Return a decorator that makes a class available as `name` among the methods of `kind`.
 
-    Raises `SettingError` for a name that another file has taken.
+    Raises `SettingError` for a kind that does not exist, and a name that another file has taken.
     """
+    require_kind("name", name, str)
+    if kind not in _KINDS:
+        raise unknown("kind", kind, _KINDS)
 
     def add(method: _Method) -> _Method:
         taken = _methods.setdefault(kind, {}).setdefault(name, method)
@@ -211,7 +217,7 @@ def _given(kind: str, spec: GivenObject) -> object:
     if not dataclasses.is_dataclass(spec.value):
         fix = f"write @dataclass(frozen=True) above class {name}"
         raise SettingError(kind, name, "is of a class that is no dataclass", fix)
-    _check_calls(kind, name, type(spec.value))
+    check_class(kind, name, type(spec.value))
     return spec.value
 
 
@@ -257,25 +263,8 @@ def _own_class(kind: str, part: str, file: str, name: str) -> type:
     if inspect.isabstract(method):
         lacking = ", ".join(sorted(getattr(method, "__abstractmethods__", ())))
         raise SettingError(kind, part, f"names a class that lacks {lacking}", "define it there")
-    _check_calls(kind, part, method)
+    check_class(kind, part, method)
     return method
-
-
-def _check_calls(kind: str, value: str, method: type) -> None:
-    """Raise `SettingError` for a method of a user's own class that takes fewer than it is given."""
-    for name, own in vars(method).items():
-        bases = (vars(base) for base in method.__mro__[1:])
-        known = next((base[name] for base in bases if name in base), None)
-        if name.startswith("__") or not (inspect.isfunction(own) and inspect.isfunction(known)):
-            continue
-        given = [p for p in inspect.signature(known).parameters.values() if p.kind in _BY_PLACE]
-        try:
-            inspect.signature(own).bind(*given)
-        except TypeError as wrong:
-            call = ", ".join(p.name for p in given)
-            raise SettingError(
-                kind, value, f"has {name}{inspect.signature(own)}", f"write {name}({call})"
-            ) from wrong
 
 
 def _arguments(kind: str, method: type, arguments: str, spec: str) -> dict[str, object]:

@@ -11,7 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .units import home_path, num_bytes, plain_numbers
+from .units import home_path, num_bytes, plain_numbers, with_names
+from .units import quoted as quoted
+from .units import shown as shown
 
 VALUE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 AMPS = ("bf16", "fp16")
@@ -25,7 +27,6 @@ SPARSE_COLLECTIVES = ("allgather", "gtopk", "oktopk", "cltk", "dense", "auto")
 MOST_THREADS = 1024
 _LARGEST = 3.4028234663852886e38  # float32
 _SMALLEST = 1.4e-45
-_LONGEST = 100  # characters of a wrong value in a message
 _MOST_LISTED = 12  # names in a message; of more, the nearest
 _NEAREST = 5
 
@@ -86,7 +87,8 @@ class SettingError(ValueError):
     def sentence(self, name: str) -> str:
         """Return the sentence, with the setting called `name` (`--prune` on the command line)."""
         got = "" if self.value is None or self.value is True else f", got {shown(self.value)}"
-        return f"{name} {self.rule}{got}" + (f"; {self.fix}" if self.fix else "")
+        rule, fix = with_names(self.rule), with_names(self.fix)
+        return f"{name} {rule}{got}" + (f"; {fix}" if fix else "")
 
 
 def setting(
@@ -252,8 +254,8 @@ def check_size(name: str, value: object) -> None:
     elif math.isfinite(value):
         rule = f"must be at most {_LARGEST:.2g}, as float32 allows"
         require(abs(value) <= _LARGEST, name, value, rule)
-        rule = f"must be 0 or at least {_SMALLEST:.2g}, which float32 tells from 0"
-        require(value == 0 or abs(value) >= _SMALLEST, name, value, rule)
+        rule, fix = "is 0 in float32", f"give at least {_SMALLEST:.2g}"
+        require(value == 0 or abs(value) >= _SMALLEST, name, value, rule, fix)
 
 
 def size_in_bytes(name: str, value: object, before: str = "") -> int:
@@ -312,6 +314,8 @@ def fits(value: object, kinds: Iterable[type]) -> bool:
         return bool in known
     if isinstance(value, int) and float in known:
         return True
+    if isinstance(value, str | bytes):  # sequences too, of letters
+        known -= {Sequence}
     return isinstance(value, tuple(known))
 
 
@@ -332,19 +336,3 @@ def kinds_in_words(kinds: Iterable[type]) -> str:
         Sequence: "a list",
     }
     return " or ".join(words.get(k, k.__name__) for k in kinds if k is not type(None))
-
-
-def quoted(value: object) -> object:
-    """Return a text in quotes, for messages about its type, True and None in words, else the value.
-
-    >>> quoted("4"), quoted(4), quoted(None)
-    ("'4'", 4, 'None')
-    """
-    return repr(value) if isinstance(value, str | bool | None) else value
-
-
-def shown(value: object) -> str:
-    """Return a value as a message has it, in one line: cut if long, escaped if it is no text."""
-    plain = isinstance(value, str | Path) and str(value) and str(value).isprintable()
-    text = str(value).removeprefix("object:") if plain else " ".join(repr(value).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"

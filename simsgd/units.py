@@ -1,4 +1,4 @@
-"""Reads and writes numbers, bytes in units, counts with their nouns, lists of names, and paths."""
+"""Reads and writes numbers, bytes in units, counts with their nouns, names, paths, and values."""
 
 import ast
 import os
@@ -10,6 +10,14 @@ from typing import Any
 
 _MOST_DIGITS = 4  # of an exponent, its e and sign included: what is more takes a computer's memory
 _NUMBER = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
+_LONGEST = 100  # characters of a wrong value in a message
+_OBJECT = "object:"  # begins the text of what Python gives in place of a name
+_NAMES = (  # of what `repr` gives with an address, and what is shown of it
+    (re.compile(r"<(?:[\w.]+\.|<locals>\.)*(\w+) object at 0x[0-9a-fA-F]+>"), r"\1"),
+    (re.compile(r"<function (?:\S+\.)?(\S+) at 0x[0-9a-fA-F]+>"), r"function \1"),
+    (re.compile(r"<bound method (\S+) of [^<>]*>"), r"method \1"),
+    (re.compile(r" at 0x[0-9a-fA-F]+"), ""),
+)
 
 
 def in_units(num_bytes: float) -> str:
@@ -128,3 +136,32 @@ def plain_numbers(value: object) -> Any:
         return value
     plain = value.item()  # type: ignore[attr-defined]
     return float(str(value)) if isinstance(plain, float) else plain
+
+
+def shown(value: object) -> str:
+    """Return a value as a message has it, in one line: cut if long, escaped if it is no text."""
+    plain = isinstance(value, str | Path) and str(value) and str(value).isprintable()
+    text = str(value) if plain else " ".join(repr(value).split())
+    if not plain or text.startswith(_OBJECT):
+        text = with_names(text.removeprefix(_OBJECT))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+
+
+def with_names(text: str) -> str:
+    """Return what `repr` gives with the names of functions and objects in place of addresses.
+
+    >>> with_names(repr({"lr": with_names, "make": object()})), with_names(repr([].append))
+    ("{'lr': function with_names, 'make': object}", '<built-in method append of list object>')
+    """
+    for pattern, name in _NAMES:
+        text = pattern.sub(name, text)
+    return text
+
+
+def quoted(value: object) -> object:
+    """Return a text in quotes, for messages about its type, True and None in words, else the value.
+
+    >>> quoted("4"), quoted(4), quoted(None)
+    ("'4'", 4, 'None')
+    """
+    return repr(value) if isinstance(value, str | bool | None) else value

@@ -315,3 +315,15 @@ def test_output_that_cannot_be_written_is_told():
         )  # fmt: skip
     told = "simsgd: standard output cannot be written (No space left on device)\n"
     assert (done.returncode, done.stderr) == (2, told)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_an_error_that_cannot_be_written_has_its_exit_code():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "simsgd", "results", "nosuch"],
+            cwd=Path(simsgd.__file__).parents[1], stdout=subprocess.PIPE, stderr=full, text=True,
+            check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")

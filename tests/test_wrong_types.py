@@ -1,5 +1,6 @@
 """Public functions that are called with values of other types: one plain line, `SettingError`."""
 
+import asyncio
 import dataclasses
 import functools
 import importlib
@@ -37,6 +38,15 @@ CALLS = {
     "bytes_of(num_classes='x')": "num_classes must be a whole number, not str, got 'x'",
     "tune_consensus(stepsizes=5)": "stepsizes must be a list or ndarray, not int, got 5",
     "tune_consensus(stepsizes=[])": "stepsizes must be at least one",
+    "tune_consensus(stepsizes='0.5')": "stepsizes must be a list or ndarray, not str, got '0.5'",
+    "results(b'runs')": "run must be a run, a path or several, not bytes, got b'runs'",
+    "results({'a': 'runs'})": "run must be a run, a path or several, not dict, got {'a': 'runs'}",
+    "methods.Mixing('x', None)": "weights must be Tensor, not NoneType",
+    "methods.Mixing('x', torch.ones(4, 3))": "weights must be square, [W, W], got [4, 3]",
+    "methods.Sparse.of([1, 2], [0, 1], 5)": "values must be Tensor, not list, got [1, 2]",
+    "methods.Dense.of([1, 2])": "values must be Tensor, not list, got [1, 2]",
+    "train(lr=1e-50)": "lr is 0 in float32, got 1e-50; give at least 1.4e-45",
+    "train(metric=asyncio.sleep, metric_mode='max')": "metric is async, got sleep; write def",
     "tune_consensus(stepsizes=['x'])": "stepsizes must be a number, not str, got 'x'",
     "methods.topology('erdos-renyi:0.5,x', 8)": "topology needs a whole SEED, got erdos-renyi",
     "results(None)": "run must be a run, a path or several, not NoneType",
@@ -62,6 +72,8 @@ CALLS = {
     "verify(2, log=5, dataset='digits')": "log must be a function of a text, got 5",
     "verify(steps=np.float64(2.5))": "steps must be a whole number, not float, got 2.5",
     "sweep(workers={2, 4})": "workers is neither one value nor a list, got set; give a list of ",
+    "methods.register('nosuch', 'x')": "kind is not known, got nosuch; known: aggregation, ",
+    "methods.register('memory', 5)": "name must be text, not int, got 5",
     "methods.composed(5)": "compressor must be text, not int, got 5",
     "methods.composed(None)": "compressor must be text, not NoneType, got None",
     "verify(2, dataset='digits', model='mlp', workers=2, link=5)": "link must be text, not int",
@@ -166,6 +178,10 @@ CALLS = {
     "train(dataset=((torch.ones(4, 3, device='meta'), torch.zeros(4).long()),) * 2)": "dataset has "
     "tensors without numbers, on the device meta, got tuple; make them on cpu",
     "Simulator(torch.nn.Linear(3, 2), optimizer=lambda: None)": "optimizer cannot be made: ",
+    "Simulator(torch.nn.Linear(3, 2), asyncio.sleep, lr=0.1)": "criterion is an async function",
+    "Simulator(torch.nn.Linear(3, 2), optimizer=asyncio.sleep)": "optimizer is an async function",
+    "Simulator(torch.nn.Linear(3, 2), lr=lambda epoch: 0.1)": "lr must be a number, got function "
+    "<lambda>",
     "Simulator(torch.nn.Linear(3, 2), optimizer=[])": "optimizer must be an optimizer of torch, a "
     "class of such, or a function of the model that makes one, got list",
     "Simulator(torch.nn.Linear(3, 2), regime=[{'epoch': 0, 'lr': 0.1}, {'epoch': 0, 'lr': 0.2}])": (
@@ -190,6 +206,11 @@ STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, quiet='x').__enter__()": "quiet must be true or false, not",
     "simsgd.recording('a', simulator, state=5).__enter__()": "state must be a dict, not int, got 5",
     "step(5, 5)": "batch has no tensor, got int; give tensors",
+    "step({'x': x, 'm': x[:2]}, y)": "batch has parts of 4 and 2 samples; give each a row for each",
+    "step(x, (y, y[:2]))": "batch has parts of 4 and 2 samples; give each a row for each sample",
+    "step({'x': x}, (y[:2],))": "batch has 4 inputs and 2 targets; each input needs a target",
+    "load_state_dict(simsgd.Simulator(torch.nn.Linear(3, 2), workers=2, lr=0.1, optimizer='Adam')."
+    "state_dict())": "checkpoint is of optimizer Adam, and this simulator steps weight by SGD; ",
     "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",
     "step(x, y, -1)": "epoch must be a whole number of at least 0, got -1",
     "step(x.to('meta'), y)": "batch has a tensor of another form, got meta; give dense tensors, ",
@@ -241,6 +262,21 @@ MADE = {  # a simulator of a model
     "samples=torch.tensor([1.0, -1.0])": "samples must be at least 0 for each, got -1.0",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
     "algorithm=LocalSGD(local_steps=2), local_steps=4": "local_steps is 2 in algorithm LocalSGD(",
+    "regime={3: {'lr': 0.1, 'step': 5}}": "regime has step in the phase that begins with epoch 3, "
+    "got 5; leave it out",
+    "regime=[{'lr': 0.1}, {'epoch': 1, 'step': 5, 'lr': 1.0, 'lr_decay_rate': 0.5, 'lr_decay_steps'"
+    ": 2}]": "regime has lr_decay_rate in a phase with epoch and step, whichever comes first; let",
+    "regime=[{'lr': 0.1}, {'step': 5, 'scheduler': {'name': 'ExponentialLR', 'gamma': 0.5}}]": (
+        "scheduler is stepped every epoch, and its phase begins with step 5, got ExponentialLR: gam"
+    ),
+    "regime=[{'scheduler': {'name': 'StepLR', 'make': lambda own: own}}]": (
+        "scheduler must be a dict with name, or make, and the arguments of that class, got {'name':"
+        " 'StepLR', 'make': function <lambda>}; as"
+    ),
+    "param_groups=[{'params': '*', 'lr': lambda epoch: 0.1}]": "param_groups has a group with lr "
+    "function <lambda>, which must be a value; let a function give all the groups",
+    "param_groups=[{'params': functools.partial(asyncio.sleep, 1), 'lr': 1}]": "params is an async",
+    "regime=asyncio.sleep": "regime has the async function sleep; write def without async",
     "worker_batch=0": "worker_batch must be at least 1, got 0",
     "observers=5": "observers must be a list, not int, got 5",
     "observers=[5]": "observers must be functions of a transfer and its message, got 5",
@@ -253,8 +289,9 @@ MADE = {  # a simulator of a model
 @pytest.mark.parametrize(("call", "line"), CALLS.items())
 def test_a_value_of_another_type_is_refused_in_one_line(call, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    known = {"simsgd": simsgd, "torch": torch, "np": np, "asyncio": asyncio}
     with pytest.raises(simsgd.SettingError) as refused:
-        eval(f"simsgd.{call}", {"simsgd": simsgd, "torch": torch, "np": np})
+        eval(f"simsgd.{call}", known)
     assert str(refused.value).startswith(line)
     assert not list(tmp_path.iterdir())
 
@@ -293,6 +330,7 @@ def test_a_state_of_other_workers_leaves_a_simulator_as_it_was():
 @pytest.mark.parametrize(("arguments", "line"), MADE.items())
 def test_a_simulator_of_other_types_is_not_made(arguments, line):
     known = {"simsgd": simsgd, "torch": torch, "functools": functools, "LocalSGD": LocalSGD}
+    known["asyncio"] = asyncio
     with pytest.raises(simsgd.SettingError) as refused:
         eval(f"simsgd.Simulator(torch.nn.Linear(3, 2), {arguments}, workers=2, lr=0.1)", known)
     assert str(refused.value).startswith(line)

@@ -115,5 +115,8 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _print_error(text: str, code: int) -> int:
-    click.echo(f"simsgd: {text}", err=True)
+    try:
+        click.echo(f"simsgd: {text}", err=True)
+    except OSError:  # nobody can read it: the code alone tells
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end
     return code

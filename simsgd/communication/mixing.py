@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
 
 _SPARSE = 64  # workers from which on few neighbors are worth a sparse matrix
 _TOLERANCE = 1e-12
@@ -33,6 +33,9 @@ class Mixing:
 
     def __post_init__(self) -> None:
         w, name = self.weights, self.name
+        require_kind("weights", w, Tensor)
+        square = w.dim() == 2 and w.shape[0] == w.shape[1] > 0
+        require(square, "weights", [*w.shape], "must be square, [W, W]")
         if not bool((w >= 0).all()) or not bool(w.isfinite().all()):
             raise SettingError("topology", name, "has weights below 0 or not finite")
         sums_of = {"row": w.sum(1), "column": w.sum(0)}

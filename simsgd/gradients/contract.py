@@ -3,6 +3,7 @@
 Letters: L workers hosted here, b samples each.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ def _detached(output: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _scalar(loss: object) -> Tensor:
     """Return a criterion's loss. Raises `SettingError` for anything but one number."""
+    if inspect.iscoroutine(loss):
+        loss.close()
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = (
             f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else "no tensor"

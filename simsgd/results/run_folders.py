@@ -3,7 +3,7 @@
 import functools
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..settings import SettingError, require_kind
@@ -37,7 +37,7 @@ def several(places: RunPaths) -> list[RunPath]:
     """Return places as a list. Raises `SettingError` for what is neither a place nor several."""
     if isinstance(places, RunTables | Path | str):
         return [places]
-    if not isinstance(places, Iterable):
+    if not isinstance(places, Iterable) or isinstance(places, bytes | Mapping):
         rule = f"must be a run, a path or several, not {type(places).__name__}"
         raise SettingError("run", places, rule)
     return list(places)

@@ -15,6 +15,7 @@ from ..communication.segments import Layout
 from ..communication.transport import Channel, InProcess, Observer, Transport, broadcast_object
 from ..communication.wire import Wire
 from ..config import Config
+from ..given_object import WITHOUT_ASYNC, is_async
 from ..gradients import GradientEngine
 from ..gradients.contract import Criterion, EngineConfig, carried
 from ..gradients.cuda_graph import CudaGraphs, graphs_of
@@ -196,6 +197,8 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     if hasattr(model, "_orig_mod"):
         rule = "is compiled by torch.compile, and would be again for each engine that is tried"
         raise SettingError("model", None, rule, "give the module itself, with engine compiled")
+    waits = any(is_async(module) for module in model.modules())
+    require(not waits, "model", None, "has an async forward", WITHOUT_ASYNC)
     lacking = sorted(set(carried(model)) - {name for name, _ in model.named_buffers()})
     rule = f"declares carried, and has no buffer {', '.join(lacking)}"
     require(not lacking, "model", None, rule, "name those that register_buffer made")
@@ -214,6 +217,7 @@ def _check_criterion(criterion: Criterion) -> None:
     if isinstance(criterion, type):
         rule = f"is the class {criterion.__name__}, not a function of (output, target)"
         raise SettingError("criterion", None, rule, f"make one, as {criterion.__name__}()")
+    require(not is_async(criterion), "criterion", None, "is an async function", WITHOUT_ASYNC)
     if _reduction(criterion) == "sum":
         rule = "adds up the losses of samples, and gradients are those of their mean"
         raise SettingError("criterion", None, rule, "use reduction mean")

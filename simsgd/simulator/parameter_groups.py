@@ -25,8 +25,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..given_object import GivenObject, is_lost, refuse_lost
-from ..settings import SettingError, require, unknown
+from ..given_object import WITHOUT_ASYNC, GivenObject, is_async, is_lost, refuse_lost
+from ..settings import SettingError, require, shown, unknown
 from .optimizer_class import optimizer_arguments, taken_by_any
 from .regime_form import accepts
 
@@ -82,7 +82,7 @@ class ParameterGroup:
     def __str__(self) -> str:
         if self.text:
             return self.text
-        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        options = ", ".join(f"{name}={shown(value)}" for name, value in self.options.items())
         return f"{'|'.join(map(_in_words, self.params))}: {options}"
 
 
@@ -129,8 +129,10 @@ def parameter_groups(form: object) -> tuple[ParameterGroup, ...]:
     for selector in chosen:
         if not isinstance(selector, str) and not callable(selector):
             raise SettingError("params", selector, "must be a rule, a pattern or a function")
+        named = _in_words(selector)
+        require(not is_async(selector), "params", named, "is an async function", WITHOUT_ASYNC)
         if callable(selector) and not accepts(selector, "", None):
-            rule = f"is a function {_in_words(selector)}{inspect.signature(selector)}"
+            rule = f"is a function {named}{inspect.signature(selector)}"
             raise SettingError("params", None, rule, "take (name, parameter)")
     return (ParameterGroup(chosen, options),)
 
@@ -194,9 +196,9 @@ def check_groups(form: object, like: Mapping[str, Tensor]) -> None:
 def check_pattern(setting: str, pattern: str, names: list[str]) -> None:
     """Raise `SettingError` for a pattern that none of the parameters' `names` has."""
     if not any(fnmatchcase(name, pattern) for name in names):
-        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         near = get_close_matches(pattern, names, n=3, cutoff=0.6)
-        fix = f"near it are {', '.join(near)}" if near else f"the model has {shown}"
+        fix = f"near it are {', '.join(near)}" if near else f"the model has {first}"
         raise SettingError(setting, pattern, "matches no parameter", fix)
 
 

@@ -51,7 +51,7 @@ def check_settings(settings: Mapping[str, object], structure: Sequence[str] = ()
     both = settings.keys() >= set(OURS)
     require(not both, "regime", None, "sets prune and compressor at once", "set one")
     if isinstance(name, str):
-        for key in settings.keys() - known - takes:
+        for key in sorted(settings.keys() - known - takes):
             rule, fix = f"is not taken by {settings['optimizer']}", "leave it out"
             value = None if settings[key] is True else settings[key]
             raise SettingError(key, value, rule, fix)
@@ -95,6 +95,8 @@ def _grouped(settings: Any) -> Any:
     for group in groups:
         for key, value in group.options.items():
             try:
+                plain = key == "optimizer" or not callable(value)
+                require(plain, key, None, "must be a value", "let a function give all the groups")
                 _check_value("lr" if key == "lr_mult" else key, value)
             except SettingError as wrong:
                 rule = f"has a group with {key} {shown(value)}, which {wrong.rule}"

@@ -25,8 +25,8 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..given_object import GivenObject, is_lost, refuse_lost
-from ..settings import SettingError, require, unknown
+from ..given_object import WITHOUT_ASYNC, GivenObject, is_async, is_lost, refuse_lost
+from ..settings import SettingError, require, shown, unknown
 from .optimizer_class import optimizer_arguments, optimizer_class
 from .parameter_groups import ParameterGroup, Settings
 
@@ -103,7 +103,8 @@ class Scheduler:
         try:
             scheduler.step()
         except (TypeError, ValueError, ArithmeticError) as wrong:
-            rule = f"cannot be stepped: {wrong}"
+            zero = "it divides by zero, which an argument of 0 may do"
+            rule = f"cannot be stepped: {zero if isinstance(wrong, ZeroDivisionError) else wrong}"
             raise SettingError("scheduler", self.text, rule) from wrong
 
     @property
@@ -124,6 +125,8 @@ class Scheduler:
         usual = {k: v for k, v in groups[0].items() if k != "params"}
         make: Callable[..., torch.optim.Optimizer] = optimizer_class(kind)
         optimizer = make(groups, **usual)
+        waits, rule = is_async(self.make), "is an async function"
+        require(not waits, "scheduler", self.text, rule, WITHOUT_ASYNC)
         try:
             scheduler = self.make(optimizer)
         except (TypeError, ValueError, KeyError, ArithmeticError) as wrong:
@@ -172,10 +175,10 @@ def named_scheduler(name: object, arguments: Mapping[str, Any], every: str) -> S
         if key not in takes:
             rule, fix = f"has no argument {key}", f"it has {', '.join(takes)}"
             raise SettingError("scheduler", name, rule, fix)
-    shown = ", ".join(f"{key}={value}" for key, value in arguments.items())
+    text = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
     given = dict(arguments)
     return Scheduler(
-        f"{name}: {shown}" if shown else name, lambda own: known[name](own, **given), every
+        f"{name}: {text}" if text else name, lambda own: known[name](own, **given), every
     )
 
 

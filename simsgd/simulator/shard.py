@@ -6,7 +6,7 @@ Letters: W simulated workers, G devices of each, b samples of these, M passes, B
 from torch import Tensor
 
 from ..gradients.trees import Tree, leaves, mapped, odd_form
-from ..settings import SettingError
+from ..settings import SettingError, require
 
 
 def shard(batch: Tree, workers: int, passes: int, devices: int = 1) -> Tree:
@@ -14,11 +14,15 @@ def shard(batch: Tree, workers: int, passes: int, devices: int = 1) -> Tree:
 
     A batch may be dicts, lists and tuples of such tensors. What they were computed from gets no
     gradient.
-    Raises `SettingError` if it has no tensor, or if B is no multiple of W * G * M.
+    Raises `SettingError` if it has no tensor, if B is no multiple of W * G * M, or if parts differ
+    in B.
     """
     if not leaves(batch):
         rule, fix = "has no tensor", "give tensors, as torch.as_tensor makes of an array"
         raise SettingError("batch", type(batch).__name__, rule, fix)
+    lengths = [*dict.fromkeys(len(part) for part in leaves(batch) if part.dim())]
+    rule = f"has parts of {' and '.join(map(str, lengths))} samples"
+    require(len(lengths) < 2, "batch", None, rule, "give each a row for each sample")
     return mapped(lambda part: _shard(part, workers, passes, devices), batch)
 
 

@@ -18,7 +18,7 @@ from ..gradients.generators import seeded
 from ..gradients.loop import Loop
 from ..gradients.sample_squares import sample_squares
 from ..gradients.thread_count import thread_count
-from ..gradients.trees import Tree, mapped, row
+from ..gradients.trees import Tree, leaves, mapped, row
 from ..keyed_random import RandomKey
 from ..settings import SettingError, require
 from .components import Components
@@ -79,10 +79,9 @@ def _check_autocast(parts: Components) -> None:
 
 def _check_lengths(x: Tree, y: Tree) -> None:
     """Raise `SettingError` for inputs and targets of different numbers of samples."""
-    alone = isinstance(x, Tensor) and isinstance(y, Tensor) and x.dim() and y.dim()
-    if alone and len(x) != len(y):
-        rule = f"has {len(x)} inputs and {len(y)} targets"
-        raise SettingError("batch", None, rule, "each input needs a target")
+    inputs, targets = (len(leaves(part)[0]) for part in (x, y))
+    rule = f"has {inputs} inputs and {targets} targets"
+    require(inputs == targets, "batch", None, rule, "each input needs a target")
 
 
 def _gradients(

@@ -15,7 +15,7 @@ from torch import nn
 from ..catalog import load
 from ..config import Config
 from ..given_object import PREFIX as _OBJECT
-from ..given_object import refuse_lost, with_objects
+from ..given_object import WITHOUT_ASYNC, is_async, refuse_lost, with_objects
 from ..gradients.contract import Criterion
 from ..settings import SettingError, require
 from .data import Dataset
@@ -66,6 +66,7 @@ def _function(settings: dict[str, object], name: str) -> Callable[..., Any] | No
         return None
     if not callable(function):
         raise SettingError(name, function, "must be a name or a function (output, target)")
+    require(not is_async(function), name, name_of(function), "is async", WITHOUT_ASYNC)
     settings[name] = _OBJECT + name_of(function)
     return function
 

@@ -3,6 +3,7 @@
 Letters: B samples of a batch, V classes or words.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import SupportsFloat
@@ -163,6 +164,9 @@ def _try_out(spec: str, function: Function, output: Tree, target: Tree) -> None:
     """Raise `SettingError` if the function does not give a number of a batch."""
     try:
         made = function(output, target)
+        if inspect.iscoroutine(made):
+            made.close()
+            raise SettingError("metric", spec, "returns a coroutine and not a number", _MEAN)
         rule = f"returns {'nothing' if made is None else 'text'} and not a number"
         require(not isinstance(made, str | None), "metric", spec, rule, _MEAN)
         value = torch.as_tensor(made)
@@ -171,6 +175,8 @@ def _try_out(spec: str, function: Function, output: Tree, target: Tree) -> None:
     except Exception as wrong:  # whatever the user's own code raises
         rule = f"cannot be computed: {type(wrong).__name__}: {one_line(wrong)}"
         raise SettingError("metric", spec, rule) from wrong
-    if value.numel() != 1 or value.is_complex():
+    if value.is_complex():
+        raise SettingError("metric", spec, "returns a complex number", f"{_MEAN}, a real one")
+    if value.numel() != 1:
         rule = f"returns a tensor of shape {tuple(value.shape)} and not a number"
         raise SettingError("metric", spec, rule, _MEAN)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ..given_object import WITHOUT_ASYNC, is_async
 from ..registry import load_file
 from ..settings import SettingError, require
 from ..units import home_path
@@ -19,8 +20,9 @@ def own_function(setting: str, spec: str) -> Callable[..., Any]:
     require(name != ":", setting, spec, rule, fix)
     module = load_file(file, setting)
     wanted = [name.removeprefix(":")] if name else [file.stem, setting]
-    function = next((getattr(module, own) for own in wanted if hasattr(module, own)), None)
+    function = next((vars(module)[own] for own in wanted if own in vars(module)), None)
     if not callable(function):
         raise SettingError(setting, spec, f"defines no function {' or '.join(wanted)}")
+    require(not is_async(function), setting, spec, "names an async function", WITHOUT_ASYNC)
     found: Callable[..., Any] = function
     return found

@@ -44,7 +44,7 @@ def run_config(given: Mapping[str, object]) -> Config:
         own = dataclasses.replace(Config.from_plain(known), overwrite=False)
     except SettingError as wrong:
         raise found_in_file(wrong, "resume", str(folder / "config.json")) from wrong
-    for name in given.keys() - ON_RESUME:
+    for name in sorted(given.keys() - ON_RESUME):
         before, now = getattr(own, name), getattr(asked, name)
         rule = f"cannot change on resume, the run has {in_full(before)}"
         require(now == before, name, in_full(now), rule)

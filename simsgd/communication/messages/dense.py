@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ...settings import require_kind
 from ..wire import Wire, bytes_value, value_bytes
 from .contract import Header, Message, for_each_row, rounded, term
 
@@ -26,6 +27,7 @@ class Dense(Message):
     @classmethod
     def of(cls, values: Tensor) -> "Dense":
         """Return the message of values [L, n] in their own dtype."""
+        require_kind("values", values, Tensor)
         return cls(values, values.dtype)
 
     def on_wire(self, wire: Wire) -> "Dense":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import compiled_loops
-from ...settings import SettingError
+from ...settings import SettingError, require_kind
 from ..wire import (
     LONGEST_GAP,
     Wire,
@@ -51,6 +51,8 @@ class Sparse(Message):
     @classmethod
     def of(cls, values: Tensor, index: Tensor, n: int, counts: Tensor | None = None) -> "Sparse":
         """Return the message of values [L, k] at places [L, k] among n."""
+        require_kind("values", values, Tensor)
+        require_kind("index", index, Tensor)
         return cls(Dense(values, values.dtype, counts), index, n, counts=counts)
 
     @classmethod
@@ -59,6 +61,7 @@ class Sparse(Message):
 
         It has at least one column, were it of padding only.
         """
+        require_kind("mask", mask, Tensor)
         workers, n = mask.shape
         if compiled_loops.takes(mask, values):
             return cls._chosen(mask, values)

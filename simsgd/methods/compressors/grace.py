@@ -3,7 +3,7 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -108,10 +108,13 @@ class Grace(Compressor):
             tensor = row.clone().view(self.shape or row.shape)
             if memory is not None:
                 tensor = memory.compensate(tensor, name)
+                _require_tensors(memory, "compensate", tensor)
             sent, context = _pair(compressor.compress(tensor, name))
             if memory is not None:
                 memory.update(tensor, name, compressor, sent, context)
-            tensors = [sent] if isinstance(sent, Tensor) else list(sent)
+            several = isinstance(sent, Iterable) and not isinstance(sent, Tensor)
+            tensors = list(sent) if several else [sent]
+            _require_tensors(compressor, "compress", *tensors)
             decode = partial(_decoded, compressor, type(sent), context, len(row))
             return tensors, decode, decode(tensors)
 
@@ -122,6 +125,13 @@ def _pair(made: Any) -> tuple[Any, Any]:
         rule = f"must return (tensors, context), not {type(made).__name__}"
         raise SettingError("compressor", "grace", rule)
     return made
+
+
+def _require_tensors(owner: object, method: str, *made: object) -> None:
+    """Raise `SettingError` for what a method of somebody's own object returns beside tensors."""
+    for other in (each for each in made if not isinstance(each, Tensor)):
+        rule, fix = f"must {method} to tensors, not {type(other).__name__}", "as torch.from_numpy"
+        raise SettingError("compressor", type(owner).__name__, rule, f"{fix} makes of an array")
 
 
 @contextmanager
@@ -142,6 +152,7 @@ def _decoded(
     """Return what an object decodes, [n], from tensors in a container such as it gave them in."""
     sent = tuple(tensors) if issubclass(kind, tuple) else tensors
     value: Tensor = compressor.decompress(tensors[0] if issubclass(kind, Tensor) else sent, context)
+    _require_tensors(compressor, "decompress", value)
     if value.numel() != n:
         rule = f"must decompress to {n} entries, not {value.numel()}"
         raise SettingError("compressor", type(compressor).__name__, rule)

@@ -4,6 +4,7 @@ Letters: L workers hosted here.
 """
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...registry import load_file
 from ...settings import SettingError, one_line, require
+
+_CALLS = {  # methods, and what each is given
+    "compress": ("tensor", "name"),
+    "decompress": ("tensors", "ctx"),
+    "compensate": ("tensor", "name"),
+    "update": ("tensor", "name", "compressor", "tensors", "ctx"),
+}
 
 
 class ForeignCompressor(Protocol):
@@ -108,7 +116,7 @@ def new_members(compressor: object, memory: object, workers: int) -> list[Member
 
 
 def _named(file: ModuleType, name: str, path: str) -> object:
-    make: object = getattr(file, name, None)
+    make: object = vars(file).get(name)
     require(callable(make), "compressor", name, f"is no class or function in {path}")
     return make
 
@@ -126,6 +134,13 @@ def _own(thing: object) -> Any:
 
 
 def _check(thing: object, *methods: str) -> None:
-    for method in methods:
-        if not callable(getattr(thing, method, None)):
-            raise SettingError("compressor", type(thing).__name__, f"has no method {method}")
+    for name in methods:
+        method = getattr(thing, name, None)
+        if not callable(method):
+            raise SettingError("compressor", type(thing).__name__, f"has no method {name}")
+        try:
+            inspect.signature(method).bind(*_CALLS[name])
+        except TypeError as wrong:
+            rule, fix = f"has {name}{inspect.signature(method)}", f"({', '.join(_CALLS[name])})"
+            kind = type(thing).__name__
+            raise SettingError("compressor", kind, rule, f"write {name}{fix}") from wrong
