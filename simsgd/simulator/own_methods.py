@@ -10,25 +10,19 @@ from ..communication.messages import Message, State
 from ..methods.algorithms import Algorithm, ExchangeContext, Exchanged
 from ..methods.compressors import Compressor, MultiRound, StepInfo
 from ..methods.memories import Memory
+from ..methods.own_state import check_rows
 from ..registry import is_own
 from ..settings import SettingError
 
 
-def check_init(kind: str, method: object, state: State, workers: int) -> None:
+def check_init(kind: str, method: object, state: State, like: Tensor) -> None:
     """Raise `SettingError` unless the state of a user's own method is tensors, each with rows."""
     if not is_own(method):
         return
-    name = type(method).__name__
     if getattr(method, "resets_optimizer", False):
         rule, fix = "sets resets_optimizer, which is not known", 'write inner_state = "reset"'
-        raise SettingError(kind, name, rule, fix)
-    if not isinstance(state, dict):
-        raise SettingError(kind, name, "has an init that returns no dict of tensors")
-    for key, value in state.items():
-        if not isinstance(value, Tensor) or not value.dim() or len(value) not in (1, workers):
-            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            rule = f"has a state {key!r} that is no tensor with a row a worker but {shape}"
-            raise SettingError(kind, name, rule, f"make it [{workers}, ...]")
+        raise SettingError(kind, type(method).__name__, rule, fix)
+    check_rows(kind, method, state, like)
 
 
 def check_compensated(

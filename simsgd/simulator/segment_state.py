@@ -45,8 +45,8 @@ class SegmentState:
         self.compressor_state: State = {}
         self.dtype = dtype
         self.checked = False  # what the methods return, see `own_methods`
-        check_init("algorithm", self.algorithm, self.algorithm_state, len(like))
-        check_init("memory", memory, self.memory_state, len(like))
+        check_init("algorithm", self.algorithm, self.algorithm_state, like)
+        check_init("memory", memory, self.memory_state, like)
         self.round_memory()
 
     def widen_memory(self) -> None:
@@ -64,7 +64,7 @@ class SegmentState:
         if not self.segment.dense:
             self.compressor = compressor.for_shape(self.segment.shape)
             self.compressor_state = self.compressor.init(self.like)
-            check_init("compressor", compressor, self.compressor_state, len(self.like))
+            check_init("compressor", compressor, self.compressor_state, self.like)
             self.checked = False
 
     def rows(self) -> Iterator[tuple[str, str, Tensor]]:

@@ -125,7 +125,10 @@ class Sparse(Message):
             return f"has values {[*values.shape]} and indices {[*index.shape]}; make both [L, k]"
         if not isinstance(self.n, int):
             return f"has {type(self.n).__name__} as n, which must be a whole number; {order}"
-        if bool((index < 0).logical_or(index > self.n).any()):
+        if wrong := self._fault_of_counts():
+            return wrong
+        most = self.n - (self.counts is None)  # n is the place of padding
+        if bool((index < 0).logical_or(index > most).any()):
             return f"has an index outside [0, {self.n})"
         steps = self.index.diff(dim=1)  # [L, k - 1]
         if self.counts is not None:  # the rest is padding
@@ -136,6 +139,22 @@ class Sparse(Message):
         if bool((steps > 0).all()):
             return ""
         return "has indices that do not ascend in each row; take each index once, and sort them"
+
+    def _fault_of_counts(self) -> str:
+        counts, (rows, k) = self.counts, self.index.shape
+        if counts is None:
+            return ""
+        if not isinstance(counts, Tensor) or counts.shape != (rows,):
+            shape = [*counts.shape] if isinstance(counts, Tensor) else type(counts).__name__
+            return f"has {shape} as counts; give the entries of each row, [{rows}] int64"
+        if counts.dtype != torch.int64:
+            return f"has counts in {counts.dtype}; make them int64"
+        if bool((counts < 0).logical_or(counts > k).any()):
+            return f"has counts outside [0, {k}], the columns that it has; count those it sends"
+        padding = torch.arange(k, device=counts.device) >= counts.unsqueeze(1)  # [L, k]
+        if bool((self.index[padding] != self.n).any()):
+            return "has entries beyond its counts; give the rest of a row value 0 and place n"
+        return ""
 
     def to_dense(self) -> Tensor:
         """Return the values at their places and zeros elsewhere, [L, n]."""

@@ -16,7 +16,7 @@ from ...registry import register
 from ..aggregations import Aggregation, aggregation_of
 from ..aggregations.mean import rule_for
 from ..compressors import Compressor
-from ..outer_optimizers import OuterOptimizer, outer_optimizer_of
+from ..outer_optimizers import OuterOptimizer, move_, outer_optimizer_of, state_of
 from .contract import ExchangeContext
 from .local import LocalSGD
 
@@ -74,8 +74,8 @@ class DiLoCo(LocalSGD):
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the common model and the outer optimizer's state, [1, n]."""
         state = super().init(x, segment)
-        return {**state, **self._outer.init(state["anchor"])}
+        return {**state, **state_of(self._outer, state["anchor"])}
 
     def move(self, state: State, mean: Tensor, lr: float | Tensor) -> None:
         """Take a step of the outer optimizer."""
-        self._outer.at_rate(lr).step(state["anchor"], mean.neg(), state)
+        move_(self._outer.at_rate(lr), state["anchor"], mean.neg(), state)

@@ -16,7 +16,7 @@ from ...recipe import Recipe
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, count, require
 from ..compressors import Compressor
-from ..outer_optimizers import OuterOptimizer, outer_optimizer_of
+from ..outer_optimizers import OuterOptimizer, move_, outer_optimizer_of, state_of
 from .client_rounds import ClientRounds, draw_order, steps_of_epochs
 from .contract import ExchangeContext, Exchanged, Round
 from .local import LocalSGD
@@ -142,14 +142,14 @@ class FedAvg(LocalSGD):
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the common model and the outer optimizer's state, [1, n]."""
         state = super().init(x, segment)
-        return state if self._outer is None else {**state, **self._outer.init(state["anchor"])}
+        return state if self._outer is None else {**state, **state_of(self._outer, state["anchor"])}
 
     def move(self, state: State, mean: Tensor, lr: float | Tensor) -> None:
         """Move the common model along the mean difference [n], or by a step of the optimizer."""
         if self._outer is None:
             super().move(state, mean, lr)
         else:
-            self._outer.at_rate(lr).step(state["anchor"], mean.neg(), state)
+            move_(self._outer.at_rate(lr), state["anchor"], mean.neg(), state)
 
     def parameters(self, x: Tensor, context: ExchangeContext, state: State) -> Exchanged | None:
         """Agree on a model, if the round ends; who was not drawn keeps what the memory holds."""

@@ -3,6 +3,6 @@
 `simsgd.registry` finds a file that is placed here by itself.
 """
 
-from .contract import OuterOptimizer, outer_optimizer_of
+from .contract import OuterOptimizer, move_, outer_optimizer_of, state_of
 
-__all__ = ["OuterOptimizer", "outer_optimizer_of"]
+__all__ = ["OuterOptimizer", "move_", "outer_optimizer_of", "state_of"]

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...communication.messages import State
-from ...registry import build, contract
+from ...registry import build, contract, is_own
 from ...settings import SettingError, require
 from ..method_class import MethodClass
+from ..own_state import check_rows
 
 
 @contract("outer_optimizer")
@@ -52,6 +53,32 @@ class OuterOptimizer(metaclass=MethodClass):
     @abstractmethod
     def step(self, anchor: Tensor, gradient: Tensor, state: State) -> None:
         """Move the common model `anchor` [1, n], in place, along the pseudo-gradient [n]."""
+
+
+def state_of(outer: OuterOptimizer, anchor: Tensor) -> State:
+    """Return the state of an outer optimizer for a common model `anchor` [1, n].
+
+    Raises `SettingError` for one of a user's own that is no dict of tensors of its own.
+    """
+    state = outer.init(anchor)
+    if is_own(outer):
+        check_rows("outer_optimizer", outer, state, anchor)
+        if "anchor" in state:
+            rule, fix = "has a state 'anchor', the name of the model", "give it another name"
+            raise SettingError("outer_optimizer", type(outer).__name__, rule, fix)
+    return state
+
+
+def move_(outer: OuterOptimizer, anchor: Tensor, gradient: Tensor, state: State) -> None:
+    """Move the common model `anchor` [1, n], in place, along the pseudo-gradient [n].
+
+    Raises `SettingError` for a step of a user's own that returns something instead.
+    """
+    returned: object = outer.step(anchor, gradient, state)
+    if returned is not None and is_own(outer):
+        rule = f"has a step that returns a {type(returned).__name__}, where anchor is to change"
+        fix = "change it in place, as anchor.sub_(...), and return nothing"
+        raise SettingError("outer_optimizer", type(outer).__name__, rule, fix)
 
 
 def outer_optimizer_of(spec: str, lr: float, momentum: float) -> OuterOptimizer:

@@ -1,0 +1,142 @@
+"""What methods of a user's own keep is their own, and what they change they change in place."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+import simsgd
+from simsgd.methods import (
+    Compressor,
+    Dense,
+    Exchanged,
+    Memory,
+    OuterOptimizer,
+    ParameterAlgorithm,
+    Sparse,
+)
+from simsgd.settings import SettingError
+
+X, Y = torch.linspace(-1, 1, 48).view(16, 3), torch.arange(16) % 2
+
+
+def made(base, **body):
+    return dataclass(frozen=True)(type("Mine", (base,), body))()
+
+
+def sender(compress, **body):
+    return made(Compressor, **{"biased": True, "compress": compress, **body})
+
+
+def stepped(steps=1, **settings):
+    torch.manual_seed(0)
+    settings = {"workers": 4, "lr": 0.1, **settings}
+    simulator = simsgd.Simulator(nn.Linear(3, 2), nn.CrossEntropyLoss(), **settings)
+    for _ in range(steps):
+        simulator.step(X, Y)
+    return simulator
+
+
+def refused(match, steps=1, **settings):
+    with pytest.raises(SettingError, match=match) as wrong:
+        stepped(steps, **settings)
+    assert "Mine" in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+def _whole(self, x, state, step):
+    return Dense.of(x)
+
+
+def _parameters(self, x, context, state):
+    return Exchanged.of(x, context.compress(x))
+
+
+KEPT = {
+    "compressor": sender(_whole, init=lambda self, like: {"e": like}),
+    "memory": made(
+        Memory,
+        init=lambda self, like, dense: {"e": like},
+        compensate=lambda self, grad, state: grad,
+        update=lambda self, compensated, message, state: None,
+    ),
+    "algorithm": made(
+        ParameterAlgorithm,
+        init=lambda self, x, segment: {"anchor": x},
+        parameters=_parameters,
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "method"), KEPT.items())
+def test_a_state_that_is_what_init_was_handed_is_refused(kind, method):
+    refused("is a view of what init was handed.*return a tensor of its own", **{kind: method})
+
+
+def test_a_state_whose_rows_share_their_memory_is_refused():
+    own = sender(_whole, init=lambda self, like: {"e": torch.zeros(1, 1).expand(like.shape)})
+    refused("whose entries share their memory, as of expand", compressor=own)
+
+
+def _outer(**body):
+    given = {"step": lambda self, anchor, gradient, state: anchor.sub_(gradient) and None, **body}
+    return made(OuterOptimizer, **given)
+
+
+OUTER = {
+    "is a view of what init was handed": {"init": lambda self, anchor: {"m": anchor}},
+    "has an init that returns no dict of tensors but a NoneType": {
+        "init": lambda self, anchor: None
+    },
+    "has a state 'n' that is no tensor": {"init": lambda self, anchor: {"n": 0}},
+    "has a state 'anchor', the name of the model": {
+        "init": lambda self, anchor: {"anchor": torch.zeros_like(anchor)}
+    },
+    "has a step that returns a Tensor, where anchor is to change": {
+        "step": lambda self, anchor, gradient, state: anchor - gradient
+    },
+}
+
+
+@pytest.mark.parametrize(("message", "body"), OUTER.items(), ids=OUTER)
+def test_a_wrong_outer_optimizer_is_refused(message, body):
+    settings = {"algorithm": "diloco:local_steps=1", "outer_optimizer": _outer(**body)}
+    refused(message, **settings)
+
+
+def _counted(counts, place=2):
+    """Return a compressor of the first three of six entries, or fewer."""
+
+    def compress(self, x, state, step):
+        k = min(3, x.shape[1])
+        index = torch.arange(k).repeat(len(x), 1)
+        index[:, place:] = x.shape[1]
+        given = counts(len(x)) if callable(counts) else counts
+        return Sparse.of(x[:, :k].clone(), index, x.shape[1], given)
+
+    return sender(compress)
+
+
+COUNTS = {
+    "has counts outside": lambda rows: torch.full((rows,), 9),
+    "has int as counts": 1,
+    "as counts, got Mine; give the entries of each row": torch.tensor(1),
+    "has counts in torch.float32, got Mine; make them int64": lambda rows: torch.ones(rows),
+    "has entries beyond its counts": lambda rows: torch.ones(rows, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize(("message", "counts"), COUNTS.items(), ids=COUNTS)
+def test_wrong_counts_are_refused(message, counts):
+    refused(message, compressor=_counted(counts), compress_if="all")
+
+
+def test_counts_below_0_are_refused():
+    own = _counted(lambda rows: torch.full((rows,), -1))
+    refused("has counts outside", compressor=own, compress_if="all")
+
+
+def test_right_counts_are_taken():
+    own = _counted(lambda rows: torch.full((rows,), 2))
+    stepped(2, compressor=own, compress_if="all")
