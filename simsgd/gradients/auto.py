@@ -28,6 +28,7 @@ from .model_cost import kind_of, work_of
 from .onepass import OnePass
 from .plan import Plan
 from .self_check import compare, without_extremes
+from .thread_count import thread_count
 from .threads import Threads
 from .trees import leaves, row
 from .vmap import Vmap
@@ -42,7 +43,7 @@ _ORDER = {  # engines by plan and by what the model is made of, the fastest firs
     ("gpu", "recurrent layers"): ("loop",),
 }
 _HEAVY = 2**28  # multiplications of a worker's convolutions, from which on threads come first
-_PER_WEIGHT = 2**8  # of these for each weight, below which reading the weights anew is dear
+_PER_WEIGHT = 2  # numbers that its forward makes for each weight, below which these are read once
 _LARGE = 10_000_000  # numbers that a worker's forward makes, from which on each goes by itself
 _MANY = 5_000_000  # the same of matrices, where several threads each take a worker
 _TRIED = 2  # workers on which it is tried whether vmap or threads take a model
@@ -155,14 +156,12 @@ class Auto(GradientEngine):
         if kind == "matrices":
             return threads if work.elements >= _MANY else ""
         large = work.elements >= _LARGE and 2 * work.convolved >= work.multiplications
-        if threads:
-            return threads if large or work.multiplications >= self._least(params) else ""
-        return "loop" if large else ""
-
-    def _least(self, params: Tensors) -> int:
-        """Return the multiplications of a worker from which on threads come first."""
-        each = (p[0] if self.per_worker else p for p in params.values())
-        return max(_HEAVY, 0 if self.per_worker else _PER_WEIGHT * sum(p.numel() for p in each))
+        if not threads:
+            return "loop" if large else ""
+        heavy = work.multiplications >= _HEAVY
+        if heavy and not self.per_worker:  # else each worker reads weights of its own in any case
+            heavy = work.elements >= _PER_WEIGHT * sum(p.numel() for p in params.values())
+        return threads if large or heavy else ""
 
     def made(self, name: str) -> GradientEngine:
         """Return another engine for the same model, with the same settings."""
@@ -196,4 +195,5 @@ def try_out(
         except SettingError as refused:
             raise UnsupportedModel(refused.rule) from refused
         if isinstance(engine, Threads):
-            compare(got, Loop(engine.model, engine.criterion, engine.config)(*asked))
+            with thread_count(1):  # as each copy of the model has
+                compare(got, Loop(engine.model, engine.criterion, engine.config)(*asked))

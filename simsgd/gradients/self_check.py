@@ -3,6 +3,8 @@
 Letters: L workers, b samples each.
 """
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,9 +14,11 @@ from .contract import Criterion, EngineConfig, Gradients, Tensors, UnsupportedMo
 from .loop import Loop
 from .trees import Tree, leaves, mapped, row
 
+Pair = tuple[Tensor, Tensor]  # what an engine gave, and what was wanted
+
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
 _HUGE = 1e10
-_NOTHING = 1e-3  # of the whole gradient: what cancels to less is compared as if it were that much
+_NOTHING = 1e-3  # of all of a kind, below which a tensor is compared as if it were that much
 
 
 @dataclass(frozen=True)
@@ -75,25 +79,44 @@ def _within(t: Tensor) -> Tensor:
 def compare(got: Gradients, wanted: Gradients) -> None:
     """Raise `UnsupportedModel` unless the results are the same up to rounding."""
     close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH
-    pairs = [("loss", got.loss, wanted.loss)]
-    outputs = zip(leaves(got.output), leaves(wanted.output), strict=True)
-    pairs += [("output", *both) for both in outputs]
-    pairs += [(name, got.buffers[name], buffer) for name, buffer in wanted.buffers.items()]
-    for name, one, other in pairs:
-        if one.shape != other.shape or not _distance(one, other) <= close * _size(other):
-            raise UnsupportedModel(
-                f"{name} is not what a loop over workers gives: samples are mixed"
-            )
-    whole = torch.stack([_size(value) for value in wanted.values.values()]).norm()
-    for name, value in wanted.values.items():
-        size = torch.maximum(_size(value), _NOTHING * whole)
-        if not _distance(got.values[name], value) <= close * size:
-            raise UnsupportedModel(f"the gradient of {name} is not what a loop over workers gives")
+    outputs = {
+        f"output{place or ''}": both
+        for place, both in enumerate(zip(leaves(got.output), leaves(wanted.output), strict=True))
+    }
+    given = {"loss": (got.loss, wanted.loss), **outputs}
+    buffers = {name: (got.buffers[name], buffer) for name, buffer in wanted.buffers.items()}
+    moved = [both for both in buffers.values() if not torch.equal(*both)]
+    name = _first_apart(given, close, 0) or _first_apart(buffers, close, _least_size(moved))
+    if name:
+        raise UnsupportedModel(f"{name} is not what a loop over workers gives: samples are mixed")
+    gradients = {name: (got.values[name], value) for name, value in wanted.values.items()}
+    if name := _first_apart(gradients, close, _least_size(gradients.values())):
+        raise UnsupportedModel(f"the gradient of {name} is not what a loop over workers gives")
 
 
 def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
     loop = Loop(model, criterion, EngineConfig(per_worker=batch.per_worker))
     return batch, loop(batch.params, batch.buffers, batch.x, batch.y, batch.keys)
+
+
+def _least_size(pairs: Iterable[Pair]) -> float:
+    """Return the size below which a tensor among `pairs` is rounding.
+
+    Such is the gradient of a bias before batch normalization, and the mean of what that centered.
+    """
+    return _NOTHING * math.hypot(*(float(_size(wanted)) for _, wanted in pairs))
+
+
+def _first_apart(pairs: Mapping[str, Pair], close: float, least: float) -> str:
+    """Return the first name whose tensors differ by more than `close` times their size, else "".
+
+    A size counts as `least` at least.
+    """
+    for name, (got, wanted) in pairs.items():
+        size = max(float(_size(wanted)), least)
+        if got.shape != wanted.shape or not _distance(got, wanted) <= close * size:
+            return name
+    return ""
 
 
 def _distance(one: Tensor, other: Tensor) -> Tensor:

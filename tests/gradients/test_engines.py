@@ -453,6 +453,19 @@ def test_an_engine_that_may_write_over_its_gradients_does_so_at_every_call(engin
         assert relative_distance(got.values, gradients("loop", model, x, y).values) < 1e-10
 
 
+def test_means_that_cancel_to_rounding_are_not_taken_for_mixed_samples():
+    mean, var = torch.tensor([2e-10, -1e-10]), torch.tensor([0.9, 1.1])
+
+    def found(mean, var):
+        buffers = {"mean": mean, "var": var, "constant": torch.full((9,), 1e9)}
+        one = torch.ones(1)
+        return Gradients(values={"w": one}, loss=one, output=one, buffers=buffers)
+
+    compare(found(mean, var), found(-mean, var + 1e-7))
+    with pytest.raises(UnsupportedModel, match="mean is not what a loop over workers gives"):
+        compare(found(mean + 1e-3, var), found(mean, var + 1e-7))
+
+
 def test_imaginary_parts_are_compared_too():
     whole = torch.tensor([[1 + 2j]])
     one, other = (
