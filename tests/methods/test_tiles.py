@@ -194,7 +194,9 @@ def test_wrong_settings_are_refused(spec, rule):
         composed(spec)
 
 
-@pytest.mark.parametrize("name", ["Adam", "Adagrad", "NAdam", "RMSprop", "AdamW", "SGD", "Rprop"])
+@pytest.mark.parametrize(
+    "name", ["Adam", "Adagrad", "NAdam", "RMSprop", "AdamW", "SGD", "Rprop", "ASGD"]
+)
 def test_an_outer_optimizer_of_torch_is_that_of_torch(name):
     anchor = torch.linspace(-1, 1, 6, dtype=torch.float64).view(1, 6)
     wanted = torch.nn.Parameter(anchor.clone())
@@ -202,11 +204,13 @@ def test_an_outer_optimizer_of_torch_is_that_of_torch(name):
     plain = getattr(torch.optim, name)([wanted], lr=0.03, **more)
     outer = build("outer_optimizer", f"torch:name={name},lr=0.03")[0].filled(0.7, 0.9)
     state = outer.init(anchor)
+    forms = dict.fromkeys(outer.init(torch.empty(1, 6, device="meta")), anchor.shape)
     for step in range(5):
         gradient = torch.sin(torch.arange(6, dtype=torch.float64) + step)
         wanted.grad = gradient.clone().view(1, 6)
         plain.step()
         outer.step(anchor, gradient, state)
+        assert {key: t.shape for key, t in state.items()} == forms  # as a checkpoint must have them
     assert torch.equal(anchor, wanted)
 
 

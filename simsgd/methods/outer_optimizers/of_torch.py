@@ -4,6 +4,7 @@ Letters: n elements of one segment.
 """
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ _NAMES = (
     "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop",
     "SGD",
 )  # fmt: skip
-_PREFIX = "torch "  # before the names of what the optimizer keeps
+_BEGUN = "torch: begun"  # whether the optimizer has made what it keeps
+_PREFIX, _NUMBER = "torch ", "torch number "  # before the names of tensors [1, n] and of numbers
 
 
 @register("outer_optimizer", "torch")
@@ -43,17 +45,34 @@ class OfTorch(OuterOptimizer):
             raise unknown("outer_optimizer", self.name, _NAMES)
         self._made(nn.Parameter(torch.zeros(1)))
 
+    def init(self, anchor: Tensor) -> State:
+        """Return zeros [1, n] for all that the optimizer keeps once it begins, numbers too."""
+        probe = nn.Parameter(torch.zeros(1, 1, dtype=anchor.dtype))
+        optimizer = self._made(probe)
+        probe.grad = torch.zeros_like(probe)
+        optimizer.step()
+        kept = {k: torch.as_tensor(v) for k, v in optimizer.state[probe].items() if v is not None}
+        return {
+            _BEGUN: torch.zeros_like(anchor, dtype=torch.bool),
+            **{
+                (_PREFIX if v.dim() else _NUMBER) + k: torch.zeros_like(anchor, dtype=v.dtype)
+                for k, v in kept.items()
+            },
+        }
+
     def step(self, anchor: Tensor, gradient: Tensor, state: State) -> None:
         """Take a step of the optimizer, which finds in `state` what it kept."""
         parameter = nn.Parameter(anchor)
         optimizer = self._made(parameter)
-        kept = {k: v for k, v in state.items() if k.startswith(_PREFIX)}
-        optimizer.state[parameter] = {k.removeprefix(_PREFIX): v for k, v in kept.items()}
+        if state[_BEGUN][0, 0]:
+            optimizer.state[parameter] = dict(_kept(state))
         parameter.grad = gradient.view_as(anchor)
         optimizer.step()
         for name, value in optimizer.state[parameter].items():
             if value is not None:
-                state[_PREFIX + name] = torch.as_tensor(value)
+                place = _NUMBER if _NUMBER + name in state else _PREFIX
+                state[place + name].copy_(torch.as_tensor(value))
+        state[_BEGUN].fill_(True)
 
     def _made(self, parameter: nn.Parameter) -> torch.optim.Optimizer:
         kind: type[torch.optim.Optimizer] = getattr(torch.optim, self.name)
@@ -79,3 +98,12 @@ class OfTorch(OuterOptimizer):
         except ValueError as wrong:
             spec = f"torch:name={self.name}"
             raise SettingError("outer_optimizer", spec, f"is refused: {wrong}") from wrong
+
+
+def _kept(state: State) -> Iterator[tuple[str, Tensor]]:
+    """Yield what the optimizer kept, by its names."""
+    for name, value in state.items():
+        if name.startswith(_NUMBER):
+            yield name.removeprefix(_NUMBER), torch.tensor(value[0, 0].item(), dtype=value.dtype)
+        elif name.startswith(_PREFIX):
+            yield name.removeprefix(_PREFIX), value
