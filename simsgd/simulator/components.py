@@ -30,6 +30,7 @@ from ..settings import SettingError, require, require_kind
 from .checkpoint_check import shapes
 from .gradient_transforms import Clip
 from .method_choice import algorithm_of, amp_dtype, memory_name, memory_of, stored_dtype
+from .model_check import check_hooks, check_memory, check_one_forward
 from .model_form import check_tensors
 from .nonfinite import NonfiniteGuard
 from .optimizer import RegimeOptimizer
@@ -144,6 +145,10 @@ def components_of(
     plan = plan_of(recipe.plan, like.device.type)
     together = plan.together and isinstance(transport, InProcess)
     parameters = parameters_of(algorithm, params, layout, key, together)
+    check_memory(params)
+    check_hooks(params, recipe.engine, parameters.has_models)
+    if not parameters.has_models:
+        check_one_forward(model, recipe.workers)
     memory = memory_of(recipe, regime)
     segment_states = [
         SegmentState(segment, like, memory, algorithm, stored_dtype(recipe))

@@ -1,9 +1,10 @@
 """What calls of a simulator pass: one thread at a time, and the model that it was made of."""
 
+import copy
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from torch import nn
 
@@ -37,11 +38,14 @@ class Entry:
         finally:
             self._lock.release()
 
-    def __getstate__(self) -> ModelForm:
-        return self._form  # a lock is neither copied nor written
+    def __deepcopy__(self, memo: dict[int, object]) -> "Entry":
+        copied = Entry.__new__(Entry)
+        copied._form, copied._lock = copy.deepcopy(self._form, memo), threading.RLock()
+        return copied
 
-    def __setstate__(self, form: ModelForm) -> None:
-        self._form, self._lock = form, threading.RLock()
+    def __reduce__(self) -> NoReturn:
+        fix = "save its state_dict(), and load that into one made of the same settings"
+        raise SettingError("simulator", None, "cannot be pickled", fix)
 
 
 class _HasEntry(Protocol):

@@ -280,7 +280,7 @@ class Simulator:
 
     @guarded_entry
     def state_dict(self) -> StateDict:
-        """Return all that a resumed simulation needs: tensors and plain values."""
+        """Return what a resumed simulation needs: plain values, and tensors that steps change."""
         return self._state.state_dict(self._parts)
 
     @guarded_entry
