@@ -19,7 +19,7 @@ from ..methods.compression_error import SegmentMeasures, measure, row_norms
 from ..methods.compressors import StepInfo
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
-from .own_methods import check_aggregated, check_compensated, check_exchanged, check_message
+from .own_methods import check_unchanged, unshared
 from .segment_state import SegmentState
 
 
@@ -88,24 +88,37 @@ def exchange_gradient(
 
     The former is [n] where parameters are shared, else [L, n].
     """
+    if state.own is None:
+        return _exchanged(step, state, gradient, squares)
+    with state.own.explained():
+        return _exchanged(step, state, gradient, squares)
+
+
+def _exchanged(
+    step: ExchangeStep, state: SegmentState, gradient: Tensor, squares: Tensors | None
+) -> tuple[Tensor, SegmentMeasures]:
     assert isinstance(state.algorithm, GradientAlgorithm)
-    memory = step.memory
+    memory, own = step.memory, state.own
     state.widen_memory()
     context = step.context(state, gradient, squares)
     compensated = memory.compensate(gradient, state.memory_state)
     compensated = state.algorithm.to_send(compensated, state.algorithm_state)
-    if not state.checked:
-        wanted = (len(gradient), state.segment.n)
-        check_compensated(memory, compensated, wanted, gradient.dtype)
-        check_message(context.compressor, compensated, context.step, state.compressor_state)
+    if own is not None:
+        own.check_compensated(compensated, gradient)
+        own.try_compressor(context.compressor, compensated, context.step, state.compressor_state)
     norms = row_norms(compensated)
+    version = 0 if own is None else compensated._version
     exchanged = state.algorithm.gradients(compensated, context, state.algorithm_state)
-    if not state.checked:
-        check_aggregated(state.algorithm, exchanged, context, context.workers)
-        state.checked = True
+    if own is not None:
+        own.check_gradients(exchanged, compensated, context)
+        check_unchanged(own, compensated, version)
     message, mean = exchanged
     memory.update(compensated, message, state.memory_state)
     aggregated = memory.on_aggregate(mean, state.memory_state)
+    if own is not None:
+        own.check_aggregate(aggregated, mean)
+        aggregated = unshared(aggregated, state.memory_state, state.algorithm_state)
+        own.check_states(state.algorithm_state, state.compressor_state, state.memory_state)
     measures = measure(state.segment, compensated, norms, message, state.memory_state)
     state.round_memory()
     return aggregated, measures
@@ -116,15 +129,23 @@ def exchange_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> Segmen
 
     None where nothing is sent in this step.
     """
+    if state.own is None:
+        return _exchanged_model(step, state, x)
+    with state.own.explained():
+        return _exchanged_model(step, state, x)
+
+
+def _exchanged_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> SegmentMeasures | None:
     assert isinstance(state.algorithm, ParameterAlgorithm)
+    own = state.own
     state.widen_memory()
     context = step.context(state)
-    if not state.checked:
-        check_message(context.compressor, x, context.step, state.compressor_state)
+    if own is not None:
+        own.try_compressor(context.compressor, x, context.step, state.compressor_state)
     sent = state.algorithm.parameters(x, context, state.algorithm_state)
-    if not state.checked:
-        check_exchanged(state.algorithm, sent, x)
-        state.checked = True
+    if own is not None:
+        own.check_parameters(sent, x)
+        own.check_states(state.algorithm_state, state.compressor_state, state.memory_state)
     if sent is None:
         measures = None
     else:

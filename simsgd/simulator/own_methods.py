@@ -1,18 +1,28 @@
-"""Checks what methods of a user's own return, at the first exchange of each segment.
+"""Checks what methods of a user's own return when a segment is exchanged.
+
+What is silent is looked for here at every exchange, and in a trial of the compressor at the first
+two; what raises an error in simsgd is told in one line.
 
 Letters: L workers hosted here, n elements of one segment.
 """
 
-import torch
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
 from torch import Tensor
 
 from ..communication.messages import Message, State
-from ..methods.algorithms import Algorithm, ExchangeContext, Exchanged
+from ..methods.algorithms import Algorithm, AllReduce, ExchangeContext, Exchanged
 from ..methods.compressors import Compressor, MultiRound, StepInfo
+from ..methods.compressors.trial import try_compressor
 from ..methods.memories import Memory
-from ..methods.own_state import check_rows
+from ..methods.method_class import MethodClass
+from ..methods.own_errors import explained, refuse_shape, require_dtype
+from ..methods.own_state import check_kept, check_rows, share_memory
 from ..registry import is_own
 from ..settings import SettingError
+
+_TRIALS = 2  # exchanges of a segment: in the second a method may act on what it kept
 
 
 def check_init(kind: str, method: object, state: State, like: Tensor) -> None:
@@ -25,83 +35,155 @@ def check_init(kind: str, method: object, state: State, like: Tensor) -> None:
     check_rows(kind, method, state, like)
 
 
-def check_compensated(
-    memory: Memory, compensated: Tensor, shape: tuple[int, int], dtype: torch.dtype
-) -> None:
-    """Raise `SettingError` unless a user's own memory returns one row a worker, [L, n]."""
-    if is_own(memory) and not _has_shape(compensated, shape):
-        _refuse("memory", memory, "compensate", compensated, shape)
-    if is_own(memory):
-        _require_dtype("memory", memory, "compensate", compensated, dtype)
+class OwnMethods:
+    """The methods of a user's own that take part in the exchange of one segment."""
+
+    def __init__(self, algorithm: Algorithm, memory: Memory, compressor: Compressor) -> None:
+        self.algorithm, self.memory, self.compressor = algorithm, memory, compressor
+        inside = [own for own in vars(algorithm).values() if isinstance(type(own), MethodClass)]
+        every = [("algorithm", algorithm), ("compressor", compressor), ("memory", memory)]
+        every += [("compressor", part) for part in compressor.parts if part is not compressor]
+        every += [(_kind_of(own), own) for own in inside]
+        self.found = [(kind, method) for kind, method in every if is_own(method)]
+        self.exchanges = 0  # that were looked at
+
+    @classmethod
+    def of(
+        cls, algorithm: Algorithm, memory: Memory, compressor: Compressor
+    ) -> "OwnMethods | None":
+        """Return those of a user's own among the methods of a segment; None: there are none."""
+        own = cls(algorithm, memory, compressor)
+        return own if own.found else None
+
+    def explained(self) -> AbstractContextManager[None]:
+        """Tell in one line what simsgd cannot use of them; see `own_errors`."""
+        return explained(self.found)
+
+    def check_compensated(self, compensated: object, gradient: Tensor) -> None:
+        """Raise `SettingError` unless memory and algorithm give one row a worker, as `gradient`."""
+        if is_own(self.memory):
+            _require_like("memory", self.memory, "compensate", compensated, gradient)
+        elif is_own(self.algorithm):
+            _require_like("algorithm", self.algorithm, "to_send", compensated, gradient)
+
+    def try_compressor(
+        self, compressor: Compressor, x: Tensor, step: StepInfo, state: State
+    ) -> None:
+        """Raise `SettingError` unless the compressor gives right messages for `x` [L, n].
+
+        It is tried on copies, at the first exchanges.
+        """
+        if self.exchanges < _TRIALS:
+            try_compressor(compressor, x, step, state)
+
+    def check_gradients(
+        self, result: object, compensated: Tensor, context: ExchangeContext
+    ) -> None:
+        """Raise `SettingError` unless the exchange gives (message, aggregated) for [L, n]."""
+        name, n = type(self.algorithm).__name__, context.segment.n
+        if not is_own(self.algorithm):
+            self._check_mean(result, compensated)
+            return
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Message):
+            rule = "has a gradients that returns no pair of a message and a tensor"
+            raise SettingError("algorithm", name, rule, "return message, aggregated")
+        if self.exchanges < _TRIALS and (fault := result[0].fault()):
+            rule, _, fix = fault.partition("; ")
+            raise SettingError("algorithm", name, f"returns a message that {rule}", fix)
+        wanted: tuple[int, ...] = (n,)
+        if self.algorithm.parameters_per_worker:
+            wanted = (len(compensated), n)
+        elif type(self.algorithm).apply is not Algorithm.apply:
+            wanted = (context.workers, n) if result[1].dim() == 2 else wanted
+        if not _has_shape(result[1], wanted):
+            refuse_shape("algorithm", self.algorithm, "gradients", result[1], wanted)
+        require_dtype("algorithm", self.algorithm, "gradients", result[1], compensated.dtype)
+
+    def check_aggregate(self, aggregated: Tensor, mean: Tensor) -> None:
+        """Raise `SettingError` unless the memory gives the optimizer a tensor like `mean`."""
+        if is_own(self.memory):
+            _require_like("memory", self.memory, "on_aggregate", aggregated, mean)
+
+    def check_parameters(self, sent: object, x: Tensor) -> None:
+        """Raise `SettingError` unless the algorithm returns what it sent of `x` [L, n], or None."""
+        if not is_own(self.algorithm):
+            return
+        name = type(self.algorithm).__name__
+        if not (sent is None or isinstance(sent, Exchanged)):
+            kind = type(sent).__name__
+            rule = f"has a parameters that returns no Exchanged but a {kind}"
+            raise SettingError("algorithm", name, rule, "return Exchanged.of(...)")
+        if sent is None or self.exchanges >= _TRIALS:
+            return
+        if fault := sent.message.fault():
+            rule, _, fix = fault.partition("; ")
+            raise SettingError("algorithm", name, f"returns a message that {rule}", fix)
+
+    def check_states(self, algorithm: State, compressor: State, memory: State) -> None:
+        """Raise `SettingError` unless all that the methods keep are tensors; ends an exchange."""
+        self.exchanges += 1
+        kept = {"algorithm": algorithm, "compressor": compressor, "memory": memory}
+        for kind, method in self.found:
+            check_kept(kind, method, kept.get(kind, algorithm))
+
+    def _check_mean(self, result: object, compensated: Tensor) -> None:
+        """Raise `SettingError` for a mean of another shape, as of a message of other entries."""
+        mean = result[1] if isinstance(result, tuple) and len(result) == 2 else None
+        wanted = (compensated.shape[1],)
+        per_worker = tuple(compensated.shape)
+        if any(_has_shape(mean, shape) for shape in (wanted, per_worker)):
+            return
+        for kind, method in self.found:
+            if kind == "compressor":
+                call = "rounds" if isinstance(method, MultiRound) else "compress"
+                refuse_shape(kind, method, call, mean, wanted)
 
 
-def check_message(compressor: Compressor, x: Tensor, step: StepInfo, state: State) -> None:
-    """Raise `SettingError` unless a user's own compressor gives a message for `x` [L, n].
+def unshared(own: Tensor, *kept: Mapping[str, Tensor]) -> Tensor:
+    """Return a tensor that may be changed: a copy of one that lies in what a method keeps."""
+    others = [value for state in kept for value in state.values()]
+    return own.clone() if any(share_memory(own, other) for other in others) else own
 
-    It is tried on a copy of `x` with a copy of its state, and with a quantizer that follows it.
+
+def check_unchanged(own: OwnMethods, x: Tensor, version: int) -> None:
+    """Raise `SettingError` if a compressor of a user's own has changed what it was handed.
+
+    `version` is torch's count of the changes of `x` [L, n] before.
     """
-    own = next((part for part in compressor.parts if is_own(part)), None)
-    if own is None or isinstance(compressor, MultiRound) or compressor.needs_global_max:
+    if type(own.algorithm) is not AllReduce or x._version == version:
         return
-    name = type(own).__name__
-    copied, kept = x.clone(), {name: value.clone() for name, value in state.items()}
-    message = compressor.compress(copied, kept, step)
-    if not isinstance(message, Message):
-        rule = f"has a compress that returns no message but a {type(message).__name__}"
-        raise SettingError("compressor", name, rule, "return one of simsgd.methods, as Sparse")
-    if not bool((copied == x).logical_or(x.isnan()).all()):
-        rule = "has a compress that changes its input, which is what the memory keeps"
-        raise SettingError("compressor", name, rule, "change a clone of it")
-    if fault := message.fault():
-        rule, _, fix = fault.partition("; ")
-        raise SettingError("compressor", name, f"gives a message that {rule}", fix)
-    try:
-        dense = message.to_dense()
-    except (IndexError, RuntimeError) as wrong:
-        rule = f"gives a message that cannot be read for {x.shape[1]} entries"
-        raise SettingError("compressor", name, rule) from wrong
-    if not _has_shape(dense, (x.shape[0], x.shape[1])):
-        _refuse("compressor", own, "compress", dense, (x.shape[0], x.shape[1]))
-    _require_dtype("compressor", own, "compress", dense, x.dtype)
+    for kind, method in own.found:
+        if kind == "compressor":
+            rule = "has a compress that changes its input, which is what the memory keeps"
+            raise SettingError(kind, type(method).__name__, rule, "change a clone of it")
 
 
-def check_aggregated(
-    algorithm: Algorithm, result: object, context: ExchangeContext, workers: int
-) -> None:
-    """Raise `SettingError` unless a user's own algorithm returns (message, aggregated)."""
-    if not is_own(algorithm):
-        return
-    name, n = type(algorithm).__name__, context.segment.n
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Message):
-        rule = "has a gradients that returns no pair of a message and a tensor"
-        raise SettingError("algorithm", name, rule, "return message, aggregated")
-    shapes = ((workers, n), (len(context.step.key.workers), n))
-    wanted = shapes if algorithm.parameters_per_worker else ((n,),)
-    if not any(_has_shape(result[1], shape) for shape in (*wanted, (workers, n))):
-        _refuse("algorithm", algorithm, "gradients", result[1], wanted[0])
+def check_local_gradient(
+    algorithm: Algorithm, given: object, gradient: Tensor, state: State
+) -> Tensor:
+    """Return what a user's own algorithm makes of a `gradient` [L, n], to be changed.
+
+    Raises `SettingError` if it is no tensor like it.
+    """
+    _require_like("algorithm", algorithm, "local_gradient", given, gradient)
+    assert isinstance(given, Tensor)
+    return unshared(given, state)
 
 
-def check_exchanged(algorithm: Algorithm, sent: object, x: Tensor) -> None:
-    """Raise `SettingError` unless a user's own algorithm returns what it sent of `x`, or None."""
-    if is_own(algorithm) and not (sent is None or isinstance(sent, Exchanged)):
-        kind = type(sent).__name__
-        rule = f"has a parameters that returns no Exchanged but a {kind}"
-        raise SettingError("algorithm", type(algorithm).__name__, rule, "return Exchanged.of(...)")
+def _require_like(kind: str, method: object, call: str, value: object, like: Tensor) -> None:
+    if not _has_shape(value, tuple(like.shape)):
+        refuse_shape(kind, method, call, value, tuple(like.shape))
+    assert isinstance(value, Tensor)
+    require_dtype(kind, method, call, value, like.dtype)
 
 
 def _has_shape(value: object, shape: tuple[int, ...]) -> bool:
     return isinstance(value, Tensor) and tuple(value.shape) == shape
 
 
-def _require_dtype(
-    kind: str, method: object, call: str, value: Tensor, wanted: torch.dtype
-) -> None:
-    if value.dtype != wanted:
-        rule = f"has a {call} that gives {value.dtype} in place of {wanted}"
-        raise SettingError(kind, type(method).__name__, rule)
-
-
-def _refuse(kind: str, method: object, call: str, value: object, wanted: tuple[int, ...]) -> None:
-    shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-    rule = f"has a {call} that gives {shape} in place of {list(wanted)}"
-    raise SettingError(kind, type(method).__name__, rule)
+def _kind_of(method: object) -> str:
+    """Return the kind of a method inside an algorithm, as aggregation."""
+    of = {"Aggregation": "aggregation", "OuterOptimizer": "outer_optimizer"}
+    return next(
+        (of[base.__name__] for base in type(method).__mro__ if base.__name__ in of), "compressor"
+    )

@@ -12,12 +12,14 @@ from torch import Tensor
 from ..gradients.contract import Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures
+from ..registry import is_own
 from .client_buffers import buffer_averages, restore_buffers
 from .client_pool import drawn_clients
 from .components import Components
 from .exchange_step import ExchangeStep
 from .group_exchange import exchange_models
 from .inner_state import inner_state_averages
+from .own_methods import check_local_gradient
 from .running_state import RunningState
 from .step_settings import StepSettings
 
@@ -33,10 +35,13 @@ def local_gradients(parts: Components, segments: Sequence[Tensor]) -> list[Tenso
     device = parts.workers.device
     trains = None if participants is None else participants[parts.hosted].to(device)
     models = parts.parameters.segments(parts.layout)
-    return [
-        algorithm.local_gradient(gradient, x, own.algorithm_state, trains)
-        for gradient, x, own in zip(segments, models, parts.segment_states, strict=True)
-    ]
+    found = []
+    for gradient, x, own in zip(segments, models, parts.segment_states, strict=True):
+        local = algorithm.local_gradient(gradient, x, own.algorithm_state, trains)
+        if is_own(algorithm):
+            local = check_local_gradient(algorithm, local, gradient, own.algorithm_state)
+        found.append(local)
+    return found
 
 
 def step_parameters(

@@ -14,7 +14,7 @@ from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
-from .own_methods import check_init
+from .own_methods import OwnMethods, check_init
 
 AllGather = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 SavedState = dict[str, State]  # of memory, compressor and exchange
@@ -44,7 +44,7 @@ class SegmentState:
         self.compressor: Compressor = NoCompression()
         self.compressor_state: State = {}
         self.dtype = dtype
-        self.checked = False  # what the methods return, see `own_methods`
+        self.own = OwnMethods.of(self.algorithm, memory, self.compressor)  # None: no own ones
         check_init("algorithm", self.algorithm, self.algorithm_state, like)
         check_init("memory", memory, self.memory_state, like)
         self.round_memory()
@@ -65,7 +65,7 @@ class SegmentState:
             self.compressor = compressor.for_shape(self.segment.shape)
             self.compressor_state = self.compressor.init(self.like)
             check_init("compressor", compressor, self.compressor_state, self.like)
-            self.checked = False
+            self.own = OwnMethods.of(self.algorithm, self.memory, compressor)
 
     def rows(self) -> Iterator[tuple[str, str, Tensor]]:
         """Yield what memory and algorithm keep of each worker: place, name, and [L, ...]."""

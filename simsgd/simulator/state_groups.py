@@ -39,7 +39,6 @@ class StateGroup:
         _cut(self.algorithm_state, [own.algorithm_state for own in self.states], self.cuts)
         for own in self.states:
             own.round_memory()
-            own.checked = True
 
 
 class StateGroups:

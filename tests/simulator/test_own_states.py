@@ -1,48 +1,11 @@
 """What methods of a user's own keep is their own, and what they change they change in place."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from torch import nn
 
-import simsgd
-from simsgd.methods import (
-    Compressor,
-    Dense,
-    Exchanged,
-    Memory,
-    OuterOptimizer,
-    ParameterAlgorithm,
-    Sparse,
-)
-from simsgd.settings import SettingError
+from simsgd.methods import Dense, Exchanged, OuterOptimizer, ParameterAlgorithm, Sparse
 
-X, Y = torch.linspace(-1, 1, 48).view(16, 3), torch.arange(16) % 2
-
-
-def made(base, **body):
-    return dataclass(frozen=True)(type("Mine", (base,), body))()
-
-
-def sender(compress, **body):
-    return made(Compressor, **{"biased": True, "compress": compress, **body})
-
-
-def stepped(steps=1, **settings):
-    torch.manual_seed(0)
-    settings = {"workers": 4, "lr": 0.1, **settings}
-    simulator = simsgd.Simulator(nn.Linear(3, 2), nn.CrossEntropyLoss(), **settings)
-    for _ in range(steps):
-        simulator.step(X, Y)
-    return simulator
-
-
-def refused(match, steps=1, **settings):
-    with pytest.raises(SettingError, match=match) as wrong:
-        stepped(steps, **settings)
-    assert "Mine" in str(wrong.value)
-    assert "\n" not in str(wrong.value)
+from .own_kinds import keeper, made, refused, sender, stepped
 
 
 def _whole(self, x, state, step):
@@ -55,12 +18,7 @@ def _parameters(self, x, context, state):
 
 KEPT = {
     "compressor": sender(_whole, init=lambda self, like: {"e": like}),
-    "memory": made(
-        Memory,
-        init=lambda self, like, dense: {"e": like},
-        compensate=lambda self, grad, state: grad,
-        update=lambda self, compensated, message, state: None,
-    ),
+    "memory": keeper(init=lambda self, like, dense: {"e": like}),
     "algorithm": made(
         ParameterAlgorithm,
         init=lambda self, x, segment: {"anchor": x},
@@ -129,14 +87,14 @@ COUNTS = {
 
 @pytest.mark.parametrize(("message", "counts"), COUNTS.items(), ids=COUNTS)
 def test_wrong_counts_are_refused(message, counts):
-    refused(message, compressor=_counted(counts), compress_if="all")
+    refused(message, compressor=_counted(counts))
 
 
 def test_counts_below_0_are_refused():
     own = _counted(lambda rows: torch.full((rows,), -1))
-    refused("has counts outside", compressor=own, compress_if="all")
+    refused("has counts outside", compressor=own)
 
 
 def test_right_counts_are_taken():
     own = _counted(lambda rows: torch.full((rows,), 2))
-    stepped(2, compressor=own, compress_if="all")
+    stepped(2, compressor=own)

@@ -33,6 +33,8 @@ class Aggregation(metaclass=MethodClass):
             rule = "has no meaning for a compressor of several rounds, which need the mean"
             fix = "use a compressor that sends every entry, as sign does"
             raise SettingError("aggregate", None, rule, fix)
+        if isinstance(compressor, MultiRound):
+            return
         few = isinstance(compressor.probe((2, 2)), Sparse | SharedSparse | TiledSparse)
         if few and self.needs_every_entry:
             rule, fix = "needs every entry of each worker", "use a compressor that sends all"

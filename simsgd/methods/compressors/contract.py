@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ...communication.messages import Joined, Message, State
 from ...keyed_random import RandomKey
-from ...registry import contract
+from ...registry import contract, is_own
 from ..method_class import MethodClass
+from ..own_errors import explained
 
 if TYPE_CHECKING:
     from .group import Group
@@ -116,9 +117,10 @@ class Compressor(metaclass=MethodClass):
 
         It shows what kind of message the settings make, without a run.
         """
-        fitted = self.for_shape(shape)
         x = torch.ones(1, torch.Size(shape).numel())
-        return fitted.compress(x, fitted.init(x), probe_step(x))
+        with explained([("compressor", part) for part in self.parts if is_own(part)]):
+            fitted = self.for_shape(shape)
+            return fitted.compress(x, fitted.init(x), probe_step(x))
 
 
 class Quantizer(Compressor):

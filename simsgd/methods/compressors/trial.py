@@ -1,0 +1,163 @@
+"""Tries a compressor of a user's own on copies of what it is going to get.
+
+Letters: L workers hosted here, n elements of one segment.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ...communication.messages import Message, State
+from ...registry import is_own
+from ...settings import SettingError
+from ..own_errors import refuse_shape, require_dtype
+from .contract import Aggregated, Compressor, MultiRound, StepInfo, run_rounds
+
+_LARGE = 1 << 24  # numbers from which on the rows of two workers are compared, not of all
+_TOLERANCE = 1e-3  # of a row's norm: what its numbers may differ by, whatever the others are
+
+
+def try_compressor(compressor: Compressor, x: Tensor, step: StepInfo, state: State) -> None:
+    """Raise `SettingError` unless a user's own compressor gives a message for `x` [L, n].
+
+    It is tried on a copy of `x` with a copy of its state, and with a quantizer that follows it; a
+    row must not depend on other rows. Torch's generators stay as they are.
+    """
+    own = next((part for part in compressor.parts if is_own(part)), None)
+    if own is None:
+        return
+    if compressor.needs_gradient and step.gradient is None:
+        step = replace(step, gradient=x)
+    if compressor.needs_global_max:
+        step = replace(step, global_max=_largest(compressor, own, x))
+    if isinstance(compressor, MultiRound):
+        _try_rounds(compressor, x, step, state)
+        return
+    message, changed = _compressed(compressor, x, step, state)
+    _check_message(own, message, x, changed)
+    assert isinstance(message, Message)
+    if not compressor.needs_mean and len(x) > 1:
+        _check_rows(compressor, own, x, step, state)
+
+
+def _compressed(
+    compressor: Compressor, x: Tensor, step: StepInfo, state: State
+) -> tuple[object, bool]:
+    """Return the message for a copy of `x` [L, n], and whether the copy was changed."""
+    copied, kept = x.clone(), {name: value.clone() for name, value in state.items()}
+    devices = [x.device] if x.is_cuda else []
+    with torch.random.fork_rng(devices):
+        message = compressor.compress(copied, kept, step)
+    return message, not bool((copied == x).logical_or(x.isnan()).all())
+
+
+def _check_message(own: Compressor, message: object, x: Tensor, changed: bool) -> None:
+    name, shape = type(own).__name__, (x.shape[0], x.shape[1])
+    if not isinstance(message, Message):
+        rule = f"has a compress that returns no message but a {type(message).__name__}"
+        raise SettingError("compressor", name, rule, "return one of simsgd.methods, as Sparse")
+    if changed:
+        rule = "has a compress that changes its input, which is what the memory keeps"
+        raise SettingError("compressor", name, rule, "change a clone of it")
+    dense = _read(own, message, x.shape[1])
+    if tuple(dense.shape) != shape:
+        refuse_shape("compressor", own, "compress", dense, shape)
+    require_dtype("compressor", own, "compress", dense, x.dtype)
+
+
+def _read(own: Compressor, message: Message, n: int) -> Tensor:
+    """Return what a message stands for, [L, n]. Raises `SettingError` if it has a fault."""
+    name = type(own).__name__
+    if fault := message.fault():
+        rule, _, fix = fault.partition("; ")
+        raise SettingError("compressor", name, f"gives a message that {rule}", fix)
+    try:
+        return message.to_dense()
+    except (IndexError, RuntimeError) as wrong:
+        rule = f"gives a message that cannot be read for {n} entries"
+        raise SettingError("compressor", name, rule) from wrong
+
+
+def _largest(compressor: Compressor, own: Compressor, x: Tensor) -> Tensor:
+    """Return the largest number of the workers here, [1, 1]."""
+    local = compressor.local_max(x.clone())
+    if not isinstance(local, Tensor) or tuple(local.shape) != (len(x), 1):
+        refuse_shape("compressor", own, "local_max", local, (len(x), 1))
+    return local.amax().reshape(1, 1)
+
+
+def _try_rounds(compressor: MultiRound, x: Tensor, step: StepInfo, state: State) -> None:
+    """Raise `SettingError` unless the rounds give messages, and at last a message and a mean."""
+    name, n = type(compressor).__name__, x.shape[1]
+    copied, kept = x.clone(), {name: value.clone() for name, value in state.items()}
+    rounds = compressor.rounds(copied, kept, step)
+    if not hasattr(rounds, "send"):
+        rule = f"has a rounds that is no generator but gives a {type(rounds).__name__}"
+        raise SettingError("compressor", name, rule, "yield each message")
+
+    def carry(message: object) -> Aggregated:
+        if not isinstance(message, Message):
+            rule = f"has a rounds that yields no message but a {type(message).__name__}"
+            raise SettingError("compressor", name, rule, "yield one of simsgd.methods, as Dense")
+        return message, _read(compressor, message, n).mean(0, keepdim=True)
+
+    result: object = run_rounds(rounds, carry)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Message):
+        rule = "has a rounds that returns no pair of a message and an aggregate"
+        raise SettingError("compressor", name, rule, "return message, mean")
+    message, mean = result
+    _check_message(compressor, message, x, not bool((copied == x).logical_or(x.isnan()).all()))
+    if not isinstance(mean, Tensor) or tuple(mean.shape) != (1, n):
+        refuse_shape("compressor", compressor, "rounds", mean, (1, n))
+    require_dtype("compressor", compressor, "rounds", mean, x.dtype)
+
+
+def _check_rows(
+    compressor: Compressor, own: Compressor, x: Tensor, step: StepInfo, state: State
+) -> None:
+    """Raise `SettingError` if what a worker sends changes when the others have other numbers."""
+    if x.numel() > _LARGE:
+        x, step, state = _of_two(x, step, state)
+    usual = _dense(compressor, x, step, state)
+    for row in dict.fromkeys((0, len(x) - 1)):
+        others = _others_altered(x, row)
+        if not bool(others.isfinite().all()):
+            return
+        gradient = None if step.gradient is None else _others_altered(step.gradient, row)
+        own_row = _dense(compressor, others, replace(step, gradient=gradient), state)[row]
+        if not _differ(own_row, usual[row]):
+            continue
+        if _differ(_dense(compressor, x, step, state)[row], usual[row]):
+            return  # it is not the same twice, whatever the others are
+        rule = "gives a worker another message where other workers have other numbers"
+        fix = "compute each row of [L, n] from that row alone, as x.amax(1, keepdim=True) does"
+        raise SettingError("compressor", type(own).__name__, rule, fix)
+
+
+def _of_two(x: Tensor, step: StepInfo, state: State) -> tuple[Tensor, StepInfo, State]:
+    """Return what the first two workers have."""
+    workers = len(x)
+    kept = {name: own[:2] if len(own) == workers else own for name, own in state.items()}
+    key = replace(step.key, workers=step.key.workers[:2])
+    gradient = None if step.gradient is None else step.gradient[:2]
+    squares = None if step.squares is None else step.squares[:2]
+    return x[:2], replace(step, key=key, gradient=gradient, squares=squares), kept
+
+
+def _dense(compressor: Compressor, x: Tensor, step: StepInfo, state: State) -> Tensor:
+    message, _ = _compressed(compressor, x, step, state)
+    assert isinstance(message, Message)
+    return message.to_dense().clone()
+
+
+def _others_altered(x: Tensor, row: int) -> Tensor:
+    """Return `x` [L, n] with other numbers, larger ones, in all rows but one."""
+    altered = -16 * x.flip(1) - x.abs().amax()
+    altered[row] = x[row]
+    return altered
+
+
+def _differ(a: Tensor, b: Tensor) -> bool:
+    scale = torch.stack([a.norm(), b.norm()]).amax()
+    return bool((a - b).norm() > _TOLERANCE * scale)
