@@ -39,10 +39,11 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if given.get("prune") is not None:
         usual.pop("compressor", None)
         usual.pop("memory", None)
-    if given.get("algorithm", usual.get("algorithm")) != usual.get("algorithm"):
+    of_method = usual.get("algorithm", "allreduce")
+    if (chosen := given.get("algorithm", of_method)) != of_method:
         known, own = (
             {f.name for f in settings_of(type(build("algorithm", spec)[0]))}
-            for spec in (given["algorithm"], usual["algorithm"])
+            for spec in (chosen, of_method)
         )
         usual = {name: value for name, value in usual.items() if name not in own - known}
     return {**usual, **given}

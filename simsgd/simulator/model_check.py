@@ -30,7 +30,7 @@ def check_hooks(params: Mapping[str, nn.Parameter], engine: str, own_models: boo
     """Raise `SettingError` for parameters with hooks that the engine would not call."""
     called = engine == "loop" and not own_models
     for name, p in params.items():
-        late = bool(p._post_accumulate_grad_hooks)  # type: ignore[attr-defined]
+        late = bool(p._post_accumulate_grad_hooks)
         hooked = late or (bool(p._backward_hooks) and not called)
         rule = f"has a hook on {name}, which would not be called"
         fix = "let the regime regularize or clip, or leave the hook out"

@@ -159,6 +159,19 @@ def test_a_method_of_ones_own_is_one_file(tmp_path):
     assert (config.algorithm, config.local_steps) == ("local", 3)
 
 
+def test_a_method_that_names_no_algorithm_is_of_allreduce(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom simsgd.methods import Preset\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(Preset):\n"
+        '    settings = {"compressor": "sign", "memory": "residual"}\n'
+    )
+    mine = {"method": f"{tmp_path}/mine.py:Mine", "workers": 2}
+    for more in ({}, {"algorithm": "allreduce"}, {"algorithm": "local"}):
+        config = Config.of({**mine, **more})
+        assert config.compressor == "sign"
+        assert config.algorithm == more.get("algorithm", "allreduce")
+
+
 def test_an_unknown_method_is_refused():
     with pytest.raises(SettingError, match="method is not known, got dmo; did you mean demo"):
         Recipe.of({"method": "dmo"})
