@@ -3,9 +3,11 @@
 Letters: W workers, L hosted here, n elements of one segment.
 """
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from ..communication.segments import Layout, Segment
 from ..gradients.contract import Tensors
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm
+from ..settings import require
 from .room import check_room
 from .state_groups import grouped
 
@@ -196,13 +199,29 @@ class WorkerParameters(Parameters):
         self._segments = [piece.repeat(workers, 1) for piece in layout.split(begun)]  # [L, n] each
         if together:
             self._segments = _end_to_end(layout.segments, self._segments)
-        self.trained = {}
-        for segment, piece in zip(layout.segments, self._segments, strict=True):
-            sizes = [math.prod(shape) for shape in segment.shapes]
-            parts = piece.split(sizes, dim=1)
+        self._layout = layout
+        views = self._views()
+        self.trained = {name: nn.Parameter(views[name]) for name in params}
+        self._model = params
+        self._changes = _changes(params)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "WorkerParameters":
+        copied = WorkerParameters.__new__(WorkerParameters)
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        for name, view in copied._views().items():
+            copied.trained[name].data = view  # torch copies each parameter by itself
+        copied._changes = _changes(copied._model)
+        return copied
+
+    def _views(self) -> Tensors:
+        """Return the parameters in the segments, {name: [L, *shape]}."""
+        views = {}
+        for segment, piece in zip(self._layout.segments, self._segments, strict=True):
+            parts = piece.split([math.prod(shape) for shape in segment.shapes], dim=1)
             for name, shape, part in zip(segment.parameters, segment.shapes, parts, strict=True):
-                self.trained[name] = nn.Parameter(part.view(workers, *shape))
-        self.trained = {name: self.trained[name] for name in params}
+                views[name] = part.view(self.workers, *shape)
+        return views
 
     def optimizer_rows(self, rows: Rows) -> Rows:
         """Return `rows`: the optimizer keeps a row a worker."""
@@ -213,8 +232,20 @@ class WorkerParameters(Parameters):
         return self._segments
 
     def read(self) -> Tensors:
-        """Return the workers' parameters, {name: [L, *shape]}."""
+        """Return the workers' parameters, {name: [L, *shape]}.
+
+        Raises `SettingError` if somebody changed the model, from which workers only start.
+        """
+        rule = "has other parameters by now, which workers with models of their own do not see"
+        fix = "load them before the Simulator is made"
+        require(_changes(self._model) == self._changes, "model", None, rule, fix)
         return dict(self.trained)
+
+    def load_average(self, model: nn.Module, *how: Any) -> nn.Module:
+        """Return the model with the mean of the workers' parameters, or those of one."""
+        loaded = super().load_average(model, *how)
+        self._changes = _changes(self._model)
+        return loaded
 
     def average(self, rows: Rows, weights: Tensor | None = None) -> Tensors:
         """Return the mean of all workers' models."""
@@ -243,6 +274,11 @@ class WorkerParameters(Parameters):
         """Take over what `state_dict` returned, of the workers hosted here."""
         for name, parameter in self.trained.items():
             parameter.copy_(state[name][hosted])
+
+
+def _changes(params: Mapping[str, Tensor]) -> list[int]:
+    """Return how often each was changed in place."""
+    return [p._version for p in params.values()]
 
 
 def _end_to_end(segments: Sequence[Segment], pieces: Sequence[Tensor]) -> list[Tensor]:

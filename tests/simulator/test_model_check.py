@@ -89,15 +89,52 @@ def test_a_hook_is_called_by_the_loop():
     assert torch.equal(model.weight, before)
 
 
-def test_a_simulator_is_copied_but_not_pickled():
-    simulator = Simulator(linear(), workers=4, lr=0.1, prune=0.5, warmup=False)
-    simulator.step(X, Y)
+@pytest.mark.parametrize("plan", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"prune": 0.5, "warmup": False},
+        {"algorithm": "local", "local_steps": 2},
+        {"algorithm": "dpsgd"},
+        {"algorithm": "choco", "compressor": "topk:0.5"},
+        {"algorithm": "diloco", "local_steps": 2, "outer_optimizer": "torch:name=Adam,lr=0.01"},
+        {"algorithm": "scaffold", "local_steps": 2},
+        {"algorithm": "async", "staleness": "uniform:3"},
+    ],
+    ids=lambda m: m.get("algorithm", "allreduce"),
+)
+def test_a_copy_goes_on_as_the_simulator_does(method, plan):
+    simulator = Simulator(linear(), workers=4, lr=0.1, momentum=0.9, plan=plan, **method)
+    batches = [(torch.randn(8, 3), torch.arange(8) % 2) for _ in range(6)]
+    for x, y in batches[:3]:
+        simulator.step(x, y)
     other = copy.deepcopy(simulator)
     for one in (simulator, other):
-        one.step(X, Y)
-    assert torch.equal(simulator.model.weight, other.model.weight)
+        for x, y in batches[3:]:
+            one.step(x, y)
+    for name, wanted in simulator.parameters().items():
+        assert torch.equal(other.parameters()[name], wanted)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_model_that_is_loaded_too_late_for_models_of_their_own_is_refused(steps):
+    simulator = Simulator(linear(), workers=4, lr=0.1, algorithm="local")
+    for _ in range(steps):
+        simulator.step(X, Y)
+        simulator.evaluation_model()  # which changes the model, too
+        simulator.step(X, Y)
+    simulator.model.load_state_dict(linear().state_dict())
     with pytest.raises(SettingError) as refused:
-        pickle.dumps(simulator)
+        simulator.step(X, Y)
+    assert str(refused.value) == (
+        "model has other parameters by now, which workers with models of their own do not see; "
+        "load them before the Simulator is made"
+    )
+
+
+def test_a_simulator_is_not_pickled():
+    with pytest.raises(SettingError) as refused:
+        pickle.dumps(Simulator(linear(), workers=4, lr=0.1))
     assert str(refused.value) == (
         "simulator cannot be pickled; save its state_dict(), and load that into one made of the "
         "same settings"
