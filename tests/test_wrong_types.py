@@ -206,6 +206,12 @@ STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, quiet='x').__enter__()": "quiet must be true or false, not",
     "simsgd.recording('a', simulator, state=5).__enter__()": "state must be a dict, not int, got 5",
     "step(5, 5)": "batch has no tensor, got int; give tensors",
+    "forward_once(x, y[:2])": "batch has 4 inputs and 2 targets; each input needs a target",
+    "engine_for(x, y[:2])": "batch has 4 inputs and 2 targets; each input needs a target",
+    "step(x, y, last='yes')": "last must be true or false, not str, got 'yes'",
+    "simsgd.recording('a', simulator, metric='loss').__enter__()": "metric gives its columns the "
+    "name loss, which is taken or no name, got loss; let",
+    "simsgd.recording('/', simulator).__enter__()": "folder names no folder to make, got /; as",
     "step({'x': x, 'm': x[:2]}, y)": "batch has parts of 4 and 2 samples; give each a row for each",
     "step(x, (y, y[:2]))": "batch has parts of 4 and 2 samples; give each a row for each sample",
     "step({'x': x}, (y[:2],))": "batch has 4 inputs and 2 targets; each input needs a target",
@@ -262,6 +268,8 @@ MADE = {  # a simulator of a model
     "samples=torch.tensor([1.0, -1.0])": "samples must be at least 0 for each, got -1.0",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
     "algorithm=LocalSGD(local_steps=2), local_steps=4": "local_steps is 2 in algorithm LocalSGD(",
+    "regime={True: {'lr': 0.1}}": "regime must be keyed by epoch, got {True: {'lr': 0.1}}; as {0:",
+    "regime=[{'epoch': True, 'lr': 0.1}]": "regime must have a number of at least 0 as epoch, got",
     "regime={3: {'lr': 0.1, 'step': 5}}": "regime has step in the phase that begins with epoch 3, "
     "got 5; leave it out",
     "regime=[{'lr': 0.1}, {'epoch': 1, 'step': 5, 'lr': 1.0, 'lr_decay_rate': 0.5, 'lr_decay_steps'"

@@ -64,8 +64,7 @@ def _code(work: Callable[[], object], with_traceback: bool) -> int:
     try:
         result = work()
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
+        return _told(error.show, 2)
     except click.NoSuchOption as error:
         return _print_error(_no_such_option(error), 2)
     except click.ClickException as error:
@@ -115,8 +114,13 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _print_error(text: str, code: int) -> int:
+    return _told(lambda: click.echo(f"simsgd: {text}", err=True), code)
+
+
+def _told(tell: Callable[[], object], code: int) -> int:
+    """Print on stderr, and return the exit code."""
     try:
-        click.echo(f"simsgd: {text}", err=True)
+        tell()
     except OSError:  # nobody can read it: the code alone tells
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, where the rest is flushed at the end
     return code

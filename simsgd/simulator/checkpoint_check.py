@@ -68,7 +68,8 @@ def require_optimizers(state: StateDict, own: Mapping[str, str]) -> None:
     except (AttributeError, TypeError, KeyError) as wrong:
         raise SettingError("checkpoint", None, "holds missing or broken parts") from wrong
     for number, (name, now) in enumerate(own.items()):
-        before = kept.get(number, now)
+        require(number in kept, "checkpoint", None, "holds missing or broken parts")
+        before = kept[number]
         rule = f"is of optimizer {plainly(before)}, and this simulator steps {name} by "
         fix = "give the optimizer that wrote it"
         require(before == now, "checkpoint", None, rule + plainly(now), fix)

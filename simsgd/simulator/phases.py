@@ -6,7 +6,8 @@ Letters: n elements of one segment.
 import operator
 from typing import SupportsIndex
 
-from ..settings import SettingError, require
+from ..settings import SettingError, require, require_kind
+from ..units import plain_numbers
 from .components import Components
 from .layer_compressors import LayerRules
 from .method_choice import compressors_for
@@ -58,6 +59,13 @@ def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> in
     if state.epoch is None:
         _require_no_epoch(parts)
     return state.epoch or 0
+
+
+def told_last(last: object) -> bool:
+    """Return whether a step was said to be the last. Raises `SettingError` for anything else."""
+    plain = plain_numbers(last)
+    require_kind("last", plain, bool)
+    return bool(plain)
 
 
 def _require_no_epoch(parts: Components) -> None:

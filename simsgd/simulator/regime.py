@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-from ..settings import SettingError, quoted, require
+from ..settings import SettingError, fits, quoted, require
 from ..units import plain_numbers
 from .parameter_groups import Settings
 from .regime_form import check_function, check_structure, copied
@@ -216,7 +216,7 @@ def _phases(form: Form) -> list[Phase]:
     if form is None:
         return []
     if isinstance(form, Mapping):
-        by_epoch = all(isinstance(epoch, int | float) and epoch == epoch for epoch in form)
+        by_epoch = all(fits(epoch, [float]) and epoch == epoch for epoch in form)
         require(by_epoch, "regime", dict(form), "must be keyed by epoch", 'as {0: {"lr": 0.1}}')
         phases = [_starting(epoch, form[epoch]) for epoch in sorted(form)]
     elif callable(form):

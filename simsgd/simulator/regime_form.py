@@ -4,10 +4,10 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ..given_object import WITHOUT_ASYNC, is_async
-from ..settings import SettingError, one_line, quoted, require
+from ..settings import SettingError, fits, one_line, quoted, require
 from ..units import plain_numbers
 
 _Form = TypeVar("_Form")
@@ -32,11 +32,11 @@ def copied(form: _Form) -> _Form:
         raise SettingError("regime", None, f"cannot be copied: {one_line(wrong)}") from wrong
 
 
-def check_structure(phase: Mapping[str, object]) -> None:
+def check_structure(phase: Mapping[str, Any]) -> None:
     """Raise `SettingError` for a phase's start, function or decay that is none."""
     for key in _NUMBERED:
         start = phase.get(key, 0)
-        holds = isinstance(start, int | float) and math.isfinite(start) and start >= 0
+        holds = fits(start, [float]) and math.isfinite(start) and start >= 0
         require(holds, "regime", quoted(start), f"must have a number of at least 0 as {key}")
     for key, most in (("epoch_lambda", 3), ("step_lambda", 1)):
         function = phase.get(key)
@@ -77,13 +77,14 @@ def accepts(function: Callable[..., object], *given: object) -> bool:
     return True
 
 
-def _check_decay(phase: Mapping[str, object]) -> None:
-    rate, steps = phase.get("lr_decay_rate"), phase.get("lr_decay_steps")
+def _check_decay(phase: Mapping[str, Any]) -> None:
+    rate: Any = phase.get("lr_decay_rate")
+    steps: Any = phase.get("lr_decay_steps")
     if rate is None and steps is None:
         return
-    holds = isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0
+    holds = fits(rate, [float]) and math.isfinite(rate) and rate >= 0
     require(holds, "regime", quoted(rate), "must have a number of at least 0 as lr_decay_rate")
-    holds = isinstance(steps, int) and steps >= 1
+    holds = fits(steps, [int]) and steps >= 1
     require(
         holds, "regime", quoted(steps), "must have a whole number of at least 1 as lr_decay_steps"
     )

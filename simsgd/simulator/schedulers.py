@@ -31,6 +31,7 @@ from .optimizer_class import optimizer_arguments, optimizer_class
 from .parameter_groups import ParameterGroup, Settings
 
 EVERY = ("epoch", "step")
+_ROUNDED = 1e-9  # below 0, where a schedule would end at 0
 _MOST_STEPS = 2_000_000  # of a scheduler: the values after each are kept
 CHANGED = ("lr", "momentum", "betas")  # by schedulers
 Made = Callable[[torch.optim.Optimizer], LRScheduler]
@@ -78,6 +79,7 @@ class Scheduler:
             self._begun, self._past = begun, []
             self._runs = self._made(begun)
             self._past.append(_values(self._runs.optimizer, begun))
+            self._require_numbers(self._past[-1])
         scheduler = self._runs
         if self._looks_at_losses:
             steps = min(steps, len(losses))
@@ -93,11 +95,12 @@ class Scheduler:
         return self._past[steps]
 
     def _require_numbers(self, groups: Sequence[Settings]) -> None:
-        """Raise `SettingError` for a lr that float32 cannot have."""
+        """Raise `SettingError` for a lr that float32 cannot have, and for one below 0."""
         for lr in (float(group["lr"]) for group in groups if "lr" in group):
-            fits = abs(lr) <= torch.finfo(torch.float32).max
+            fits = -_ROUNDED <= lr <= torch.finfo(torch.float32).max
             rule = f"makes lr {lr:g} after {len(self._past) - 1} of its steps"
-            require(fits, "scheduler", self.text, rule, "lr must be a finite number of float32")
+            fix = "lr must be a finite number of float32, of at least 0"
+            require(fits, "scheduler", self.text, rule, fix)
 
     def _step(self, scheduler: LRScheduler) -> None:
         try:

@@ -25,7 +25,7 @@ from .gradient_transforms import transform_gradients
 from .group_exchange import exchange_gradients
 from .layer_compressors import in_words
 from .parameter_step import exchange_parameters, local_gradients, step_parameters
-from .phases import check_phases, enter_epoch, follow_regime
+from .phases import check_phases, enter_epoch, follow_regime, told_last
 from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
 from .running_state import RunningState, StateDict
@@ -117,12 +117,13 @@ class Simulator:
         Both may be dicts, lists and tuples of such tensors, as model and criterion take them.
         Worker w gets the samples w * b * M to (w + 1) * b * M. `epoch` counts from 0 and drives the
         regime and the warm-up; without it the last one given holds. `last` says that no step
-        follows, for `final_exchange`. With `on_nonfinite` stop it does not wait for its numbers: a
-        loss that is NaN is left to the caller, or to `recording`. Raises `SettingError` if B is no
-        such multiple, if an epoch is needed and none was given, if another thread steps, or
-        if the model has other parts.
+        follows, without which `final_exchange` does nothing. With `on_nonfinite` stop it does not
+        wait for its numbers: a loss that is NaN is left to the caller, or to `recording`. Raises
+        `SettingError` if B is no such multiple, if parts of the batch differ in B, if an epoch is
+        needed and none was given, if another thread steps, or if the model has other parts.
         """
         parts, guard, state = self._parts, self._parts.guard, self._state
+        last = told_last(last)
         if self._listener is not None:
             self._listener.begin_step(last)
         epoch = enter_epoch(parts, state, epoch)
@@ -235,8 +236,7 @@ class Simulator:
         0's. Training continues as if this had not been called.
         """
         parts, state, recipe = self._parts, self._state, self._parts.recipe
-        known = buffers in ("mean", "rank0")
-        require(known, "buffers", buffers, "must be mean or rank0")
+        require(buffers in ("mean", "rank0"), "buffers", buffers, "must be mean or rank0")
         if worker is not None:
             one_of = 0 <= worker < recipe.workers
             require(one_of, "worker", worker, f"must lie in [0, {recipe.workers})")

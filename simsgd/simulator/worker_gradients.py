@@ -56,9 +56,7 @@ def compute_gradients(
     parts.model.train()
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
-    given = x, y
-    x, y = hosted_shards(parts, x), hosted_shards(parts, y)
-    _check_lengths(*given)
+    x, y = _hosted_pair(parts, x, y)
     with thread_count(parts.engine.operation_threads):
         if participants is None:
             gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
@@ -77,11 +75,13 @@ def _check_autocast(parts: Components) -> None:
         raise SettingError("amp", None, rule, 'set amp="bf16" of the simulator instead')
 
 
-def _check_lengths(x: Tree, y: Tree) -> None:
-    """Raise `SettingError` for inputs and targets of different numbers of samples."""
+def _hosted_pair(parts: Components, x: Tree, y: Tree) -> tuple[Tree, Tree]:
+    """Return `hosted_shards` of inputs and targets. Raises `SettingError` for other numbers."""
+    pair = hosted_shards(parts, x), hosted_shards(parts, y)
     inputs, targets = (len(leaves(part)[0]) for part in (x, y))
     rule = f"has {inputs} inputs and {targets} targets"
     require(inputs == targets, "batch", None, rule, "each input needs a target")
+    return pair
 
 
 def _gradients(
@@ -209,7 +209,7 @@ def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str
     if not parts.engine_name:
         parts.model.train()
         first = (slice(None), 0)  # pass
-        batch, target = (row(hosted_shards(parts, part), first) for part in (x, y))
+        batch, target = (row(part, first) for part in _hosted_pair(parts, x, y))
         params, buffers, keys = device_rows(parts, state.buffers)
         parts.engine.choose(params, buffers, batch, target, keys)
     return parts.engine_name
@@ -221,7 +221,7 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
     Generators are left as they were too.
     """
     parts.model.train()
-    batch, target = (row(hosted_shards(parts, part), (0, 0)) for part in (x, y))
+    batch, target = (row(part, (0, 0)) for part in _hosted_pair(parts, x, y))
     own = {name: buffer[0].clone() for name, buffer in _of_rows(parts, state).items()}
     key = parts.key.keys()[0]
     with torch.enable_grad(), seeded(key), KeyedDropout(key):
@@ -237,7 +237,7 @@ def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> lis
     loop = Loop(parts.model, parts.engine.criterion, config)
     own = {name: buffer[:1] for name, buffer in _of_rows(parts, state).items()}
     keys = parts.key.keys()[:1]
-    x, y = (row(hosted_shards(parts, part), (slice(1), 0)) for part in (x, y))
+    x, y = (row(part, (slice(1), 0)) for part in _hosted_pair(parts, x, y))
     return [*loop(dict(parts.params), own, x, y, keys).unused]
 
 

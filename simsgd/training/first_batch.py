@@ -177,7 +177,7 @@ def _require_finite(experiment: "Experiment", x: Tree) -> None:
         model(few)
     for name in _nonfinite(model):
         rule = f"has {name}, which is not finite before the first step"
-        fix = "let it be, or make a buffer of it with persistent=False, which is not saved"
+        fix = "begin with numbers, or make a buffer with persistent=False, which is not saved"
         raise SettingError("model", None, rule, fix)
 
 

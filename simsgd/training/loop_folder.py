@@ -17,6 +17,7 @@ from ..simulator.simulator import Simulator
 from .checkpoint import checkpoint_errors, load_last
 from .environment import environment
 from .loop_state import Kept, State, check_saved
+from .metrics import check_name
 from .run_folder import RunFolder
 from .used_settings import used_in_a_loop
 
@@ -25,11 +26,13 @@ _SAME = ("model", "tokens", *(f.name for f in dataclasses.fields(Recipe)))
 
 def loop_config(folder: Path, simulator: Simulator, **settings: object) -> Config:
     """Return the settings of a loop: those of its simulator, and what `recording` was given."""
+    require(folder.name != "", "folder", str(folder), "names no folder to make", "as runs/NAME")
     recipe = {f.name: getattr(simulator.recipe, f.name) for f in dataclasses.fields(Recipe)}
     parameter = next(iter(simulator.components.params.values()))
     metric = settings.pop("metric", None)
     if isinstance(metric, str) and metric not in NAMES:
         require(metric.isidentifier(), "metric", metric, "must be a name, as variables have")
+        check_name(metric, metric)
         metric = f"object:{metric}"
     elif (mode := settings["metric_mode"]) is not None:
         raise SettingError("metric_mode", mode, "has no effect without a metric of one's own")

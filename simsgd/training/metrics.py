@@ -26,6 +26,7 @@ Function = Callable[[Tree, Tree], Tensor | float]  # (output, target) -> mean ov
 _TAKEN = {*EPOCH_COLUMNS, *WORKER_COLUMNS, "best", "bytes", "bits", "done", "epochs", "network"}
 _MEAN = "return the mean over the samples"
 _GUESSES = 5
+_PERCENT = ("val_error1", "val_error5")
 _OF_CLASSES = (ERROR, ACCURACY, PIXEL_ERROR)
 
 
@@ -57,9 +58,12 @@ class Metric:
 def one_number(name: str, value: SupportsFloat) -> float:
     """Return what was measured as a number. Raises `SettingError` for what is none."""
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise SettingError(name, type(value).__name__, "must be one number") from wrong
+    beyond = name in _PERCENT and (number < 0 or number > 100)
+    require(not beyond, name, number, "is in percent, from 0 to 100")
+    return number
 
 
 def num_targets(target: Tree) -> int:
@@ -115,7 +119,7 @@ def metric_of(config: Config, given: Given, output: Tree, target: Tree) -> Metri
     assert config.metric is not None
     function = given.metric or _loaded(config.metric)
     name = own_name(config.metric)
-    _check_name(config.metric, name)
+    check_name(config.metric, name)
     mode = config.metric_mode or _mode_of(config.metric, function)
     shown = shown_metric({"metric": config.metric, "metric_mode": mode, "tokens": config.tokens})
     _try_out(config.metric, function, output, target)
@@ -143,7 +147,8 @@ def _loaded(spec: str) -> Function:
     raise unknown("metric", spec, NAMES, "; or a file of your own, ./metric.py")
 
 
-def _check_name(spec: str, name: str) -> None:
+def check_name(spec: str, name: str) -> None:
+    """Raise `SettingError` for the name of a metric that columns have, or that is none."""
     taken = {column.removeprefix("train_").removeprefix("val_") for column in _TAKEN}
     taken |= {*Config.__dataclass_fields__, *NAMES, "pixel_error"}
     if not name.isidentifier() or name in taken:

@@ -14,7 +14,7 @@ import simsgd
 from simsgd import SettingError
 from simsgd.cli import main
 from simsgd.results.metric import metric_of as shown_metric
-from simsgd.training.metrics import Metric
+from simsgd.training.metrics import Metric, one_number
 from tests.process_group import trained as in_ranks
 
 W, B = 4, 2
@@ -447,3 +447,18 @@ def test_a_metric_that_is_never_a_number_is_told_at_the_end(tmp_path, value, tol
     run = trained(tmp_path, regression, criterion="mse_loss", metric=mine, metric_mode="min")
     note = "note: mine was a number in no evaluation, so that none is the best: there is no best.pt"
     assert (note in run.log) == told != (run.folder / "best.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (500.0, "is in percent, from 0 to 100, got 500.0"),
+        (-1, "is in percent, from 0 to 100, got -1.0"),
+        (1j, "must be one number, got complex"),
+    ],
+)
+def test_a_measured_error_that_is_no_percentage_is_refused(value, told):
+    with pytest.raises(SettingError) as refused:
+        one_number("val_error1", value)
+    assert str(refused.value) == f"val_error1 {told}"
+    assert math.isnan(one_number("val_error5", math.nan))
