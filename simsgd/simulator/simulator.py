@@ -30,6 +30,7 @@ from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
 from .running_state import RunningState, StateDict
 from .step_listener import StepListener, checked_listener
+from .step_settings import told_of_method
 from .step_timer import StepTimer
 from .summary import html_table, one_line
 from .worker_gradients import (
@@ -87,17 +88,18 @@ class Simulator:
         **settings: object,
     ) -> None:
         recipe = recipe_of(with_objects(settings))
-        self._parts = components_of(
-            model,
-            criterion,
-            recipe,
-            regime,
-            transport,
-            samples,
-            worker_batch,
-            observers,
-            wrap_engine,
-        )
+        with told_of_method(recipe):
+            self._parts = components_of(
+                model,
+                criterion,
+                recipe,
+                regime,
+                transport,
+                samples,
+                worker_batch,
+                observers,
+                wrap_engine,
+            )
         self._entry = Entry(model)
         self._state = RunningState.of(self._parts)
         check_phases(self._parts)
@@ -237,9 +239,8 @@ class Simulator:
         """
         parts, state, recipe = self._parts, self._state, self._parts.recipe
         require(buffers in ("mean", "rank0"), "buffers", buffers, "must be mean or rank0")
-        if worker is not None:
-            one_of = 0 <= worker < recipe.workers
-            require(one_of, "worker", worker, f"must lie in [0, {recipe.workers})")
+        one_of = worker is None or 0 <= worker < recipe.workers
+        require(one_of, "worker", worker, f"must lie in [0, {recipe.workers})")
         weights = parts.algorithm.weights(
             recipe.seed, recipe.workers, state.steps - 1, state.epoch or 0, parts.samples
         )
@@ -329,9 +330,8 @@ class Simulator:
     @property
     def clients(self) -> Tensor | None:
         """The clients that the workers act for in the next step, ids [W]; None: for themselves."""
-        if self._state.clients is None:
-            return None
-        return drawn_clients(self._parts, self.steps, self._state.epoch or 0)
+        nobody = self._state.clients is None
+        return None if nobody else drawn_clients(self._parts, self.steps, self._state.epoch or 0)
 
     @property
     def client_states(self) -> Tensors:

@@ -3,7 +3,8 @@
 `momentum` has one owner: the memory if it declares the field, else the optimizer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
+from ..results.config_values import in_full
 from ..settings import SettingError, kept
 from .layer_compressors import LayerRules
 from .method_choice import (
@@ -146,19 +148,37 @@ def regime_of(
     try:
         whole = whole.then(Regime({0: given}))
     except SettingError as wrong:
-        raise _of_method(wrong, recipe) from wrong
+        raise _of_optimizer(wrong, recipe) from wrong
     _check_effects(recipe, whole, given)
     check_groups(recipe.param_groups, params)
     return whole
 
 
-def _of_method(wrong: SettingError, recipe: Recipe) -> SettingError:
+@contextmanager
+def told_of_method(recipe: Recipe) -> Iterator[None]:
+    """Raise what is wrong with a value that a published method sets as an error of the method."""
+    try:
+        yield
+    except SettingError as wrong:
+        value = wrong.value
+        if recipe.method is None or value is None or value != _set_by_method(wrong.name, recipe):
+            raise
+        rule = f"sets {wrong.name} to {in_full(value)}, which {wrong.rule}"
+        raise SettingError("method", recipe.method, rule, wrong.fix) from wrong
+
+
+def _set_by_method(name: str, recipe: Recipe) -> object:
+    """Return the value of a setting that is the published method's; None: it is another."""
+    usual = None if recipe.method is None else preset_of(recipe.method).settings.get(name)
+    return usual if getattr(recipe, name, None) == usual else None
+
+
+def _of_optimizer(wrong: SettingError, recipe: Recipe) -> SettingError:
     """Return an error of what a method sets as one of the optimizer that was given beside it."""
-    sets = {} if recipe.method is None else preset_of(recipe.method).settings
-    usual, optimizer = sets.get(wrong.name), recipe.optimizer
-    if wrong.name not in sets or getattr(recipe, wrong.name) != usual or optimizer is None:
+    usual, optimizer = _set_by_method(wrong.name, recipe), recipe.optimizer
+    if usual is None or optimizer is None:
         return wrong
-    rule = f"takes no {wrong.name}, which method {recipe.method} sets to {usual}"
+    rule = f"takes no {wrong.name}, which method {recipe.method} sets to {in_full(usual)}"
     return SettingError("optimizer", optimizer, rule, "leave it out")
 
 
