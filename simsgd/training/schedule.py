@@ -16,6 +16,7 @@ from torch import nn
 
 from ..catalog import attribute, load
 from ..config import Config, default
+from ..given_object import PREFIX
 from ..settings import SettingError, require
 from ..simulator.own_optimizer import beside_object
 from ..simulator.regime import Regime
@@ -92,9 +93,10 @@ def _named(config: Config, regime: str) -> Iterator[None]:
 
 @contextmanager
 def told_of_files(config: Config, schedule: Schedule, own_criterion: bool) -> Iterator[None]:
-    """Raise what is wrong with a value of a file, where no option has it, as an error of the file.
+    """Raise what is wrong with a value of a user's file, and of no option, as an error of the file.
 
-    `own_criterion` says whether the loss is one that the model declares.
+    `own_criterion` says whether the loss is one that the model declares. What a model or a regime
+    of simsgd sets is right by itself, and an option would change it.
     """
     try:
         yield
@@ -102,9 +104,11 @@ def told_of_files(config: Config, schedule: Schedule, own_criterion: bool) -> It
         if own_criterion and wrong.name == "criterion":
             raise found_in_file(wrong, "model", config.model) from wrong
         given = getattr(config, wrong.name, None) is not None
-        if given or wrong.name not in schedule.regime.names:
+        name, file = _file(config, schedule.name)
+        own = ".py" in str(file) or str(file).startswith(PREFIX)
+        if given or not own or wrong.name not in schedule.regime.names:
             raise
-        raise found_in_file(wrong, *_file(config, schedule.name)) from wrong
+        raise found_in_file(wrong, name, file) from wrong
 
 
 def _file(config: Config, regime: str) -> tuple[str, str | None]:
