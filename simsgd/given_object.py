@@ -170,7 +170,8 @@ def check_class(kind: str, value: str, method: type) -> None:
             _check_call(kind, value, name, own, known)
         flag = _is_flag(known) and not isinstance(own, bool | property | functools.cached_property)
         rule = f"declares {name} = {shown(quoted(own))}, which is neither true nor false"
-        require(not flag, kind, value, rule)
+        fix = "write @property above it" if inspect.isfunction(own) else ""
+        require(not flag, kind, value, rule, fix)
 
 
 def _check_call(kind: str, value: str, name: str, own: object, known: object) -> None:

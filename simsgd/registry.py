@@ -55,6 +55,8 @@ def register(kind: str, name: str) -> Callable[[_Method], _Method]:
     require_kind("name", name, str)
     if kind not in _KINDS:
         raise unknown("kind", kind, _KINDS)
+    usable = re.fullmatch(r"\w[\w.-]*", name) is not None
+    require(usable, kind, name, "must be named by letters, digits, _, - and .", "as mine_2")
 
     def add(method: _Method) -> _Method:
         taken = _methods.setdefault(kind, {}).setdefault(name, method)
@@ -236,7 +238,9 @@ def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
         if own and name not in _methods.get(kind, {}):
             yield _own_class(kind, part, own[1], own[2] or ""), own[3] or ""
         else:
-            yield find(kind, name), arguments
+            found = find(kind, name)
+            ours = found.__module__.startswith(f"{__package__}.")
+            yield found if ours else _checked(kind, part, found), arguments
 
 
 def _own_class(kind: str, part: str, file: str, name: str) -> type:
@@ -254,6 +258,12 @@ def _own_class(kind: str, part: str, file: str, name: str) -> type:
     if not isinstance(method, type):
         what = f"no class {name}" if name else "no class"
         raise SettingError(kind, part, f"names {what} in {file}", fix)
+    return _checked(kind, part, method)
+
+
+def _checked(kind: str, part: str, method: type) -> type:
+    """Return a class of a user's own. Raises `SettingError` if it is no method of the kind."""
+    base, name = _contracts.get(kind, object), method.__name__
     if not issubclass(method, base):
         fix = f"write @dataclass(frozen=True) above class {name}({base.__name__})"
         raise SettingError(kind, part, f"names a class that is no {base.__name__}", fix)

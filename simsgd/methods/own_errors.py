@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ def require_dtype(kind: str, method: object, call: str, value: Tensor, wanted: t
 
 def refuse_shape(
     kind: str, method: object, call: str, value: object, wanted: tuple[int, ...]
-) -> None:
+) -> NoReturn:
     """Raise `SettingError` for what is no tensor, or one of another shape."""
     shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
     rule = f"has a {call} that gives {shape} in place of {list(wanted)}"

@@ -11,11 +11,12 @@ import torch
 from ..communication.segments import Layout
 from ..given_object import plainly
 from ..methods.algorithms import Algorithm, ParameterAlgorithm
+from ..methods.algorithms.contract import check_without_memory
 from ..methods.compressors import Compressor, composed
 from ..methods.memories import Memory
 from ..recipe import Recipe
-from ..registry import build, find, names, settings_given, settings_of
-from ..settings import SettingError, kept, require
+from ..registry import build, find, is_own, names, settings_given, settings_of
+from ..settings import SettingError, kept, quoted, require
 from ..units import alternatives
 from .layer_compressors import LayerRules, by_segment, check_layers
 from .parameter_groups import Settings
@@ -42,6 +43,8 @@ def algorithm_of(recipe: Recipe) -> Algorithm:
     _check_given_once(plain, recipe, given)
     algorithm = dataclasses.replace(plain, **given)
     algorithm.check(recipe)
+    if is_own(algorithm) and algorithm.has_own_memory:  # its check may leave out the contract's
+        check_without_memory(recipe)
     return algorithm
 
 
@@ -153,6 +156,7 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
     """Return the memory of a recipe; `SettingError` if it cannot be with the algorithm."""
     spec = memory_name(recipe, regime)
     memory = memory_named(spec)
+    _check_momentum(memory)
     algorithm = algorithm_named(recipe.algorithm)
     if isinstance(algorithm, ParameterAlgorithm) and memory.owns_momentum:
         rule = f"owns the gradient's momentum, but algorithm {recipe.algorithm} does not exchange"
@@ -161,6 +165,16 @@ def memory_of(recipe: Recipe, regime: Regime) -> Memory:
         rule = f"needs the mean over workers, which algorithm {recipe.algorithm} never computes"
         raise SettingError("memory", spec, rule, "use residual or none")
     return memory.with_lr() if recipe.lr_in_memory else memory
+
+
+def _check_momentum(memory: Memory) -> None:
+    """Raise `SettingError` for a memory of a user's own whose momentum is none."""
+    value = getattr(memory, "momentum", None)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+    if is_own(memory) and value is not None and not number:
+        rule, name = f"has momentum {quoted(value)}", type(memory).__name__
+        fix = "let it lie in [0, 1), or be None for the regime's"
+        raise SettingError("memory", name, rule, fix)
 
 
 def amp_dtype(recipe: Recipe, own: torch.dtype) -> torch.dtype | None:

@@ -8,6 +8,7 @@ Letters: L workers hosted here, n elements of one segment.
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import TypeGuard
 
 from torch import Tensor
 
@@ -173,11 +174,10 @@ def check_local_gradient(
 def _require_like(kind: str, method: object, call: str, value: object, like: Tensor) -> None:
     if not _has_shape(value, tuple(like.shape)):
         refuse_shape(kind, method, call, value, tuple(like.shape))
-    assert isinstance(value, Tensor)
     require_dtype(kind, method, call, value, like.dtype)
 
 
-def _has_shape(value: object, shape: tuple[int, ...]) -> bool:
+def _has_shape(value: object, shape: tuple[int, ...]) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and tuple(value.shape) == shape
 
 

@@ -12,6 +12,7 @@ from .components import Components
 from .layer_compressors import LayerRules
 from .method_choice import compressors_for
 from .optimizer import RegimeOptimizer
+from .own_schedule import check_schedule
 from .running_state import RunningState
 from .step_settings import StepSettings
 
@@ -40,6 +41,7 @@ def check_phases(parts: Components) -> None:
 def follow_regime(parts: Components, state: RunningState) -> StepSettings:
     """Return the settings now in force, with the optimizer and the compressor set by them."""
     now = state.epoch or 0, state.steps
+    check_schedule(parts.algorithm, parts.recipe, parts.samples, state.steps, state.epoch or 0)
     settings = StepSettings.at(parts.recipe, parts.regime, *now, parts.memory, state.results)
     parts.optimizer.follow(settings.optimizer)
     state.set_compressor(parts, settings.compressor, settings.layers)

@@ -179,3 +179,25 @@ def test_every_public_name_is_there(name):
 def test_a_name_that_is_not_public_is_no_attribute():
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         simsgd.methods.Nothing  # noqa: B018 - looks it up
+
+
+@pytest.mark.parametrize("name", ["a+b", "a:b", "a,b", "a b", "", "./a.py"])
+def test_a_name_that_no_spec_can_have_is_refused(name):
+    with pytest.raises(SettingError, match="must be named by letters, digits"):
+        registry.register("compressor", name)
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        (compressors.Compressor, "names a class that is no dataclass.*above class Mine"),
+        (object, "names a class that is no Compressor"),
+    ],
+)
+def test_a_registered_class_is_held_to_what_one_of_a_file_is(base, message):
+    registry.register("compressor", "mine_registered")(type("Mine", (base,), {"biased": True}))
+    try:
+        with pytest.raises(SettingError, match=message):
+            registry.build("compressor", "mine_registered")
+    finally:
+        registry._methods["compressor"].pop("mine_registered")

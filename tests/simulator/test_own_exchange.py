@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from simsgd.methods import (
+    Aggregation,
     Compressor,
     Dense,
     Exchanged,
@@ -12,6 +13,7 @@ from simsgd.methods import (
     ParameterAlgorithm,
     Sparse,
 )
+from simsgd.methods.aggregations.contract import ServerRule
 
 from .own_kinds import keeper, made, refused, sender, stepped
 
@@ -280,3 +282,43 @@ def test_an_error_of_a_method_itself_stays_as_it_is():
 
     with pytest.raises(KeyError, match="mine"):
         stepped(compressor=sender(compress))
+
+
+def _rule(change):
+    def aggregate(self, message, segment, channel, at_server):
+        return change(*channel.all_reduce_mean(message, segment))
+
+    return made(Aggregation, aggregate=aggregate)
+
+
+RULES = {
+    "returns no pair": lambda sent, mean: None,
+    "returns no pair of": lambda sent, mean: mean,
+    "aggregate that gives .1, ": lambda sent, mean: (sent, mean.unsqueeze(0)),
+    "aggregate that gives median": lambda sent, mean: (sent, sent.to_dense().median(0)),
+    "aggregate that gives torch.float64": lambda sent, mean: (sent, mean.double()),
+    "aggregate that gives .. in place": lambda sent, mean: (sent, mean.sum()),
+}
+
+
+@pytest.mark.parametrize(("message", "change"), RULES.items(), ids=RULES)
+def test_a_wrong_aggregation_is_refused(message, change):
+    refused(message, aggregate=_rule(change))
+
+
+def test_a_wrong_rule_of_a_server_is_refused():
+    refused("of_rows that gives .4, ", aggregate=made(ServerRule, of_rows=lambda self, rows: rows))
+
+
+def test_a_right_aggregation_is_taken():
+    stepped(2, aggregate=_rule(lambda sent, mean: (sent, mean)))
+    stepped(2, aggregate=made(ServerRule, of_rows=lambda self, rows: rows.median(0).values))
+
+
+def test_a_momentum_that_is_no_number_is_refused():
+    refused("has momentum 'x', got Mine", memory=keeper(momentum="x"))
+
+
+def test_an_answer_without_property_is_refused():
+    own = made(Compressor, biased=lambda self: False, compress=lambda self, x, s, p: Dense.of(x))
+    refused("neither true nor false.*write @property above it", compressor=own)

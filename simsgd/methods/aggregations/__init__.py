@@ -3,6 +3,6 @@
 `simsgd.registry` finds a file that is placed here by itself.
 """
 
-from .contract import Aggregation, aggregation_of
+from .contract import Aggregation, aggregated_by, aggregation_of
 
-__all__ = ["Aggregation", "aggregation_of"]
+__all__ = ["Aggregation", "aggregated_by", "aggregation_of"]

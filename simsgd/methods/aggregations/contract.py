@@ -11,10 +11,11 @@ from torch import Tensor
 from ...communication.messages import Message, SharedSparse, Sparse, TiledSparse
 from ...communication.segments import Layout, Segment
 from ...communication.transport import Channel
-from ...registry import build, contract
+from ...registry import build, contract, is_own
 from ...settings import SettingError
 from ..compressors import Compressor, MultiRound
 from ..method_class import MethodClass
+from ..own_errors import explained, refuse_shape, require_dtype
 
 
 @contract("aggregation")
@@ -71,12 +72,41 @@ class ServerRule(Aggregation):
         """Return the messages, and what comes of them, [n]."""
         sent, rows = channel.gather(message, segment)
         outcome = self.of_rows(rows)
+        if is_own(self):
+            _check_outcome(self, "of_rows", outcome, segment, rows)
         channel.count_broadcast(outcome, segment)
         return sent, outcome
 
     @abstractmethod
     def of_rows(self, rows: Tensor) -> Tensor:
         """Return what comes of what all workers sent, [W, n]: the update, [n]."""
+
+
+def aggregated_by(
+    rule: Aggregation, message: Message, segment: Segment, channel: Channel, at_server: bool = False
+) -> tuple[Message, Tensor]:
+    """Return the messages as they arrive, and what a rule makes of them, [n].
+
+    Raises `SettingError` for a rule of a user's own that gives something else.
+    """
+    if not is_own(rule):
+        return rule.aggregate(message, segment, channel, at_server)
+    with explained([("aggregation", rule)]):
+        result: object = rule.aggregate(message, segment, channel, at_server)
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Message):
+            text = "has an aggregate that returns no pair of a message and a tensor"
+            raise SettingError("aggregation", type(rule).__name__, text, "return message, mean")
+        _check_outcome(rule, "aggregate", result[1], segment, message.template)
+    return result
+
+
+def _check_outcome(
+    rule: Aggregation, call: str, outcome: object, segment: Segment, like: Tensor
+) -> None:
+    """Raise `SettingError` unless what comes of a rule is [n], of the dtype of `like`."""
+    if not isinstance(outcome, Tensor) or tuple(outcome.shape) != (segment.n,):
+        refuse_shape("aggregation", rule, call, outcome, (segment.n,))
+    require_dtype("aggregation", rule, call, outcome, like.dtype)
 
 
 def aggregation_of(spec: str) -> Aggregation:

@@ -16,7 +16,7 @@ from ...communication.segments import Layout, Segment
 from ...recipe import Recipe
 from ...registry import register
 from ...settings import SPARSE_COLLECTIVES, SettingError
-from ..aggregations import Aggregation, aggregation_of
+from ..aggregations import Aggregation, aggregated_by, aggregation_of
 from ..aggregations.mean import rule_for
 from ..collectives import exchange_sparse, why_not_of, why_not_with
 from ..compressors import Compressor, MultiRound, composed
@@ -161,7 +161,7 @@ class AllReduce(GradientAlgorithm):
                     self.collective, message, compensated, number, segment, channel
                 )
             rule = rule_for(self._rule, segment)
-            sent, aggregated = rule.aggregate(message, segment, channel, bool(self.downlink))
+            sent, aggregated = aggregated_by(rule, message, segment, channel, bool(self.downlink))
         if self.downlink:
             aggregated = self._sent_back(aggregated, context, state)
         return sent, aggregated

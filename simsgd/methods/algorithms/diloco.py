@@ -13,7 +13,7 @@ from ...communication.messages import Message, State
 from ...communication.segments import Layout, Segment
 from ...recipe import Recipe
 from ...registry import register
-from ..aggregations import Aggregation, aggregation_of
+from ..aggregations import Aggregation, aggregated_by, aggregation_of
 from ..aggregations.mean import rule_for
 from ..compressors import Compressor
 from ..outer_optimizers import OuterOptimizer, move_, outer_optimizer_of, state_of
@@ -69,7 +69,7 @@ class DiLoCo(LocalSGD):
     def aggregated(self, message: Message, context: ExchangeContext) -> tuple[Message, Tensor]:
         """Return the messages as they arrive, and what the rule makes of them, [n]."""
         rule = rule_for(self._rule, context.segment)
-        return rule.aggregate(message, context.segment, context.channel, at_server=False)
+        return aggregated_by(rule, message, context.segment, context.channel)
 
     def init(self, x: Tensor, segment: Segment) -> State:
         """Return the common model and the outer optimizer's state, [1, n]."""
