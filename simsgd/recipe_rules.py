@@ -28,6 +28,7 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     try:
         [preset] = build("preset", str(given["method"]))
+        preset.check()
     except (SettingError, ValueError) as wrong:
         if not isinstance(wrong, SettingError):
             raise SettingError("method", given["method"], "must be one method") from wrong

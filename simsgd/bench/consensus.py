@@ -171,6 +171,7 @@ def tune_consensus(
     rule = f"times {workers} workers must be at most {_MOST:,}"
     require(workers * elements <= _MOST, "elements", elements, rule)
     method = find("algorithm", algorithm)
+    method().check_compressor(composed(compressor))
     start = torch.randn(workers, elements, generator=torch.Generator().manual_seed(seed)).double()
     gap = graph_of(topology, workers).at(0).spectral_gap
     found = []

@@ -251,6 +251,7 @@ def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
     require(len(lines) > 0, "topology", path, "names a file without an edge", fix)
     rows = _numbers([line.replace(">", " ") for line in lines], path)
     if arrows != {True} and len(rows) == workers and all(len(row) == workers for row in rows):
+        _check_not_edges(path, lines, rows)
         weights = torch.tensor(rows, dtype=torch.float64)
         return Mixing(path, weights, symmetric=not one_way, pushes=one_way)
     graph = nx.empty_graph(workers, create_using=nx.DiGraph if arrows == {True} else nx.Graph)
@@ -264,6 +265,14 @@ def _from_file(path: str, workers: int, one_way: bool) -> Mixing:
     require(one_way, "topology", path, ONE_WAY)
     links = torch.from_numpy(nx.to_numpy_array(graph)).T + torch.eye(workers, dtype=torch.float64)
     return Mixing(path, links / links.sum(0), symmetric=False, pushes=True)
+
+
+def _check_not_edges(path: str, lines: Sequence[str], rows: list[list[float]]) -> None:
+    """Raise `SettingError` for weights of two workers that are as well the edge between them."""
+    if sorted(rows[0]) == [0, 1] and sorted(rows[-1]) == [0, 1] and "." not in "".join(lines):
+        rule = "is the edge between 2 workers as well as their weights"
+        fix = "for the edge write one line, 0 1; for weights write 0.0 and 1.0"
+        raise SettingError("topology", path, rule, fix)
 
 
 def _lines(path: str) -> list[str]:

@@ -41,7 +41,7 @@ def start_message(experiment: Experiment) -> str:
     if config.cuda_graph == "auto" and simulator.components.graphs is None:
         lines.append(f"note: no CUDA graph: the device is {config.device}")
     lines += notes_of(simulator.components) + length_notes(experiment)
-    lines += _of_data(config) + _of_ranks(experiment)
+    lines += _of_data(experiment) + _of_ranks(experiment)
     lines += _of_unused(experiment)
     if simulator.steps:
         lines.append(f"resumed after step {simulator.steps}")
@@ -159,11 +159,13 @@ def _layers(experiment: Experiment) -> LayerRules:
     return rules
 
 
-def _of_data(config: Config) -> list[str]:
-    """Return notes on settings of files where the data set is read from none."""
+def _of_data(experiment: Experiment) -> list[str]:
+    """Return notes on how the data were read, and on settings of files that are not."""
+    config, dataset = experiment.config, experiment.dataset
+    notes = [] if isinstance(dataset, Text) or not dataset.note else [f"note: {dataset.note}"]
     embedded = config.dataset in (*EMBEDDED, "pydoc")
     given = {"--data-dir": config.data_dir != default("data_dir"), "--download": config.download}
-    return [
+    return notes + [
         f"note: {option} is not used: {config.dataset} comes with simsgd"
         for option, is_given in given.items()
         if embedded and is_given

@@ -113,6 +113,16 @@ def test_a_file_of_weights_is_taken_as_it_is(tmp_path):
     assert topology(str(file), 2).at(0).weights.tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
+def test_weights_of_two_workers_that_may_be_edges_are_refused(tmp_path):
+    file = tmp_path / "edges.txt"
+    for text in ("0 1\n1 0\n", "1 0\n0 1\n"):
+        file.write_text(text)
+        with pytest.raises(SettingError, match="is the edge between 2 workers as well as their"):
+            topology(str(file), 2)
+    file.write_text("0.0 1.0\n1.0 0.0\n")
+    assert topology(str(file), 2).at(0).weights.tolist() == [[0, 1], [1, 0]]
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

@@ -81,3 +81,4 @@ class Dataset:
     std: tuple[float, ...] = ()
     mirrors: bool = False  # whether a mirrored image is as good as the image
     cropped: bool = False  # whether the set itself cuts images to size, as it reads them
+    note: str = ""  # what was done to the samples as they were read, for the log

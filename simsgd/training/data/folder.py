@@ -3,6 +3,7 @@
 Letters: H x W pixels.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,8 +26,15 @@ def image_folder(name: str, path: str, data_dir: Path) -> Dataset:
     train, val = class_folders(name, root, layout)
     first = _image(name, train.samples[0][0])
     _check_memory(name, first, len(train.samples) + len(val.samples))
-    splits = [_read(name, part.samples, tuple(first.shape[1:])) for part in (train, val)]
-    return described(name, splits[0], splits[1], len(train.classes))
+    size = tuple(first.shape[1:])
+    (split, resized), (other, resized_too) = (
+        _read(name, part.samples, size) for part in (train, val)
+    )
+    read = described(name, split, other, len(train.classes))
+    number, width = resized + resized_too, first.shape[2]
+    to = f"{width} x {size[0]} pixels, the size of the first"
+    note = f"{number:,} of {len(split) + len(other):,} images were resized to {to}"
+    return replace(read, note=note if number else "")
 
 
 def _check_memory(name: str, image: Tensor, number: int) -> None:
@@ -40,16 +48,18 @@ def _check_memory(name: str, image: Tensor, number: int) -> None:
     require(fits, "dataset", name, rule, "make the first smaller: the others are resized to it")
 
 
-def _read(name: str, samples: list[tuple[str, int]], size: tuple[int, ...]) -> Split:
+def _read(name: str, samples: list[tuple[str, int]], size: tuple[int, ...]) -> tuple[Split, int]:
+    """Return images and classes, and how many images had another size and were resized."""
     from torchvision.transforms.v2 import functional
 
-    images = torch.empty(len(samples), 3, *size, dtype=torch.uint8)
+    images, resized = torch.empty(len(samples), 3, *size, dtype=torch.uint8), 0
     for place, (path, _) in enumerate(samples):
         image = _image(name, path)
         if image.shape[1:] != size:
             image = functional.resize(image, list(size), antialias=True)
+            resized += 1
         images[place] = image
-    return Split(images, torch.tensor([label for _, label in samples]))
+    return Split(images, torch.tensor([label for _, label in samples])), resized
 
 
 def _image(name: str, path: str) -> Tensor:

@@ -4,6 +4,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...settings import SettingError, one_line, require
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 _SECOND = ("val", "valid", "test")  # folders of the part for validation
 _MOST_NAMED = 5  # classes in an error
 _MOST_PIXELS = 1 << 26  # of an image
+_KINDS = {"I": "whole numbers", "F": "floats"}  # by Pillow's mode
 
 
 def class_folders(name: str, root: Path, layout: str) -> "tuple[ImageFolder, ImageFolder]":
@@ -58,7 +61,9 @@ def _check_files(name: str, paths: list[Path]) -> None:
 def rgb_image(name: str, path: str) -> "Image":
     """Return an image file in color.
 
-    Raises `SettingError` for the data set `name` if it is damaged, or too large to be read.
+    Of 16 bits a gray pixel keeps the upper 8, as Pillow keeps them of a color. Raises
+    `SettingError` for the data set `name` if the file is damaged, too large to be read, or of 32
+    bits.
     """
     from PIL import Image
 
@@ -73,10 +78,26 @@ def rgb_image(name: str, path: str) -> "Image":
                 rule = f"has an image of {width:,} x {height:,} pixels, {path}"
                 fix = f"at most {_MOST_PIXELS:,} are read: make it smaller"
                 raise SettingError("dataset", name, rule, fix)
-            return image.convert("RGB")
+            return _of_8_bits(name, path, image).convert("RGB")
     except too_large as wrong:
         fix = f"at most {_MOST_PIXELS:,} pixels are read: make it smaller"
         raise SettingError("dataset", name, f"has too large an image, {path}", fix) from wrong
     except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
         rule = f"has a damaged image, {path} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, "replace or remove it") from wrong
+
+
+def _of_8_bits(name: str, path: str, image: "Image") -> "Image":
+    """Return an image whose pixels Pillow can turn into 8 bits without cutting off the large ones.
+
+    Raises `SettingError` for pixels of 32 bits, whose white is not known.
+    """
+    from PIL import Image
+
+    deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
+    if deep:
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        rule = f"has an image of {_KINDS[image.mode]} of 32 bits, {path}"
+        raise SettingError("dataset", name, rule, "save it with 8 or 16 bits")
+    return image

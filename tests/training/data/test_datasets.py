@@ -110,6 +110,17 @@ def test_a_folder_of_images_is_read_at_the_size_of_its_first(tmp_path: Path) -> 
     for split in (loaded.train, loaded.val):
         assert split.images[:, :, 0, 0].tolist() == [list(red), list(blue)]
         assert split.labels.tolist() == [0, 1]
+    assert loaded.note == "2 of 4 images were resized to 6 x 4 pixels, the size of the first"
+
+
+def test_an_image_of_16_bits_is_read_as_its_upper_8(tmp_path: Path) -> None:
+    deep = (np.arange(16).reshape(4, 4) * 4000).astype("uint16")
+    for part in ("train", "val"):
+        (tmp_path / part / "cat").mkdir(parents=True)
+        Image.fromarray(deep).save(tmp_path / part / "cat" / "1.png")
+    loaded = data.load(f"imagefolder:{tmp_path}")
+    assert loaded.note == ""
+    assert loaded.train.images[0, 0].tolist() == (deep >> 8).tolist()
 
 
 def test_a_folder_of_images_may_lie_in_the_data_folder(tmp_path: Path) -> None:

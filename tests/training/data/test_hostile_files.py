@@ -45,6 +45,12 @@ def refusal(name: str, *settings: Any) -> str:
     return str(refused.value)
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", "floats"), ("int32", "whole numbers")])
+def test_an_image_of_32_bits_is_refused(dtype, kind, tmp_path):
+    Image.fromarray(np.ones((4, 4), dtype)).save(images(tmp_path) / "z.tiff")
+    assert f"has an image of {kind} of 32 bits" in refusal(f"imagefolder:{tmp_path}")
+
+
 @pytest.mark.parametrize("file", ["0.png", "z.png"])  # the first that is read, and a later one
 @pytest.mark.parametrize(
     ("size", "error"),
