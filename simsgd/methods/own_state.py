@@ -34,7 +34,8 @@ def check_kept(kind: str, method: object, state: dict[str, Tensor]) -> None:
     """Raise `SettingError` unless all that a method put into its state are tensors."""
     for key, value in state.items():
         if not isinstance(value, Tensor):
-            rule = f"puts a {type(value).__name__} as {key!r} into its state, which is saved"
+            what = f"{key!r}, no tensor but {type(value).__name__}"
+            rule = f"puts {what}, into its state, which is saved"
             fix = "keep numbers as tensors with a row a worker, as like.new_zeros(len(like))"
             raise SettingError(kind, type(method).__name__, rule, fix)
 

@@ -117,8 +117,8 @@ def _exchanged(
     aggregated = memory.on_aggregate(mean, state.memory_state)
     if own is not None:
         own.check_aggregate(aggregated, mean)
-        aggregated = unshared(aggregated, state.memory_state, state.algorithm_state)
         own.check_states(state.algorithm_state, state.compressor_state, state.memory_state)
+        aggregated = unshared(aggregated, state.memory_state, state.algorithm_state)
     measures = measure(state.segment, compensated, norms, message, state.memory_state)
     state.round_memory()
     return aggregated, measures

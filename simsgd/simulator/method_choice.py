@@ -16,7 +16,7 @@ from ..methods.compressors import Compressor, composed
 from ..methods.memories import Memory
 from ..recipe import Recipe
 from ..registry import build, find, is_own, names, settings_given, settings_of
-from ..settings import SettingError, kept, quoted, require
+from ..settings import SettingError, kept, one_line, quoted, require
 from ..units import alternatives
 from .layer_compressors import LayerRules, by_segment, check_layers
 from .parameter_groups import Settings
@@ -42,10 +42,24 @@ def algorithm_of(recipe: Recipe) -> Algorithm:
             raise SettingError(name, value, rule, fix)
     _check_given_once(plain, recipe, given)
     algorithm = dataclasses.replace(plain, **given)
-    algorithm.check(recipe)
-    if is_own(algorithm) and algorithm.has_own_memory:  # its check may leave out the contract's
-        check_without_memory(recipe)
+    if is_own(algorithm):
+        _check_own(algorithm, recipe)
+    else:
+        algorithm.check(recipe)
     return algorithm
+
+
+def _check_own(algorithm: Algorithm, recipe: Recipe) -> None:
+    """Raise `SettingError` for what a user's own algorithm refuses by any `ValueError`."""
+    try:
+        algorithm.check(recipe)
+    except SettingError:
+        raise
+    except ValueError as wrong:
+        rule = f"refuses the settings: {one_line(wrong)}"
+        raise SettingError("algorithm", type(algorithm).__name__, rule) from wrong
+    if algorithm.has_own_memory:  # its check may leave out the contract's
+        check_without_memory(recipe)
 
 
 def _check_given_once(plain: Algorithm, recipe: Recipe, given: Mapping[str, object]) -> None:

@@ -6,7 +6,7 @@ two; what raises an error in simsgd is told in one line.
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeGuard
 
@@ -34,6 +34,18 @@ def check_init(kind: str, method: object, state: State, like: Tensor) -> None:
         rule, fix = "sets resets_optimizer, which is not known", 'write inner_state = "reset"'
         raise SettingError(kind, type(method).__name__, rule, fix)
     check_rows(kind, method, state, like)
+
+
+def fitted(compressor: Compressor, shape: Sequence[int]) -> Compressor:
+    """Return the compressor for a segment of a shape.
+
+    Raises `SettingError` for one of a user's own that gives none.
+    """
+    made: object = compressor.for_shape(shape)
+    if not isinstance(made, Compressor):
+        rule = f"has a for_shape that returns no compressor but a {type(made).__name__}"
+        raise SettingError("compressor", type(compressor).__name__, rule, "return self, or another")
+    return made
 
 
 class OwnMethods:

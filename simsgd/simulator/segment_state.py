@@ -14,7 +14,7 @@ from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
-from .own_methods import OwnMethods, check_init
+from .own_methods import OwnMethods, check_init, fitted
 
 AllGather = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
 SavedState = dict[str, State]  # of memory, compressor and exchange
@@ -62,9 +62,10 @@ class SegmentState:
     def set_compressor(self, compressor: Compressor) -> None:
         """Compress by this method from now on, with a new state; what is exempt stays whole."""
         if not self.segment.dense:
-            self.compressor = compressor.for_shape(self.segment.shape)
+            self.compressor = fitted(compressor, self.segment.shape)
             self.compressor_state = self.compressor.init(self.like)
-            check_init("compressor", compressor, self.compressor_state, self.like)
+            for part in compressor.parts:
+                check_init("compressor", part, self.compressor_state, self.like)
             self.own = OwnMethods.of(self.algorithm, self.memory, compressor)
 
     def rows(self) -> Iterator[tuple[str, str, Tensor]]:

@@ -273,7 +273,20 @@ def test_a_number_in_a_state_is_refused():
         state["n"] = state.get("n", 0) + 1
         return Dense.of(x)
 
-    refused("puts a int as 'n' into its state", compressor=sender(compress))
+    refused("puts 'n', no tensor but int, into its state", compressor=sender(compress))
+
+
+def test_a_number_in_the_state_of_an_algorithm_is_refused():
+    def gradients(self, compensated, context, state=None):
+        state["n"] = 1
+        return _mean(self, compensated, context)
+
+    refused("algorithm puts 'n', no tensor but int, into its state", algorithm=_grad(gradients))
+
+
+def test_a_compressor_for_a_shape_is_one():
+    own = sender(lambda self, x, s, p: Dense.of(x), for_shape=lambda self, shape: None)
+    refused("no compressor but a NoneType", compressor=own, algorithm="local:local_steps=1")
 
 
 def test_an_error_of_a_method_itself_stays_as_it_is():
@@ -322,3 +335,17 @@ def test_a_momentum_that_is_no_number_is_refused():
 def test_an_answer_without_property_is_refused():
     own = made(Compressor, biased=lambda self: False, compress=lambda self, x, s, p: Dense.of(x))
     refused("neither true nor false.*write @property above it", compressor=own)
+
+
+COUNTED = {
+    "whose payload_bytes are int": {"payload_bytes": lambda self: 4},
+    "whose payload_bytes are .. in torch.int64": {"payload_bytes": lambda self: torch.tensor(4)},
+    "whose entries are .4. in torch.float32": {"entries": lambda self: torch.ones(4)},
+}
+
+
+@pytest.mark.parametrize(("message", "body"), COUNTED.items(), ids=COUNTED)
+def test_a_message_of_another_class_counts_its_rows(message, body):
+    kind = type("Counted", (Dense,), body)
+    own = sender(lambda self, x, state, step: kind.of(x))
+    refused(message, compressor=own)

@@ -85,3 +85,10 @@ def test_a_memory_beside_one_of_its_own_is_refused_whatever_check_says():
     own = _models(has_own_memory=True, check=lambda self, recipe: None)
     sign = sender(lambda self, x, state, step: Dense.of(x.sign()))
     refused("must be none with algorithm", algorithm=own, compressor=sign, memory="residual")
+
+
+def test_what_its_check_refuses_is_told_in_one_line():
+    def check(self, recipe):
+        raise ValueError("wants pairs")
+
+    refused("refuses the settings: wants pairs", algorithm=_models(check=check))

@@ -32,6 +32,22 @@ def test_a_state_that_is_what_init_was_handed_is_refused(kind, method):
     refused("is a view of what init was handed.*return a tensor of its own", **{kind: method})
 
 
+def test_a_state_of_a_part_or_of_a_server_is_looked_at_too(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from simsgd.methods import Compressor, Sparse\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Compressor):\n"
+        "  biased = True\n"
+        "  def init(self, like): return {'e': like}\n"
+        "  def compress(self, x, state, step):\n"
+        "    return Sparse.of(x[:, :1], step.key.workers.new_zeros(len(x), 1), x.shape[1])\n"
+    )
+    spec = f"{tmp_path / 'mine.py'}:Mine"
+    refused("is a view of what init was handed", compressor=f"{spec}+sign")
+    refused("downlink has a state 'e' that is a view", algorithm="allreduce", downlink=spec)
+
+
 def test_a_state_whose_rows_share_their_memory_is_refused():
     own = sender(_whole, init=lambda self, like: {"e": torch.zeros(1, 1).expand(like.shape)})
     refused("whose entries share their memory, as of expand", compressor=own)

@@ -14,13 +14,14 @@ from torch import Tensor
 from ...communication.messages import Dense, Message, Sparse, State
 from ...communication.segments import Layout, Segment
 from ...recipe import Recipe
-from ...registry import register
+from ...registry import is_own, register
 from ...settings import SPARSE_COLLECTIVES, SettingError
 from ..aggregations import Aggregation, aggregated_by, aggregation_of
 from ..aggregations.mean import rule_for
 from ..collectives import exchange_sparse, why_not_of, why_not_with
 from ..compressors import Compressor, MultiRound, composed
 from ..compressors.contract import Aggregated, run_rounds
+from ..own_state import check_rows
 from .contract import ExchangeContext, GradientAlgorithm
 
 
@@ -136,6 +137,8 @@ class AllReduce(GradientAlgorithm):
         if not self.downlink or segment.dense:
             return {}
         compressor_state = self._server_compressor(segment).init(x[:1])
+        for part in filter(is_own, self._downlink_compressor.parts):
+            check_rows("downlink", part, compressor_state, x[:1])
         down = {_DOWN + name: value for name, value in compressor_state.items()}
         return {"residual": torch.zeros_like(x[:1]), **down}
 

@@ -64,6 +64,21 @@ def _check_message(own: Compressor, message: object, x: Tensor, changed: bool) -
     if tuple(dense.shape) != shape:
         refuse_shape("compressor", own, "compress", dense, shape)
     require_dtype("compressor", own, "compress", dense, x.dtype)
+    if is_own(message):
+        _check_counts(own, message, len(x))
+
+
+def _check_counts(own: Compressor, message: Message, rows: int) -> None:
+    """Raise `SettingError` unless a message of a user's own class counts by row, [L] int64."""
+    for call in ("payload_bytes", "entries"):
+        count: object = getattr(message, call)()
+        right = isinstance(count, Tensor) and tuple(count.shape) == (rows,)
+        if not right or not isinstance(count, Tensor) or count.dtype != torch.int64:
+            got = [*count.shape] if isinstance(count, Tensor) else type(count).__name__
+            dtype = f" in {count.dtype}" if isinstance(count, Tensor) else ""
+            rule = f"gives a {type(message).__name__} whose {call} are {got}{dtype}"
+            fix = f"return the number of each row, [{rows}] int64"
+            raise SettingError("compressor", type(own).__name__, rule, fix)
 
 
 def _read(own: Compressor, message: Message, n: int) -> Tensor:
