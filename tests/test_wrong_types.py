@@ -254,6 +254,10 @@ STEPS = {  # of a simulator of two workers
     "evaluation_model(worker='x')": "worker must be a whole number, not str, got 'x'",
     "listen(5)": "listener must have methods begin_step and end_step, got 5",
     "end_epoch(5)": "results must be a dict, not int, got 5",
+    "end_epoch({5: 1.0})": "results must be text, not int, got 5",
+    "end_epoch({'val_loss': 'x'})": "results must have a number as val_loss, got 'x'",
+    "end_epoch({'val_loss': None})": "results must have a number as val_loss, got None",
+    "end_epoch({'val_loss': torch.ones(2)})": "results must have a number as val_loss, got tensor(",
 }
 MADE = {  # a simulator of a model
     "5": "criterion must be a function of (output, target), not int, got 5; such as torch.nn.",

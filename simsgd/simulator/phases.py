@@ -4,9 +4,10 @@ Letters: n elements of one segment.
 """
 
 import operator
-from typing import SupportsIndex
+from collections.abc import Mapping
+from typing import SupportsFloat, SupportsIndex
 
-from ..settings import SettingError, require, require_kind
+from ..settings import SettingError, quoted, require, require_kind
 from ..units import plain_numbers
 from .components import Components
 from .layer_compressors import LayerRules
@@ -61,6 +62,23 @@ def enter_epoch(parts: Components, state: RunningState, epoch: int | None) -> in
     if state.epoch is None:
         _require_no_epoch(parts)
     return state.epoch or 0
+
+
+def numbers_of(results: Mapping[str, SupportsFloat]) -> dict[str, float]:
+    """Return the results of an epoch. Raises `SettingError` for what are no numbers by name."""
+    require_kind("results", results, Mapping)
+    for name in results:
+        require_kind("results", name, str)
+    return {name: _number(name, value) for name, value in results.items()}
+
+
+def _number(name: str, value: SupportsFloat) -> float:
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):  # of None, and of several
+        pass
+    raise SettingError("results", quoted(value), f"must have a number as {name}")
 
 
 def told_last(last: object) -> bool:

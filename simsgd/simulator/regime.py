@@ -121,8 +121,7 @@ class Regime:
             raise SettingError("scheduler", scheduler.text, rule, "let it begin with a step")
         begun, _ = self._unscheduled(place.epoch, place.step, results[: place.epoch])
         require("lr" in begun, "scheduler", scheduler.text, "begins without an lr", "set lr too")
-        losses = [row["val_loss"] for row in results[place.epoch :] if "val_loss" in row]
-        changed = scheduler.after(steps, begun, losses)
+        changed = scheduler.after(steps, begun, results[place.epoch :])
         again: Settings = {key: changed[key] for key in CHANGED if key in changed}
         groups = settings.get("param_groups", ())
         if groups == begun.get("param_groups", ()) and groups:

@@ -58,16 +58,22 @@ class Scheduler:
     def __deepcopy__(self, memo: object) -> "Scheduler":
         return self
 
-    def after(self, steps: int, settings: Settings, losses: Sequence[float]) -> Settings:
+    def after(
+        self, steps: int, settings: Settings, results: Sequence[Mapping[str, float]]
+    ) -> Settings:
         """Return settings as they are after some steps of the scheduler that began with `settings`.
 
-        `losses` are the validation losses of the epochs since then.
+        `results` are those of the epochs since then.
         """
+        losses = [row["val_loss"] for row in results if "val_loss" in row]
         rule = f"would be stepped {steps:,} times, and may be {_MOST_STEPS:,} times"
         require(steps <= _MOST_STEPS, "scheduler", self.text, rule, "use a regime's own lr")
         groups = settings.get("param_groups", ())
         begun = [settings, *(group.over(settings) for group in groups)]
         changed = self._at(steps, begun, losses)
+        rule = "looks at val_loss, which the results of epochs lack"
+        has_none = self._looks_at_losses and results and not losses
+        require(not has_none, "scheduler", self.text, rule, 'give end_epoch({"val_loss": LOSS})')
         own = tuple(
             ParameterGroup(group.params, {**_without(group.options, "lr_mult"), **now})
             for group, now in zip(groups, changed[1:], strict=True)

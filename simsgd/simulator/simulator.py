@@ -15,7 +15,7 @@ from ..gradients.contract import Criterion, Tensors
 from ..gradients.trees import Tree, leaves, mapped
 from ..methods.algorithms import ParameterAlgorithm
 from ..recipe import Recipe
-from ..settings import require, require_kind
+from ..settings import require
 from .client_pool import begin_round, drawn_clients
 from .components import Components, WrapEngine, components_of, recipe_of
 from .entry import Entry, guarded_entry
@@ -25,7 +25,7 @@ from .gradient_transforms import transform_gradients
 from .group_exchange import exchange_gradients
 from .layer_compressors import in_words
 from .parameter_step import exchange_parameters, local_gradients, step_parameters
-from .phases import check_phases, enter_epoch, follow_regime, told_last
+from .phases import check_phases, enter_epoch, follow_regime, numbers_of, told_last
 from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
 from .running_state import RunningState, StateDict
@@ -200,8 +200,7 @@ class Simulator:
 
     def end_epoch(self, results: Mapping[str, float]) -> None:
         """Let the regime know the results of the epoch that ended, such as {"val_loss": 0.3}."""
-        require_kind("results", results, Mapping)
-        self._state.results.append(results)
+        self._state.results.append(numbers_of(results))
 
     @guarded_entry
     def engine_for(self, x: Tree, y: Tree) -> str:

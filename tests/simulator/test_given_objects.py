@@ -254,6 +254,19 @@ def test_an_optimizer_that_took_steps_is_refused():
         Simulator(copy.copy(model), workers=2, optimizer=optimizer)
 
 
+def test_a_scheduler_that_looks_at_losses_is_told_of_epochs_without_them():
+    simulator = Simulator(mlp(), workers=2, lr=0.1, scheduler=plateau)
+    x, y = torch.ones(2, 6, dtype=torch.float64), torch.zeros(2, dtype=torch.int64)
+    simulator.step(x, y, 0)
+    simulator.end_epoch({"val_loss": torch.tensor(0.5)})
+    simulator.step(x, y, 1)
+    other = Simulator(mlp(), workers=2, lr=0.1, scheduler=plateau)
+    other.step(x, y, 0)
+    other.end_epoch({"loss": 0.5})
+    with pytest.raises(SettingError, match="scheduler looks at val_loss, which the results of"):
+        other.step(x, y, 1)
+
+
 def test_sweeps_refuse_objects():
     with pytest.raises(SettingError, match="which the processes of a sweep cannot make again"):
         simsgd.sweep(compressor=["none", TopK(0.1)], lr=0.1, **RUN)

@@ -153,6 +153,10 @@ def _decoded(
     sent = tuple(tensors) if issubclass(kind, tuple) else tensors
     value: Tensor = compressor.decompress(tensors[0] if issubclass(kind, Tensor) else sent, context)
     _require_tensors(compressor, "decompress", value)
+    if value.is_complex():
+        raise SettingError(
+            "compressor", type(compressor).__name__, "decompresses to complex numbers"
+        )
     if value.numel() != n:
         rule = f"must decompress to {n} entries, not {value.numel()}"
         raise SettingError("compressor", type(compressor).__name__, rule)

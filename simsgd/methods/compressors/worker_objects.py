@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ...given_object import WITHOUT_ASYNC, is_async
 from ...registry import load_file
 from ...settings import SettingError, one_line, require
 
@@ -138,6 +139,8 @@ def _check(thing: object, *methods: str) -> None:
         method = getattr(thing, name, None)
         if not callable(method):
             raise SettingError("compressor", type(thing).__name__, f"has no method {name}")
+        rule = f"has an async method {name}"
+        require(not is_async(method), "compressor", type(thing).__name__, rule, WITHOUT_ASYNC)
         try:
             inspect.signature(method).bind(*_CALLS[name])
         except TypeError as wrong:
