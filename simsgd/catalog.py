@@ -133,10 +133,20 @@ def attribute(module: ModuleType, model: nn.Module, name: str, default: object =
 
 
 def begin_texts(model: nn.Module, texts: int) -> None:
-    """Put a model that carries a state before the first words of so many texts."""
+    """Put a model that carries a state before the first words of so many texts.
+
+    Raises `SettingError` for a `begin` that takes other arguments.
+    """
     begin: Callable[[int], object] | None = getattr(model, "begin", None)
-    if begin is not None:
-        begin(texts)
+    if begin is None:
+        return
+    taken = inspect.signature(begin)
+    try:
+        taken.bind(texts)
+    except TypeError as wrong:
+        rule = f"has a method begin{taken}, which is called with the number of streams"
+        raise SettingError("model", type(model).__name__, rule, "take (streams)") from wrong
+    begin(texts)
 
 
 def parse_config(text: str) -> dict[str, object]:

@@ -205,11 +205,22 @@ class GradientEngine(ABC):
         given = {name: p for name, p in params.items() if own.get(name) is not p} | buffers
         if not given:
             plain: Tensor = self.model(x)
+            self._require_detached({})
             return plain
         lent = {other: given[name] for name in given for other in self.names[name]}
         output: Tensor = torch.func.functional_call(self.model, lent, (x,), tie_weights=False)
         buffers.update({name: lent[name] for name in buffers})
+        self._require_detached(buffers)
         return output
+
+    def _require_detached(self, buffers: Tensors) -> None:
+        """Raise `SettingError` for a carried buffer that holds on to the graph of a batch."""
+        for name in carried(self.model):
+            state = buffers[name] if name in buffers else self.model.get_buffer(name)
+            if state.requires_grad:
+                rule = f"writes {name}, which it carries, with the gradient's graph"
+                fix = f"detach what is copied there, as self.{name}.copy_(new.detach()) does"
+                raise SettingError("model", type(self.model).__name__, rule, fix)
 
     @cached_property
     def names(self) -> dict[str, list[str]]:

@@ -207,6 +207,9 @@ def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     lacking = sorted(set(carried(model)) - {name for name, _ in model.named_buffers()})
     rule = f"declares carried, and has no buffer {', '.join(lacking)}"
     require(not lacking, "model", None, rule, "name those that register_buffer made")
+    saved = sorted(set(carried(model)) & model.state_dict().keys())
+    rule = f"carries {', '.join(saved)}, which its state_dict() holds at the size of a batch"
+    require(not saved, "model", None, rule, "register it with persistent=False")
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         raise SettingError("model", None, "has no parameters to train")

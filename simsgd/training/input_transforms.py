@@ -4,12 +4,14 @@ Letters: B samples, C channels.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor
 
 from ..given_object import WITHOUT_ASYNC, is_async
 from ..gradients.trees import Tree, leaves
 from ..settings import SettingError, require, shown
+from ..simulator.regime_form import accepts
 from .data import Dataset, Text
 
 Transform = Callable[..., Tensor]  # images [B, C, H, W], and perhaps numbers [B, draws] -> images
@@ -27,7 +29,7 @@ def fitted(transforms: object, dataset: Dataset | Text, model: str) -> dict[str,
         return suited
     for part, transform in suited.items():
         if dataset.mean and hasattr(transform, "fitted"):
-            transform = transform.fitted(dataset.mean, dataset.std, dataset.mirrors)
+            transform = _fitted(part, transform, dataset, model)
         suited[part] = getattr(transform, "after_crop", transform) if dataset.cropped else transform
     return suited
 
@@ -43,6 +45,22 @@ def require_as_many(before: Tree, after: Tree, part: str, model: str) -> None:
     if number != given:
         rule = f"has an input_transform whose {part} makes {number} samples of {given}"
         raise SettingError("model", model, rule, "return as many as it is given")
+
+
+def _fitted(part: str, transform: Any, dataset: Dataset, model: str) -> Transform:
+    """Return what a transform's own `fitted` makes of a data set's statistics."""
+    given, rule = (
+        (dataset.mean, dataset.std, dataset.mirrors),
+        f"has an input_transform whose {part}",
+    )
+    if not callable(transform.fitted) or not accepts(transform.fitted, *given):
+        fix = "take (mean, std, mirrors)"
+        raise SettingError("model", model, f"{rule} has a fitted that takes other arguments", fix)
+    made: Transform = transform.fitted(*given)
+    kind = type(made).__name__
+    fix = "return a function of images"
+    require(callable(made), "model", model, f"{rule} has a fitted that returns {kind}", fix)
+    return made
 
 
 def _checked(transforms: object, model: str) -> dict[str, Transform]:
