@@ -37,6 +37,7 @@ from ..evaluation import evaluation_batches
 from ..experiment import Experiment
 from ..thread_choice import requested_threads
 from .disk import disk_bytes
+from .malloc import gaps
 from .optimizer_bytes import optimizer_bytes
 from .peak import Peak, load
 from .tensor_bytes import num_bytes, peak_of
@@ -97,6 +98,8 @@ def footprint(**settings: object) -> Footprint:
         experiment = Experiment.of(config)
         disk = disk_bytes(experiment)
         found = footprint_of(experiment, lambda work: _grown_by(work, device), before.kept())
+        if device == "cpu":
+            found.lasting["gaps in the heap, about"] = gaps(found.total)
         return replace(found, disk=disk)
 
 

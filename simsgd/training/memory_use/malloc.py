@@ -7,6 +7,7 @@ import sys
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _MOST_KEPT = (1 << 31) - 1  # bytes, all that an int can say
 _LARGEST = 1 << 25  # bytes, the most that may come from the heap
+_GAPS, _SHARE = 1 << 24, 0.08  # bytes, and part of what is held, that gaps took in six runs
 
 
 def keep() -> None:
@@ -26,6 +27,14 @@ def trim() -> None:
     library = _library()
     if library is not None:
         library.malloc_trim(0)
+
+
+def gaps(held: int) -> int:
+    """Return about how many bytes gaps between tensors take, where so many are held.
+
+    Small tensors leave them in the heap from step to step; docs/performance.md has the runs.
+    """
+    return 0 if _library() is None else _GAPS + round(_SHARE * held)
 
 
 @functools.cache
