@@ -27,7 +27,6 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +34,7 @@ from torch import nn
 
 from .registry import load_file, own_line, own_path
 from .settings import SettingError, one_line, require, unknown
-from .units import home_path, literal
+from .units import home_path, literal, module_name
 
 _called = {"models": "model", "regimes": "regime"}  # a folder, and the setting that names its files
 
@@ -80,7 +79,8 @@ def build_model(
     if it does not take or refuses a setting.
     """
     module = load("models", name) if isinstance(name, str) else name
-    stem = Path(module.__file__ or module.__name__).stem if module.__spec__ else module.__name__
+    whole = module.__name__
+    stem = module_name(module.__file__ or whole) if module.__spec__ else whole
     file = own_path(module) or stem
     factory = _factory(module, stem)
     taken = inspect.signature(factory).parameters
@@ -121,7 +121,7 @@ def _check_kinds(config: Mapping[str, object], taken: Mapping[str, inspect.Param
 
 def usual_input_shape(module: ModuleType) -> tuple[int, ...] | None:
     """Return the shape of a sample that a model is made for unless told another; None: unknown."""
-    stem = Path(module.__file__ or module.__name__).stem
+    stem = module_name(module.__file__ or module.__name__)
     taken = inspect.signature(_factory(module, stem)).parameters
     shape = taken["input_shape"].default if "input_shape" in taken else None
     return shape if isinstance(shape, tuple) else None

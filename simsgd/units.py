@@ -119,6 +119,16 @@ def home_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # Path's own raises for a user that does not exist
 
 
+def module_name(path: str) -> str:
+    """Return what a file of Python is called: by its name, or of a package by its folder's.
+
+    >>> module_name("nets/small.py"), module_name("nets/__init__.py"), module_name("lenet")
+    ('small', 'nets', 'lenet')
+    """
+    file = Path(path)
+    return file.parent.name if file.name == "__init__.py" else file.stem
+
+
 def plain_numbers(value: object) -> Any:
     """Return a value with Python's numbers and texts for numpy's, also within dicts and lists.
 

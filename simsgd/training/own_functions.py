@@ -6,7 +6,7 @@ from typing import Any
 from ..given_object import WITHOUT_ASYNC, is_async
 from ..registry import load_file
 from ..settings import SettingError, require
-from ..units import home_path
+from ..units import home_path, module_name
 
 
 def own_function(setting: str, spec: str) -> Callable[..., Any]:
@@ -19,7 +19,7 @@ def own_function(setting: str, spec: str) -> Callable[..., Any]:
     rule, fix = "names no function behind the colon", f"write {path}.py:NAME"
     require(name != ":", setting, spec, rule, fix)
     module = load_file(file, setting)
-    wanted = [name.removeprefix(":")] if name else [file.stem, setting]
+    wanted = [name.removeprefix(":")] if name else [module_name(str(file)), setting]
     function = next((vars(module)[own] for own in wanted if own in vars(module)), None)
     if not callable(function):
         raise SettingError(setting, spec, f"defines no function {' or '.join(wanted)}")

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..settings import SettingError, require
+from ..units import module_name
 from .folder_lock import FolderLock, empty
 
 _LONGEST_SPEC = 40  # characters of a method, algorithm or compressor
@@ -22,7 +23,7 @@ def default_name(config: Mapping[str, object], runs_dir: Path | None = None) -> 
     """
     model = PurePosixPath(str(config["model"]))
     recipe = [
-        model.stem if model.suffix == ".py" else model.name.removeprefix("object:"),
+        module_name(str(model)) if model.suffix == ".py" else model.name.removeprefix("object:"),
         _dataset_name(str(config["dataset"])),
         f"w{config['workers']}",
     ]

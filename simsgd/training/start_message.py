@@ -4,7 +4,6 @@ Letters: W workers, b samples each, n elements of one segment.
 """
 
 from collections import Counter
-from pathlib import Path
 
 from ..communication.messages import Sparse
 from ..config import Config, default
@@ -14,7 +13,7 @@ from ..methods.compressors.powersgd import PowerSGD
 from ..settings import count, kept
 from ..simulator.layer_compressors import LayerRules, by_segment
 from ..simulator.notes import notes_of
-from ..units import counted
+from ..units import counted, module_name
 from .data import Text
 from .data.embedded import EMBEDDED
 from .experiment import Experiment
@@ -50,7 +49,7 @@ def start_message(experiment: Experiment) -> str:
 
 def _header(experiment: Experiment) -> str:
     config = experiment.config
-    model, data = Path(config.model or "").stem, experiment.dataset.name
+    model, data = module_name(config.model or ""), experiment.dataset.name
     length, what = (config.bptt, "tokens") if config.bptt else (1, "samples")
     samples, used = len(experiment.dataset.train), experiment.batches * experiment.batch * length
     unused = f" ({samples - used} of {samples} {what} left out)" if used < 0.9 * samples else ""
