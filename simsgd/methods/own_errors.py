@@ -37,7 +37,7 @@ def explained(found: Sequence[OfKind]) -> Iterator[None]:
 def require_dtype(kind: str, method: object, call: str, value: Tensor, wanted: torch.dtype) -> None:
     """Raise `SettingError` for numbers of another dtype."""
     if value.dtype != wanted:
-        rule = f"has a {call} that gives {value.dtype} in place of {wanted}"
+        rule = f"has {_with_article(call)} that gives {value.dtype} in place of {wanted}"
         raise SettingError(kind, type(method).__name__, rule)
 
 
@@ -46,8 +46,12 @@ def refuse_shape(
 ) -> NoReturn:
     """Raise `SettingError` for what is no tensor, or one of another shape."""
     shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-    rule = f"has a {call} that gives {shape} in place of {list(wanted)}"
+    rule = f"has {_with_article(call)} that gives {shape} in place of {list(wanted)}"
     raise SettingError(kind, type(method).__name__, rule)
+
+
+def _with_article(call: str) -> str:
+    return f"{'an' if call[0] in 'aeiou' else 'a'} {call}"
 
 
 def _told(found: Sequence[OfKind], wrong: BaseException) -> SettingError | None:

@@ -142,6 +142,7 @@ def _exchanged_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> Segm
     context = step.context(state)
     if own is not None:
         own.try_compressor(context.compressor, x, context.step, state.compressor_state)
+        own.try_memory(x, state.memory_state)
     sent = state.algorithm.parameters(x, context, state.algorithm_state)
     if own is not None:
         own.check_parameters(sent, x)

@@ -89,20 +89,33 @@ class OwnMethods:
         if self.exchanges < _TRIALS:
             try_compressor(compressor, x, step, state)
 
+    def try_memory(self, x: Tensor, state: State) -> None:
+        """Raise `SettingError` unless the memory gives tensors like what it gets of `x` [L, n].
+
+        It is tried on copies, at the first exchanges, where an algorithm calls it by itself.
+        """
+        if not is_own(self.memory) or self.exchanges >= _TRIALS:
+            return
+        kept = {name: value.clone() for name, value in state.items()}
+        compensated = self.memory.compensate(x.clone(), kept)
+        _require_like("memory", self.memory, "compensate", compensated, x)
+        mean = x.mean(0)
+        self.check_aggregate(self.memory.on_aggregate(mean.clone(), kept), mean)
+
     def check_gradients(
         self, result: object, compensated: Tensor, context: ExchangeContext
     ) -> None:
         """Raise `SettingError` unless the exchange gives (message, aggregated) for [L, n]."""
         name, n = type(self.algorithm).__name__, context.segment.n
-        if not is_own(self.algorithm):
-            self._check_mean(result, compensated)
-            return
-        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Message):
+        paired = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Message)
+        if not paired and is_own(self.algorithm):
             rule = "has a gradients that returns no pair of a message and a tensor"
             raise SettingError("algorithm", name, rule, "return message, aggregated")
-        if self.exchanges < _TRIALS and (fault := result[0].fault()):
-            rule, _, fix = fault.partition("; ")
-            raise SettingError("algorithm", name, f"returns a message that {rule}", fix)
+        assert isinstance(result, tuple)
+        self._check_fault(result[0], compensated)
+        if not is_own(self.algorithm):
+            self._check_mean(result[1], compensated)
+            return
         wanted: tuple[int, ...] = (n,)
         if self.algorithm.parameters_per_worker:
             wanted = (len(compensated), n)
@@ -119,18 +132,12 @@ class OwnMethods:
 
     def check_parameters(self, sent: object, x: Tensor) -> None:
         """Raise `SettingError` unless the algorithm returns what it sent of `x` [L, n], or None."""
-        if not is_own(self.algorithm):
-            return
-        name = type(self.algorithm).__name__
-        if not (sent is None or isinstance(sent, Exchanged)):
-            kind = type(sent).__name__
+        if isinstance(sent, Exchanged):
+            self._check_fault(sent.message, x)
+        elif sent is not None and is_own(self.algorithm):
+            name, kind = type(self.algorithm).__name__, type(sent).__name__
             rule = f"has a parameters that returns no Exchanged but a {kind}"
             raise SettingError("algorithm", name, rule, "return Exchanged.of(...)")
-        if sent is None or self.exchanges >= _TRIALS:
-            return
-        if fault := sent.message.fault():
-            rule, _, fix = fault.partition("; ")
-            raise SettingError("algorithm", name, f"returns a message that {rule}", fix)
 
     def check_states(self, algorithm: State, compressor: State, memory: State) -> None:
         """Raise `SettingError` unless all that the methods keep are tensors; ends an exchange."""
@@ -139,9 +146,17 @@ class OwnMethods:
         for kind, method in self.found:
             check_kept(kind, method, kept.get(kind, algorithm))
 
-    def _check_mean(self, result: object, compensated: Tensor) -> None:
+    def _check_fault(self, message: Message, x: Tensor) -> None:
+        """Raise `SettingError` for a message with a fault, where to look does not make it wait."""
+        if self.exchanges >= _TRIALS and x.device.type != "cpu":
+            return
+        for kind, method in self.found:
+            if kind in ("compressor", "algorithm") and (fault := message.fault()):
+                rule, _, fix = fault.partition("; ")
+                raise SettingError(kind, type(method).__name__, f"sends a message that {rule}", fix)
+
+    def _check_mean(self, mean: object, compensated: Tensor) -> None:
         """Raise `SettingError` for a mean of another shape, as of a message of other entries."""
-        mean = result[1] if isinstance(result, tuple) and len(result) == 2 else None
         wanted = (compensated.shape[1],)
         per_worker = tuple(compensated.shape)
         if any(_has_shape(mean, shape) for shape in (wanted, per_worker)):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..gradients.contract import Tensors
 from ..methods.algorithms import ParameterAlgorithm
 from ..methods.compression_error import SegmentMeasures
+from ..methods.own_errors import explained
 from ..registry import is_own
 from .client_buffers import buffer_averages, restore_buffers
 from .client_pool import drawn_clients
@@ -68,7 +69,11 @@ def step_parameters(
     penalties = {name: own for name, own in penalties.items() if name in gradients}
     parts.optimizer.add_penalties(gradients, penalties, *settings.penalty_momentum)
     with parts.optimizer.rows_kept(_idle_rows(parts, unused_rows)):
-        parts.algorithm.apply(parts.optimizer, gradients)
+        if is_own(parts.algorithm):
+            with explained([("algorithm", parts.algorithm)]):
+                parts.algorithm.apply(parts.optimizer, gradients)
+        else:
+            parts.algorithm.apply(parts.optimizer, gradients)
 
 
 def exchange_parameters(

@@ -99,6 +99,22 @@ def test_a_compressor_that_goes_wrong_later_is_refused(message, compress):
     refused(match, steps=5, compressor=sender(compress), memory="none")
 
 
+@pytest.mark.parametrize("algorithm", ["allreduce", "local:local_steps=1"])
+def test_counts_that_go_wrong_later_are_refused(algorithm):
+    def compress(self, x, state, step):
+        counts = torch.full((len(x),), 1 if step.number < 3 else 5)
+        index = torch.zeros(len(x), 1, dtype=torch.int64)
+        return Sparse.of(x[:, :1], index, x.shape[1], counts)
+
+    own = sender(compress)
+    refused(
+        "sends a message that has counts outside .0, 1.",
+        steps=5,
+        compressor=own,
+        algorithm=algorithm,
+    )
+
+
 def test_a_message_of_other_entries_is_refused_beside_a_memory_too():
     own = sender(_from(3, Dense.of, lambda x: Dense.of(torch.cat([x, x], 1))))
     refused("has a compress that gives", steps=5, compressor=own, memory="residual")
@@ -127,6 +143,13 @@ MEMORY = {
 @pytest.mark.parametrize(("message", "body"), MEMORY.items(), ids=MEMORY)
 def test_a_wrong_memory_is_refused(message, body):
     refused(message, steps=3, memory=keeper(**body), compressor="topk:0.5")
+
+
+@pytest.mark.parametrize(("message", "body"), MEMORY.items(), ids=MEMORY)
+def test_a_wrong_memory_is_refused_beside_an_exchange_of_models(message, body):
+    body = {name: body[name] for name in body if name == "on_aggregate"}
+    body = body or {"compensate": lambda self, x, state: None if "None" in message else x[:2]}
+    refused(message, memory=keeper(**body), compressor="topk:0.5", algorithm="local:local_steps=1")
 
 
 def test_what_a_memory_keeps_is_not_changed_by_a_limit_on_the_gradient():
@@ -192,6 +215,13 @@ def test_gradients_that_go_wrong_later_are_refused():
         return (message, mean) if len(calls) < 7 else (message, mean[:1])
 
     refused("has a gradients that gives", steps=5, algorithm=_grad(gradients))
+
+
+def test_a_wrong_step_of_the_optimizer_is_told_by_its_line():
+    def apply(self, optimizer, aggregated):
+        optimizer.step({name: own[:1] for name, own in aggregated.items()})
+
+    refused("fails at line .*RuntimeError", algorithm=_grad(_mean, apply=apply))
 
 
 def _param(**body):
