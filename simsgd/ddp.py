@@ -23,7 +23,7 @@ from .communication.wire import Wire
 from .keyed_random import RandomKey
 from .methods.compressors import composed
 from .methods.memories import Memory
-from .settings import SettingError, require_kind
+from .settings import SettingError, one_line, require, require_kind, shown, unknown
 from .simulator.checkpoint_check import StateDict
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.method_choice import memory_named
@@ -54,8 +54,15 @@ def register(
     none. Save the returned hook's `state_dict()`, of every rank, beside the model's.
     Raises `SettingError` for settings that do not fit.
     """
+    for name in settings:
+        if name not in (known := HookSettings.__annotations__):
+            raise unknown("setting", name, known)
     hook = Hook(parallel, compressor, memory, **settings)
-    register_hook(parallel, hook.reduce_bucket)
+    try:
+        register_hook(parallel, hook.reduce_bucket)
+    except RuntimeError as wrong:  # of torch, where there is one
+        rule = f"takes no communication hook: {one_line(wrong)}"
+        raise SettingError("parallel", None, rule, "wrap the model anew") from wrong
     return hook
 
 
@@ -72,6 +79,8 @@ class Hook:
         index_dtype: str = "int32",
         seed: int = 0,
     ) -> None:
+        require_kind("seed", seed, int)
+        require(0 <= seed < 2**63, "seed", seed, "must lie in [0, 2**63)")
         require_kind("parallel", parallel, nn.parallel.DistributedDataParallel)
         params = {n: p for n, p in parallel.module.named_parameters() if p.requires_grad}
         self.names = {id(parameter): name for name, parameter in params.items()}
@@ -111,11 +120,19 @@ class Hook:
 
         Raises `SettingError` if it belongs to another rank or another model.
         """
-        rank = self.transport.rank
-        if state["rank"] != rank:
-            raise SettingError("checkpoint", state["rank"], f"is not that of rank {rank}")
-        if state["parameters"].keys() != self.segment_states.keys():
-            raise SettingError("checkpoint", None, "belongs to another model")
+        require_kind("checkpoint", state, dict)
+        own = self.state_dict()
+        lacking = [name for name in own if name not in state]
+        require(not lacking, "checkpoint", None, f"lacks {', '.join(lacking)}")
+        for name in ("steps", "rank"):
+            holds = type(state[name]) is int and state[name] >= 0
+            rule = f"holds {shown(state[name])} as {name}, which must be a whole number"
+            require(holds, "checkpoint", None, rule)
+        if state["rank"] != own["rank"]:
+            raise SettingError("checkpoint", state["rank"], f"is not that of rank {own['rank']}")
+        if _forms(state["parameters"]) != _forms(own["parameters"]):
+            rule = "belongs to another model, memory or compressor"
+            raise SettingError("checkpoint", None, rule)
         for name, segment_state in self.segment_states.items():
             segment_state.load_state_dict(state["parameters"][name])
         self.steps = state["steps"]
@@ -141,6 +158,13 @@ class Hook:
         state = SegmentState(segment, like, self.memory)
         state.set_compressor(self.compressor)
         return state
+
+
+def _forms(kept: object) -> object:
+    """Return the shapes of all tensors in dicts by name; a compressor's may grow as it steps."""
+    if isinstance(kept, dict):
+        return {name: _forms(value) for name, value in kept.items() if name != "compressor"}
+    return kept.shape if isinstance(kept, Tensor) else None
 
 
 def _memory(spec: str) -> Memory:

@@ -154,6 +154,9 @@ CALLS = {
     "methods.topology(5, 8)": "topology must be text, not int, got 5",
     "advise('10gbe', 5, workers=4)": "compressor must be text or list or tuple, not int, got 5",
     "ddp.register(print, 'topk:0.1', 'none')": "parallel must be DistributedDataParallel, not",
+    "ddp.register(print, nosuch=3)": "setting is not known, got nosuch; known: compress_if, index",
+    "ddp.register(print, seed=True)": "seed must be a whole number, not bool, got True",
+    "ddp.register(print, seed=-1)": "seed must lie in [0, 2**63), got -1",
     "recording('loops/z', print).__enter__()": "simulator must be Simulator, not builtin",
     "Simulator(torch.nn.Linear(3, 2, device='meta'), lr=0.1)": "model has parameters without "
     "numbers, weight on the device meta; make it without torch.device('meta')",
@@ -205,6 +208,9 @@ STEPS = {  # of a simulator of two workers
     "simsgd.recording('a', simulator, metric_mode='min').__enter__()": "metric_mode has no effect",
     "simsgd.recording('a', simulator, quiet='x').__enter__()": "quiet must be true or false, not",
     "simsgd.recording('a', simulator, state=5).__enter__()": "state must be a dict, not int, got 5",
+    "listen(type('L', (), {'begin_step': 0, 'end_step': 0})()) or simulator.load_state_dict({})": (
+        "simulator is being recorded: its steps cannot jump; load it before the recording begins"
+    ),
     "step(5, 5)": "batch has no tensor, got int; give tensors",
     "forward_once(x, y[:2])": "batch has 4 inputs and 2 targets; each input needs a target",
     "engine_for(x, y[:2])": "batch has 4 inputs and 2 targets; each input needs a target",

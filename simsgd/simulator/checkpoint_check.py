@@ -45,6 +45,9 @@ def _require_fitting(state: StateDict, own: StateDict) -> None:
         if _of_segments(state["voices"], place) != _of_segments(own["voices"], place):
             rule = f"belongs to another {what}, granularity or number of workers"
             raise SettingError("checkpoint", None, rule)
+    before, now = _memory_dtypes(state["voices"]), _memory_dtypes(own["voices"])
+    rule = f"keeps memories in {before}, and this simulator in {now}"
+    require(before == now, "checkpoint", None, rule, "give the state_dtype that it was saved with")
     _require_known("", state, {**own, **dict.fromkeys(_OPTIONAL)})
     _require_known("optimizer: ", state["optimizer"], own["optimizer"])
     for name, part in own["voices"].items():
@@ -114,6 +117,12 @@ def _require_forms(state: StateDict) -> None:
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     """Return the shapes of tensors by name."""
     return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def _memory_dtypes(segments: StateDict) -> str:
+    """Return the dtypes of what memories keep in words."""
+    kept = [_dtype(state["memory"]) for state in segments.values()]
+    return ", ".join(filter(None, dict.fromkeys(kept)))
 
 
 def _of_segments(segments: StateDict, place: str) -> dict[str, dict[str, torch.Size]]:

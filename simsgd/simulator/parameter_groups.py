@@ -204,7 +204,11 @@ def check_pattern(setting: str, pattern: str, names: list[str]) -> None:
 
 def _selects(selector: Selector, name: str, parameter: Tensor) -> bool:
     if not isinstance(selector, str):
-        return bool(selector(name, parameter))
+        chosen = selector(name, parameter)
+        rule = f"is a function {_in_words(selector)} that returns a tensor"
+        is_tensor = isinstance(chosen, Tensor)
+        require(not is_tensor, "params", None, rule, "return whether the group takes it")
+        return bool(chosen)
     read = _MEASURED.fullmatch(selector)
     if read is None:
         return fnmatchcase(name, selector)

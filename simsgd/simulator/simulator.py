@@ -29,7 +29,7 @@ from .phases import check_phases, enter_epoch, follow_regime, numbers_of, told_l
 from .record import StepRecord, no_measures, record_of
 from .regime import Form, Regime
 from .running_state import RunningState, StateDict
-from .step_listener import StepListener, checked_listener
+from .step_listener import StepListener, checked_listener, refuse_while_recorded
 from .step_settings import told_of_method
 from .step_timer import StepTimer
 from .summary import html_table, one_line
@@ -287,8 +287,9 @@ class Simulator:
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 
-        Raises `SettingError` if it belongs to another model, W, memory or optimizer.
+        Raises `SettingError` for that of another model, W, memory or optimizer, or if recorded.
         """
+        refuse_while_recorded(self._listener)
         self._state.load_state_dict(self._parts, state)
 
     @property

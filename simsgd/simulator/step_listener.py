@@ -23,3 +23,9 @@ def checked_listener(listener: StepListener | None) -> StepListener | None:
     holds = listener is None or isinstance(listener, StepListener)
     require(holds, "listener", listener, "must have methods begin_step and end_step")
     return listener
+
+
+def refuse_while_recorded(listener: StepListener | None) -> None:
+    """Raise `SettingError` where steps are listened to, which would be told in another order."""
+    fix = "load it before the recording begins, or resume that"
+    require(listener is None, "simulator", None, "is being recorded: its steps cannot jump", fix)

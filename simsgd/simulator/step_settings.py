@@ -13,7 +13,7 @@ from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
 from ..results.config_values import in_full
-from ..settings import SettingError, kept
+from ..settings import SettingError, kept, require
 from .layer_compressors import LayerRules
 from .method_choice import (
     compressor_spec,
@@ -34,6 +34,7 @@ from .regularizers import Regularizer, regularizers
 from .schedulers import scheduler_setting
 
 _OPTIMIZER_SETTINGS = ("optimizer", "lr", "momentum", "nesterov", "weight_decay", "param_groups")
+_IN_ANY_GROUP = ("lr", "lr_mult", "weight_decay")  # a group of many models may have them
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,19 @@ def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
         if given.get(key) and key not in optimizer_arguments(name):
             value = None if given[key] is True else given[key]
             raise SettingError(key, value, f"is not taken by {name}", "leave it out")
+    _check_group_options(regime)
     check_use(recipe, regime.may_set(*OURS, "compress_layers"))
+
+
+def _check_group_options(regime: Regime) -> None:
+    """Raise `SettingError` for an option of a group that no optimizer of the regime takes."""
+    phases = [regime.at(0, 0), *(regime.at(epoch, step) for epoch, step in regime.starts)]
+    kinds = list(dict.fromkeys(phase.get("optimizer", "SGD") for phase in phases))
+    takes = frozenset().union(*map(optimizer_arguments, kinds), _IN_ANY_GROUP)
+    for group in phases[0].get("param_groups", ()):
+        others = [] if "optimizer" in group.options else sorted(group.options.keys() - takes)
+        rule = f"has a group with {', '.join(others)}, which {kinds[0]} does not take"
+        require(not others, "param_groups", str(group), rule, "leave it out")
 
 
 def check_use(recipe: Recipe, compresses: bool) -> None:

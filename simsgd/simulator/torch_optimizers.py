@@ -170,7 +170,7 @@ class TorchOptimizers:
             for given in values[1:]:  # torch checks the values of the first alone
                 optimizer_class(kind)([nn.Parameter(torch.zeros(1, 1))], **given)
             return optimizer_class(kind)(groups, **values[0])
-        except (TypeError, ValueError) as wrong:
+        except (IndexError, TypeError, ValueError) as wrong:
             others = "2D" in str(wrong)  # as Muon puts it
             fix = 'set param_groups, as [{"params": "dim!=2", "optimizer": "AdamW"}]'
             rule = f"refuses its settings: {wrong}"

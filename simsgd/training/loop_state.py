@@ -3,6 +3,7 @@
 Captured between steps, saved with a checkpoint, put back when the loop goes on.
 """
 
+import io
 import random
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -29,12 +30,13 @@ State = dict[str, Any]
 
 
 def check_kept(kept: Kept) -> None:
-    """Raise `SettingError` for what is no dict, or has an object that cannot be saved."""
+    """Raise `SettingError` for what is no dict, or has an object whose state cannot be saved."""
     require_kind("state", kept, Mapping)
     for name, one in kept.items():
         if not isinstance(one, torch.Generator | Stateful):
             rule = f"has {name}, which has no state_dict and load_state_dict"
             raise SettingError("state", None, rule, "give it both, or leave it out")
+    states_of(kept)
 
 
 def check_saved(loop: State, kept: Kept) -> None:
@@ -90,8 +92,40 @@ def restore_random(state: State, kept: Kept) -> None:
 
 
 def states_of(kept: Kept) -> State:
-    """Return the states of all that is kept but generators."""
-    return {n: one.state_dict() for n, one in kept.items() if not isinstance(one, torch.Generator)}
+    """Return the states of all that is kept but generators.
+
+    Raises `SettingError` for one that a checkpoint could not be read with, as no code in it is run.
+    """
+    states = {}
+    for name, one in kept.items():
+        if not isinstance(one, torch.Generator):
+            states[name] = one.state_dict()
+            _require_plain(name, states[name])
+    return states
+
+
+def _require_plain(name: str, state: object) -> None:
+    """Raise `SettingError` for a state that holds objects of classes that torch does not load."""
+    file = io.BytesIO()
+    try:
+        torch.save(_without_tensors(state), file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception as wrong:  # pickle and torch have half a dozen for what they cannot do
+        rule = f"has {name}, whose state_dict() holds more than tensors and plain values"
+        fix = "return numbers, texts, tensors, and dicts and lists of them"
+        raise SettingError("state", None, rule, fix) from wrong
+
+
+def _without_tensors(state: Any) -> Any:
+    """Return a state with an empty tensor for each, so that it is small."""
+    if isinstance(state, torch.Tensor):
+        return torch.empty(0)
+    if type(state) is dict:
+        return {key: _without_tensors(value) for key, value in state.items()}
+    if type(state) in (list, tuple):
+        return type(state)(map(_without_tensors, state))
+    return state
 
 
 def load_states(states: State, kept: Kept) -> None:

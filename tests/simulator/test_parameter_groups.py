@@ -180,6 +180,12 @@ REFUSED = [
         "param_groups matches no parameter, got 3.*; the model has 0.w",
     ),
     ([{"params": "dim<2", "betas2": 1}], "param_groups"),
+    ([{"params": "dim<2", "betas": (0.9, 0.9)}], "a group with betas, which SGD does not take"),
+    ([{"params": "dim<2", "optimizer": "Adam", "betas": [0.9]}], "optimizer refuses its settings"),
+    (
+        [{"params": lambda name, own: own, "lr": 0.1}],
+        "is a function <lambda> that returns a tensor",
+    ),
     ([{"params": "dim<2"}], "has a group without options"),
     ([{"params": "dim<2", "lr": 0.1, "lr_mult": 2}], "sets lr and lr_mult at once"),
     ([{"params": 3, "lr": 0.1}], "must be a rule, a pattern or a function"),

@@ -75,3 +75,9 @@ def test_every_memory_that_keeps_something_takes_it(memory):
 def test_memories_that_cannot_are_refused(memory, error):
     with pytest.raises(SettingError, match=error):
         made(memory=memory, state_dtype="bfloat16")
+
+
+def test_a_state_of_another_dtype_is_refused():
+    state = steps(made(state_dtype="float16"), 1).state_dict()
+    with pytest.raises(SettingError, match=r"keeps memories in torch.float16, and this simulator"):
+        made().load_state_dict(state)

@@ -4,6 +4,7 @@ import math
 import random
 import signal
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -371,6 +372,15 @@ def test_what_a_loop_keeps_is_given_again_when_it_is_resumed(tmp_path):
     for kept in ({}, {"g": own, "net": net}):
         with simsgd.recording(folder, simulator(), quiet=True, resume=True, state=kept):
             pass
+
+
+@pytest.mark.parametrize("held", [print, object(), {"a": [lambda: 0]}])
+def test_a_state_that_no_checkpoint_can_be_read_with_is_refused(tmp_path, held):
+    kept = SimpleNamespace(state_dict=lambda: {"held": held}, load_state_dict=print)
+    told = r"state has o, whose state_dict\(\) holds more than tensors and plain values"
+    with pytest.raises(SettingError, match=told):
+        simsgd.recording(tmp_path / "a", simulator(), state={"o": kept}).__enter__()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_of_train_and_a_loop_are_not_taken_for_each_other(kill_runs, whole, tmp_path):
