@@ -1,9 +1,11 @@
 """Notes on settings that are allowed together and seldom wanted."""
 
+from ..communication.messages import Places, Sparse
 from ..given_object import plainly
 from ..methods.compressors import composed
 from ..recipe import Recipe
 from .components import Components
+from .layer_compressors import by_segment
 from .method_choice import algorithm_named, compressor_specs, memory_name, needs_memory
 from .regime import Regime
 from .regularizers import SPARING, regularizers
@@ -11,7 +13,7 @@ from .regularizers import SPARING, regularizers
 
 def notes_of(parts: Components) -> list[str]:
     """Return what a user should know of the settings of a simulator, a line each."""
-    return [*notes(parts.recipe, parts.regime), *_on_filters(parts)]
+    return [*notes(parts.recipe, parts.regime), *_on_layers(parts), *_on_filters(parts)]
 
 
 def notes(recipe: Recipe, regime: Regime) -> list[str]:
@@ -20,6 +22,7 @@ def notes(recipe: Recipe, regime: Regime) -> list[str]:
     specs = dict.fromkeys(compressor_specs(regime.at(0, 0)))
     found = [note for spec in specs for note in _notes_on(spec, recipe, memory)]
     found = [*_on_idle_memory(recipe, regime, memory), *found, *_on_noise(recipe)]
+    found += _on_indices(recipe, regime)
     return list(dict.fromkeys(found))
 
 
@@ -62,6 +65,33 @@ def _on_noise(recipe: Recipe) -> list[str]:
     if not recipe.noise_scale or recipe.workers > 1:
         return []
     return ["note: noise_scale compares workers, and is nan with one"]
+
+
+def _on_indices(recipe: Recipe, regime: Regime) -> list[str]:
+    """Return a note on an encoding of indices where no message has any."""
+    usual = Recipe.__dataclass_fields__["index_dtype"].default
+    if recipe.index_dtype == usual or recipe.downlink is not None or recipe.aggregate != "mean":
+        return []
+    if not regime.starts and (regime.follows_epochs or regime.may_set()):
+        return []  # what functions come to is not known yet
+    phases = [regime.at(epoch, step) for epoch, step in ((0, 0), *regime.starts)]
+    methods = [composed(spec) for phase in phases for spec in compressor_specs(phase)]
+    if any(own.selects and isinstance(own.probe(), Sparse | Places) for own in methods):
+        return []
+    return [f"note: index_dtype {recipe.index_dtype} changes nothing: no index is sent"]
+
+
+def _on_layers(parts: Components) -> list[str]:
+    """Return a note if rules of layers leave nothing to the compressor beside them."""
+    recipe, rules = parts.recipe, parts.regime.at(0, 0).get("compress_layers", ())
+    given = "prune" if recipe.prune else "compressor" if recipe.compressor else ""
+    if not rules or not given:
+        return []
+    of_rules = zip(parts.layout.segments, by_segment(parts.layout, rules, rules, None), strict=True)
+    if any(rule is None and not segment.dense for segment, rule in of_rules):
+        return []
+    what = f"{given} {plainly(str(getattr(recipe, given)))}"
+    return [f"note: {what} compresses nothing: compress_layers takes all that is compressed"]
 
 
 def _on_filters(parts: Components) -> list[str]:

@@ -14,6 +14,7 @@ from ..methods.algorithms import Algorithm, AllReduce
 from ..methods.compressors import Compressor
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
+from ..settings import require
 from .own_methods import OwnMethods, check_init, fitted
 
 AllGather = Callable[[Tensor], Tensor]  # [W, ...] of [L, ...]
@@ -91,12 +92,17 @@ class SegmentState:
         }
 
     def load_state_dict(self, state: SavedState, hosted: slice | None = None) -> None:
-        """Take over what `state_dict` returned, of the workers hosted here if not of all."""
+        """Take over what `state_dict` returned, of the workers hosted here if not of all.
+
+        Raises `SettingError` for that of a compressor that keeps something else.
+        """
         per_worker = self._per_worker()
         for place, own in self._states().items():
             loaded = state[place]
             if hosted is not None:
                 loaded = _with_rows(loaded, per_worker[place], lambda rows: rows[hosted])
+            if place == "compressor":
+                _require_same(self.segment.name, loaded, own)
             for name, value in loaded.items():
                 device = own.get(name, self.like).device  # a counter may stay on the CPU
                 own[name] = value.to(device, copy=True)
@@ -124,3 +130,15 @@ class SegmentState:
 
 def _with_rows(state: State, names: set[str], rows: AllGather) -> State:
     return {name: rows(value) if name in names else value for name, value in state.items()}
+
+
+def _require_same(segment: str, saved: State, own: State) -> None:
+    """Raise `SettingError` where a compressor begins with what was not saved so."""
+    lacking = [name for name in own if name not in saved]
+    fix = "resume with the compressor as it was, or train again"
+    rule = f"lacks {', '.join(lacking)} of {segment}, which the compressor keeps by now"
+    require(not lacking, "checkpoint", None, rule, fix)
+    for name, value in own.items():
+        before, now = list(saved[name].shape), list(value.shape)
+        rule = f"has {name} of {segment} as {before}, and the compressor keeps {now} by now"
+        require(before == now, "checkpoint", None, rule, fix)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from ..given_object import plainly
 from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
@@ -18,6 +19,7 @@ from .layer_compressors import LayerRules
 from .method_choice import (
     compressor_spec,
     memory_name,
+    memory_named,
     memory_of,
 )
 from .optimizer_class import optimizer_arguments
@@ -151,6 +153,7 @@ def regime_of(
     except SettingError as wrong:
         raise _of_optimizer(wrong, recipe) from wrong
     _check_effects(recipe, whole, given)
+    _check_momentum(recipe)
     check_groups(recipe.param_groups, params)
     return whole
 
@@ -196,6 +199,16 @@ def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
             raise SettingError(key, value, f"is not taken by {name}", "leave it out")
     _check_group_options(regime)
     check_use(recipe, regime.may_set(*OURS, "compress_layers"))
+
+
+def _check_momentum(recipe: Recipe) -> None:
+    """Raise `SettingError` for a momentum beside a memory whose spec has another."""
+    memory = memory_named(recipe.memory or "none")
+    for name in ("momentum", "nesterov") if memory.owns_momentum else ():
+        own, given = getattr(memory, name, None), getattr(recipe, name)
+        if own is not None and given not in (None, own, _set_by_method(name, recipe)):
+            rule = f"is {own} in memory {plainly(recipe.memory or '')}"
+            raise SettingError(name, in_full(given), rule, "give one of them")
 
 
 def _check_group_options(regime: Regime) -> None:

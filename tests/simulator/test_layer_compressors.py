@@ -4,6 +4,7 @@ Letters: W workers, n elements of one segment.
 """
 
 import json
+from dataclasses import dataclass
 
 import pandas as pd
 import pytest
@@ -12,8 +13,10 @@ from torch import nn
 
 import simsgd
 from simsgd import SettingError, Simulator
+from simsgd.methods import Compressor, Dense
 from simsgd.methods.compressors.topk import TopK
 from simsgd.simulator.layer_compressors import layer_rules
+from simsgd.simulator.notes import notes_of
 from simsgd.simulator.step_bytes import sizes
 from tests.toy import batches
 
@@ -230,3 +233,47 @@ def test_a_run_names_its_layers_and_goes_on_with_them(tmp_path):
         assert own[same].equals(other[same])
     assert whole.config["used"]["compress_layers"] == BY_LAYER
     assert json.loads((whole.folder / "config.json").read_text())["compress_layers"] == BY_LAYER
+
+
+IDLE = "note: prune 0.9 compresses nothing: compress_layers takes all that is compressed"
+NO_INDEX = "note: index_dtype gap16 changes nothing: no index is sent"
+NOTED = [
+    ({"prune": 0.9, "compress_layers": "*=sign"}, [IDLE]),
+    ({"prune": 0.9, "compress_layers": "0.*=sign"}, []),
+    ({"compressor": "sign", "index_dtype": "gap16"}, [NO_INDEX]),
+    ({"compressor": "randomk:0.1,shared=true", "index_dtype": "gap16"}, [NO_INDEX]),
+    ({"compressor": "topk:0.1+sign", "index_dtype": "gap16"}, []),
+]
+
+
+@pytest.mark.parametrize(("settings", "noted"), NOTED)
+def test_what_changes_nothing_that_is_sent_is_noted(settings, noted):
+    simulator = Simulator(network(), workers=2, lr=0.1, **settings)
+    assert notes_of(simulator.components) == noted
+
+
+@dataclass(frozen=True)
+class Counting(Compressor):
+    biased = False
+    kept = ("seen", 1)
+
+    def init(self, like):
+        return {self.kept[0]: torch.zeros(len(like), self.kept[1])}
+
+    def compress(self, x, state, step):
+        return Dense.of(x.clone())
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (("met", 1), "lacks met of 0.weight, which the compressor keeps by now"),
+        (("seen", 2), r"has seen of 0.weight as \[2, 1\], and the compressor keeps \[2, 2\]"),
+    ],
+)
+def test_the_state_of_a_compressor_that_was_changed_is_refused(monkeypatch, kept, told):
+    state = Simulator(network(), workers=2, lr=0.1, compressor=Counting()).state_dict()
+    monkeypatch.setattr(Counting, "kept", kept)
+    again = Simulator(network(), workers=2, lr=0.1, compressor=Counting())
+    with pytest.raises(SettingError, match=told):
+        again.load_state_dict(state)
