@@ -179,6 +179,9 @@ def _choices(taken: Iterable[str]) -> str:
 def _factory(module: ModuleType, stem: str) -> Callable[..., object]:
     for name in (stem, "model"):
         factory: Callable[..., object] | None = vars(module).get(name)
+        if isinstance(factory, nn.Module):
+            fix = f"write a function that makes it, def {name}(): return ..."
+            raise SettingError("model", stem, f"defines {name} as a network itself", fix)
         if callable(factory):
             return factory
     raise SettingError("model", stem, f"defines neither a function {stem} nor one called model")

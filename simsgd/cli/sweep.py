@@ -82,6 +82,8 @@ def sweep(
         show("")
         echo_table(swept.text_table(), swept.dispensable, "sweep.csv has all")
         show("\n".join([*swept.not_made, "", f"table  {swept.folder / 'sweep.csv'}"]))
+    elif swept.not_made:
+        click.echo("\n".join(swept.not_made), err=True)
     ended = [run for run in swept.runs if len(run.steps) > 0]
     if links and ended and not quiet:
         show("")

@@ -51,7 +51,10 @@ class OutOfMemory(RuntimeError):
 
 @contextlib.contextmanager
 def explained_errors(run: RunFolder, config: Config) -> Iterator[None]:
-    """Tell how to go on with a run if its disk, its device or another process fails."""
+    """Tell how to go on with a run if its disk, its device or another process fails.
+
+    A run that is refused before anything of it was written leaves nothing.
+    """
     try:
         yield
     except RankLost as lost:
@@ -62,9 +65,16 @@ def explained_errors(run: RunFolder, config: Config) -> Iterator[None]:
         raise OutOfMemory(text) from wrong
     except NotWritten as wrong:
         raise Unwritten(wrong, _after_failure(run)) from wrong
+    except SettingError:
+        run.forget_unwritten()
+        raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as wrong:
-        if own_line(wrong) or not _of_model_or_loss(wrong):
+        if own_line(wrong):
+            run.forget_unwritten()
             raise
+        if not _of_model_or_loss(wrong):
+            raise
+        run.forget_unwritten()
         rule = f"fails in training: {type(wrong).__name__}: {one_line(wrong)}"
         raise SettingError("model", str(config.model), rule, _after_failure(run)) from wrong
 

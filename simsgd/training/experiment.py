@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,7 @@ from .run_data import (
     refuse_text_settings,
     tells_classes,
 )
+from .run_names import places_from, working_folder
 from .schedule import Schedule, schedule_of, told_of_files
 from .thread_choice import ThreadChoice, thread_choice
 
@@ -85,7 +87,7 @@ class Experiment:
 
         Raises `SettingError` for whatever does not exist or does not go together.
         """
-        config = _resolved(config)
+        config, began = _resolved(config), working_folder()
         assert config.model is not None
         dataset = dataset_of(config, given)
         module = model_module(config, given)
@@ -107,8 +109,9 @@ class Experiment:
                 **_recipe(config),
             )
         memory = simulator.recipe.memory
+        places: Any = places_from(began, runs_dir=config.runs_dir, resume=config.resume)
         experiment = cls(
-            config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory),
+            config=dataclasses.replace(config, epochs=schedule.epochs, memory=memory, **places),
             dataset=on_device(dataset, config.device),
             model=model,
             criterion=criterion,

@@ -81,4 +81,6 @@ def _checked(transforms: object, model: str) -> dict[str, Transform]:
         rule = f"has an input_transform whose {part} declares draws = {shown(draws)}"
         whole = isinstance(draws, int) and draws >= 0
         require(whole, "model", model, rule, "name how many numbers it takes for an image")
+        fix = "leave it out: nothing is drawn in an evaluation"
+        require(part == "train" or draws == 0, "model", model, rule, fix)
     return dict(transforms)

@@ -97,6 +97,7 @@ class RunFolder:
         self._evaluation_columns = EVALUATION_COLUMNS | dict.fromkeys(own, "float64")
         self._worker_columns = WORKER_COLUMNS | dict.fromkeys(own[1:], "float64")
         self.fresh = fresh  # made here, and nothing learned yet
+        self._unwritten = fresh  # made here, with no row and no checkpoint in it
         self._made: list[Path] = []  # folders above it that were made for it
         self._files = FolderFiles(folder, writes)
         self._steps: list[StepRow] = []
@@ -157,6 +158,11 @@ class RunFolder:
                 for place in self._made:
                     place.rmdir()
 
+    def forget_unwritten(self) -> None:
+        """Take a run for a fresh one again if it has done steps, but none of them is written."""
+        if self._unwritten:
+            self.fresh, self._steps = True, []
+
     def close(self) -> None:
         """Let other processes write the folder; a fresh one is discarded."""
         self.discard()
@@ -209,6 +215,7 @@ class RunFolder:
     def flush_steps(self) -> None:
         """Write the rows that `add_step` kept."""
         if self._steps:
+            self._unwritten = False
             self._files.append_rows("steps.csv", self._steps, self._step_columns)
             self._steps = []
 
@@ -216,12 +223,12 @@ class RunFolder:
         """Write a row of epochs.csv at once, with the columns of a metric of the user's own."""
         whole = {**row, **own}
         assert whole.keys() == self._epoch_columns.keys(), whole.keys() ^ self._epoch_columns.keys()
-        self.fresh = False
+        self.fresh = self._unwritten = False
         self._files.append_rows("epochs.csv", [whole], self._epoch_columns)
 
     def add_evaluation(self, row: EvaluationRow, own: Mapping[str, float] = NO_COLUMNS) -> None:
         """Write a row of evaluations.csv at once, with the columns of a metric of one's own."""
-        self.fresh = False
+        self.fresh = self._unwritten = False
         self._files.append_rows("evaluations.csv", [{**row, **own}], self._evaluation_columns)
 
     def truncate(self, step: int, epoch: int, evaluated: int | None = None) -> str:
@@ -271,7 +278,7 @@ class RunFolder:
         assert "format" not in state, "the format is the run folder's to write"
         self.flush_steps()
         self._files.replace_checkpoint({"format": FORMAT, **state})
-        self.fresh = False
+        self.fresh = self._unwritten = False
 
     def save_model(self, state: Mapping[str, object], step: int, best: bool, keep: str) -> None:
         """Write the model of an evaluation after `step` steps where `keep` wants it.

@@ -87,6 +87,21 @@ def make_place(folder: Path) -> None:
         raise _not_made(folder, wrong) from wrong
 
 
+def working_folder() -> Path | None:
+    """Return the folder in which this process works; None if it was removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def places_from(began: Path | None, **places: Path | None) -> dict[str, Path | None]:
+    """Return paths as they are, or as seen from `began` if a user's code has left that folder."""
+    if began is None or working_folder() == began:
+        return places
+    return {name: None if path is None else began / path for name, path in places.items()}
+
+
 def missing_above(folder: Path) -> list[Path]:
     """Return the folders above one that are still to be made, the nearest first."""
     return [place for place in folder.parents if not os.path.lexists(place)]

@@ -637,7 +637,7 @@ def test_a_rank_that_does_not_write_leaves_the_folder_as_it_is(tmp_path):
     given = {
         "add_step": step_row(7), "add_epoch": epoch_row(9, 7), "log": "text", "save": {"step": 7},
         "write_config": {}, "truncate": (0, 0), "put_back": (), "flush_steps": (), "discard": (),
-        "close": (), "add_evaluation": epoch_row(9, 7) | {"epochs": 9.5},
+        "close": (), "forget_unwritten": (), "add_evaluation": epoch_row(9, 7) | {"epochs": 9.5},
         "save_model": (STATE, 7, True, "all"),
     }  # fmt: skip
     methods = [

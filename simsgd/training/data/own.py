@@ -111,7 +111,13 @@ def _stacked(trees: Sequence[Tree], index: Tensor) -> Tree:
         return stacked([*trees])
     except (RuntimeError, ValueError) as wrong:
         kinds = [[(tuple(leaf.shape), leaf.dtype) for leaf in leaves(tree)] for tree in trees]
-        other = next((place for place, kind in enumerate(kinds) if kind != kinds[0]), -1)
+        keys = [[*tree] if isinstance(tree, Mapping) else [] for tree in trees]
+        forms = [*zip(keys, kinds, strict=True)]
+        other = next((place for place, form in enumerate(forms) if form != forms[0]), -1)
+        if keys[0] != keys[other]:
+            pair = [", ".join(map(str, keys[place])) or "no dict" for place in (0, other)]
+            rule = f"has samples of other keys, {pair[0]} and {pair[1]} of sample {index[other]}"
+            raise SettingError("dataset", None, rule, "make them all alike") from wrong
         pair = [", ".join(str([*shape]) for shape, _ in kinds[place]) for place in (0, other)]
         rule = f"has samples of other shapes, {pair[0]} and {pair[1]} of sample {int(index[other])}"
         raise SettingError("dataset", None, rule, "make them all alike") from wrong

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset, TensorDataset
 import simsgd
 from simsgd.settings import SettingError
 from simsgd.training.data import load
-from simsgd.training.data.own import own_dataset
+from simsgd.training.data.own import Read, own_dataset
 
 MINE = """
 import torch
@@ -191,3 +191,10 @@ class TestObjects:
         with pytest.raises(SettingError, match=message):
             simsgd.train(dataset=parts(), runs_dir=tmp_path, **{**RUN, **given})
         assert not list(tmp_path.iterdir())
+
+
+def test_samples_of_other_keys_are_told_by_these():
+    source = [({"a": torch.ones(3)}, 0), ({"b": torch.ones(3)}, 1)]
+    told = r"has samples of other keys, a and b of sample 1; make them all alike"
+    with pytest.raises(SettingError, match=told):
+        next(Read(source, torch.tensor([0, 1])).batches([torch.arange(2)]))
