@@ -236,3 +236,27 @@ def test_files_that_import_two_of_one_name_are_refused(tmp_path):
     told = f"dataset imports in_both, and that of {one.parent} is in use, got {other}"
     assert str(wrong.value) == f"{told}; rename one of them"
     assert registry.load_file(one, "model").NUMBER == 0
+
+
+@pytest.mark.slow
+def test_a_run_stays_where_its_command_began(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    moved = MODEL.replace("    return", "    import os\n    os.chdir('other')\n    return")
+    (tmp_path / "own.py").write_text(HEAD + moved)
+    words = [
+        "--dataset",
+        "digits",
+        "--workers",
+        "4",
+        "--steps",
+        "1",
+        "--lr",
+        "0.1",
+        "--quiet",
+        "--name",
+        "a",
+    ]
+    assert CliRunner().invoke(main, ["train", "--model", "./own.py", *words]).exit_code == 0
+    assert (tmp_path / "runs" / "a" / "last.pt").is_file()
+    assert not list((tmp_path / "other").iterdir())
