@@ -202,11 +202,11 @@ def _check_effects(recipe: Recipe, regime: Regime, given: Settings) -> None:
 
 
 def _check_momentum(recipe: Recipe) -> None:
-    """Raise `SettingError` for a momentum beside a memory whose spec has another."""
+    """Raise `SettingError` for a momentum, but 0, beside a memory whose spec has another."""
     memory = memory_named(recipe.memory or "none")
     for name in ("momentum", "nesterov") if memory.owns_momentum else ():
         own, given = getattr(memory, name, None), getattr(recipe, name)
-        if own is not None and given not in (None, own, _set_by_method(name, recipe)):
+        if own is not None and given not in (None, 0, own, _set_by_method(name, recipe)):
             rule = f"is {own} in memory {plainly(recipe.memory or '')}"
             raise SettingError(name, in_full(given), rule, "give one of them")
 
