@@ -294,6 +294,15 @@ def test_a_sweep_prices_the_steps_of_its_runs_as_the_network_command_does(here):
 
 
 @pytest.mark.slow
+def test_a_quiet_sweep_tells_what_it_left_out(here):
+    words = ["--workers", "3,4", "--global-batch-size", "32", "--steps", "1", "--quiet"]
+    model = ["--model", "mlp", "--model-config", "hidden=4", "--dataset", "digits"]
+    done = CliRunner().invoke(main, ["sweep", *model, *words])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("not made: workers=3\n")
+
+
+@pytest.mark.slow
 def test_switches_given_both_ways_are_two_values(here, tmp_path):
     done = CliRunner().invoke(
         main, ["sweep", *WORDS, "--prune", "0.9", "--warmup", "--no-warmup", "--quiet"]
