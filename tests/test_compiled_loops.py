@@ -291,3 +291,15 @@ def run(code, **environment):
         cwd=Path(compiled_loops.__file__).parents[1], env=os.environ | environment,
     )  # fmt: skip
     return done.stdout.strip()
+
+
+def test_no_place_or_count_of_a_wrong_message_leads_out_of_an_array():
+    from simsgd.communication.messages import sparse_kernels as kernels
+
+    far, many = torch.tensor([[10**12], [-(10**12)]]), torch.tensor([10**6, 1])
+    x, values = torch.ones(2, 4), torch.ones(2, 1)
+    kernels.subtract_(values, far, many, x)
+    kernels.clear_(far, many, x)
+    assert torch.equal(x, torch.ones(2, 4))
+    one, places = torch.ones(1, 3), torch.tensor([[3, 10**12, -5]])
+    assert kernels.added(one, places, None, 4).tolist() == [0, 0, 0, 1]

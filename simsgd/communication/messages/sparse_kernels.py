@@ -1,6 +1,8 @@
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False, disallow-untyped-calls=False
 """Entries of a row where a mask is true, and sums of them, compiled.
 
+Messages of others may be wrong: no place or count of theirs leads out of an array.
+
 Letters: L workers hosted here, n elements of one segment, k kept.
 """
 
@@ -43,26 +45,32 @@ def added(values: Tensor, index: Tensor, counts: Tensor | None, n: int) -> Tenso
 def subtract_(values: Tensor, index: Tensor, counts: Tensor, x: Tensor) -> None:
     """Subtract the first counts[w] of `values` [L, k] at their places from `x` [L, n]."""
     arrays = *flat(values), *flat(index), counts.numpy()
-    share(_subtracted, len(x), index.shape[1], *flat(x), *arrays)
+    k = min(index.shape[1], values.shape[1])
+    share(_subtracted, len(x), k, *flat(x), *arrays, k, x.shape[1])
 
 
 def clear_(index: Tensor, counts: Tensor, x: Tensor) -> None:
     """Multiply `x` [L, n] by 0 at the first counts[w] places of `index` [L, k]."""
-    share(_cleared, len(x), index.shape[1], *flat(x), *flat(index), counts.numpy())
+    k = index.shape[1]
+    share(_cleared, len(x), k, *flat(x), *flat(index), counts.numpy(), k, x.shape[1])
 
 
 @jit
-def _subtracted(first, last, x, step, values, pace, index, stride, counts):
+def _subtracted(first, last, x, step, values, pace, index, stride, counts, k, n):
     for w in range(first, last):
-        for j in range(counts[w]):
-            x[w * step + index[w * stride + j]] -= values[w * pace + j]
+        for j in range(min(counts[w], k)):
+            place = index[w * stride + j]
+            if 0 <= place < n:
+                x[w * step + place] -= values[w * pace + j]
 
 
 @jit
-def _cleared(first, last, x, step, index, stride, counts):
+def _cleared(first, last, x, step, index, stride, counts, k, n):
     for w in range(first, last):
-        for j in range(counts[w]):
-            x[w * step + index[w * stride + j]] *= x.dtype.type(0)
+        for j in range(min(counts[w], k)):
+            place = index[w * stride + j]
+            if 0 <= place < n:
+                x[w * step + place] *= x.dtype.type(0)
 
 
 @jit
@@ -110,7 +118,8 @@ def _added(first, last, values, step, index, pace, counts, total):
         places = index[w * pace : w * pace + counts[w]]
         row = values[w * step : w * step + counts[w]]
         for j in range(_before(places, first), _before(places, last)):
-            total[places[j]] += row[j]
+            if first <= places[j] < last:
+                total[places[j]] += row[j]
 
 
 @jit
