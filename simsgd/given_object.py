@@ -7,7 +7,7 @@ alone, which nobody can make the object of again.
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import NoReturn, ParamSpec, TypeVar, get_args
@@ -167,26 +167,24 @@ def check_class(kind: str, value: str, method: type) -> None:
         if name.startswith("__"):
             continue
         if inspect.isfunction(own) and inspect.isfunction(known):
-            _check_call(kind, value, name, own, known)
+            parameters = inspect.signature(known).parameters.values()
+            check_call(kind, value, name, own, [p.name for p in parameters if p.kind in _BY_PLACE])
         flag = _is_flag(known) and not isinstance(own, bool | property | functools.cached_property)
         rule = f"declares {name} = {shown(quoted(own))}, which is neither true nor false"
         fix = "write @property above it" if inspect.isfunction(own) else ""
         require(not flag, kind, value, rule, fix)
 
 
-def _check_call(kind: str, value: str, name: str, own: object, known: object) -> None:
-    given = [p for p in _signature(known).parameters.values() if p.kind in _BY_PLACE]
+def check_call(
+    kind: str, value: str, name: str, function: Callable[..., object], given: Sequence[str]
+) -> None:
+    """Raise `SettingError` for a function `name` that does not take what it is `given` by place."""
+    taken = inspect.signature(function)
     try:
-        _signature(own).bind(*given)
+        taken.bind(*given)
     except TypeError as wrong:
-        call = ", ".join(p.name for p in given)
-        rule = f"has {name}{_signature(own)}"
-        raise SettingError(kind, value, rule, f"write {name}({call})") from wrong
-
-
-def _signature(function: object) -> inspect.Signature:
-    assert callable(function)
-    return inspect.signature(function)
+        fix = f"write {name}({', '.join(given)})"
+        raise SettingError(kind, value, f"has {name}{taken}", fix) from wrong
 
 
 def _is_flag(known: object) -> bool:

@@ -194,7 +194,12 @@ def own_path(module: ModuleType) -> str:
 
 def is_own(method: object) -> bool:
     """Return whether a method was written by the user, not for this package."""
-    return not type(method).__module__.startswith(f"{__package__}.")
+    return not is_ours(type(method))
+
+
+def is_ours(defined: type | Callable[..., object]) -> bool:
+    """Return whether a class or a function is defined in this package."""
+    return defined.__module__.startswith(f"{__package__}.")
 
 
 def settings_of(method: type) -> "list[dataclasses.Field[object]]":
@@ -239,8 +244,7 @@ def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
             yield _own_class(kind, part, own[1], own[2] or ""), own[3] or ""
         else:
             found = find(kind, name)
-            ours = found.__module__.startswith(f"{__package__}.")
-            yield found if ours else _checked(kind, part, found), arguments
+            yield found if is_ours(found) else _checked(kind, part, found), arguments
 
 
 def _own_class(kind: str, part: str, file: str, name: str) -> type:

@@ -304,26 +304,29 @@ def test_a_current_folder_that_is_gone_is_told(monkeypatch):
     assert done.stderr == told
 
 
+def started(*words, **where):
+    """Return what a process of `simsgd` with these words came to, its streams as given."""
+    return subprocess.run(
+        [sys.executable, "-m", "simsgd", *words],
+        cwd=Path(simsgd.__file__).parents[1], text=True, check=False, **where,
+    )  # fmt: skip
+
+
+full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@full_disk
 def test_output_that_cannot_be_written_is_told():
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "simsgd", "list", "engines"],
-            cwd=Path(simsgd.__file__).parents[1], stdout=full, stderr=subprocess.PIPE, text=True,
-            check=False,
-        )  # fmt: skip
+        done = started("list", "engines", stdout=full, stderr=subprocess.PIPE)
     told = "simsgd: standard output cannot be written (No space left on device)\n"
     assert (done.returncode, done.stderr) == (2, told)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@full_disk
 def test_an_error_that_cannot_be_written_has_its_exit_code():
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "simsgd", "results", "nosuch"],
-            cwd=Path(simsgd.__file__).parents[1], stdout=subprocess.PIPE, stderr=full, text=True,
-            check=False,
-        )  # fmt: skip
+        done = started("results", "nosuch", stdout=subprocess.PIPE, stderr=full)
     assert (done.returncode, done.stdout) == (2, "")

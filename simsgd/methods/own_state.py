@@ -22,7 +22,7 @@ def check_rows(kind: str, method: object, state: object, like: Tensor) -> None:
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             rule = f"has a state {key!r} that is no tensor with a row a worker but {shape}"
             raise SettingError(kind, name, rule, f"make it [{rows}, ...]")
-        if share_memory(value, like) or _repeats(value):
+        if share_memory(value, like) or repeats(value):
             rule = f"has a state {key!r} that is a view of what init was handed"
             if not share_memory(value, like):
                 rule = f"has a state {key!r} whose entries share their memory, as of expand"
@@ -47,7 +47,7 @@ def share_memory(a: Tensor, b: Tensor) -> bool:
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
-def _repeats(value: Tensor) -> bool:
+def repeats(value: Tensor) -> bool:
     """Return whether entries of a tensor are the same numbers in memory, as of `expand`."""
     return any(
         size > 1 and not step for size, step in zip(value.shape, value.stride(), strict=True)

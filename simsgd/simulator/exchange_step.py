@@ -19,7 +19,7 @@ from ..methods.compression_error import SegmentMeasures, measure, row_norms
 from ..methods.compressors import StepInfo
 from ..methods.compressors.none import NoCompression
 from ..methods.memories import Memory
-from .own_methods import check_unchanged, unshared
+from .own_methods import unshared
 from .segment_state import SegmentState
 
 
@@ -111,7 +111,7 @@ def _exchanged(
     exchanged = state.algorithm.gradients(compensated, context, state.algorithm_state)
     if own is not None:
         own.check_gradients(exchanged, compensated, context)
-        check_unchanged(own, compensated, version)
+        own.check_unchanged(compensated, version)
     message, mean = exchanged
     memory.update(compensated, message, state.memory_state)
     aggregated = memory.on_aggregate(mean, state.memory_state)

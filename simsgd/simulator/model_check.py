@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from ..methods.own_state import repeats
 from ..settings import require
 
 Extent = tuple[int, int]  # the first byte of a tensor, and the one behind its last
@@ -14,8 +15,7 @@ def check_memory(params: Mapping[str, Tensor]) -> None:
     """Raise `SettingError` for parameters that have numbers in common, or one of them twice."""
     fix = "give each tensors of its own, as p.clone(), or use one Parameter in both places"
     for name, p in params.items():
-        twice = any(step == 0 and size > 1 for step, size in zip(p.stride(), p.shape, strict=True))
-        require(not twice, "model", None, f"repeats the numbers of {name} in memory", fix)
+        require(not repeats(p), "model", None, f"repeats the numbers of {name} in memory", fix)
     extents = {name: _extent(p) for name, p in params.items() if p.numel()}
     before: list[str] = []  # in the order of memory, those that reach beyond where the next begins
     for name in sorted(extents, key=lambda name: extents[name]):

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..communication.messages import Message, State
 from ..methods.algorithms import Algorithm, AllReduce, ExchangeContext, Exchanged
 from ..methods.compressors import Compressor, MultiRound, StepInfo
-from ..methods.compressors.trial import try_compressor
+from ..methods.compressors.trial import refuse_change, try_compressor
 from ..methods.memories import Memory
 from ..methods.method_class import MethodClass
 from ..methods.own_errors import explained, refuse_shape, require_dtype
@@ -125,6 +125,17 @@ class OwnMethods:
             refuse_shape("algorithm", self.algorithm, "gradients", result[1], wanted)
         require_dtype("algorithm", self.algorithm, "gradients", result[1], compensated.dtype)
 
+    def check_unchanged(self, x: Tensor, version: int) -> None:
+        """Raise `SettingError` if a compressor of a user's own has changed what it was handed.
+
+        `version` is torch's count of the changes of `x` [L, n] before.
+        """
+        if type(self.algorithm) is not AllReduce or x._version == version:
+            return
+        for kind, method in self.found:
+            if kind == "compressor":
+                refuse_change(method)
+
     def check_aggregate(self, aggregated: Tensor, mean: Tensor) -> None:
         """Raise `SettingError` unless the memory gives the optimizer a tensor like `mean`."""
         if is_own(self.memory):
@@ -171,19 +182,6 @@ def unshared(own: Tensor, *kept: Mapping[str, Tensor]) -> Tensor:
     """Return a tensor that may be changed: a copy of one that lies in what a method keeps."""
     others = [value for state in kept for value in state.values()]
     return own.clone() if any(share_memory(own, other) for other in others) else own
-
-
-def check_unchanged(own: OwnMethods, x: Tensor, version: int) -> None:
-    """Raise `SettingError` if a compressor of a user's own has changed what it was handed.
-
-    `version` is torch's count of the changes of `x` [L, n] before.
-    """
-    if type(own.algorithm) is not AllReduce or x._version == version:
-        return
-    for kind, method in own.found:
-        if kind == "compressor":
-            rule = "has a compress that changes its input, which is what the memory keeps"
-            raise SettingError(kind, type(method).__name__, rule, "change a clone of it")
 
 
 def check_local_gradient(

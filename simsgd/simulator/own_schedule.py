@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..methods.algorithms import Algorithm
 from ..recipe import Recipe
-from ..registry import is_own
+from ..registry import is_ours, is_own
 from ..settings import SettingError
 
 _CHOICES = {
@@ -26,23 +26,23 @@ def check_schedule(
     """
     if not is_own(algorithm):
         return
-    seed, workers = recipe.seed, recipe.workers
+    seed, workers, kind = recipe.seed, recipe.workers, type(algorithm)
     if not step:
         _check_choices(algorithm)
         _check_delays(algorithm, seed, workers)
-    if _is_own_call(algorithm, "period"):
+    if not is_ours(kind.period):
         steps: object = algorithm.period(epoch)
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             _refuse(algorithm, f"has a period of {steps!r}", "give whole steps, at least 1")
-    if _is_own_call(algorithm, "participants"):
+    if not is_ours(kind.participants):
         trains = algorithm.participants(seed, workers, step, epoch)
         _check_flags(algorithm, "participants", trains, (workers,))
         if trains is not None and not bool(trains.any()):
             _refuse(algorithm, f"has no participants in step {step}", "let at least one train")
-    if _is_own_call(algorithm, "links"):
+    if not is_ours(kind.links):
         links = algorithm.links(seed, workers, step)
         _check_flags(algorithm, "links", links, (workers, workers))
-    if _is_own_call(algorithm, "weights"):
+    if not is_ours(kind.weights):
         weights = algorithm.weights(seed, workers, step, epoch, samples)
         _check_weights(algorithm, weights, workers)
 
@@ -98,12 +98,6 @@ def _check_tensor(algorithm: Algorithm, call: str, value: object, shape: tuple[i
     if not isinstance(value, Tensor) or tuple(value.shape) != shape:
         got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         _refuse(algorithm, f"has {call} that give {got} in place of {list(shape)}", "")
-
-
-def _is_own_call(algorithm: Algorithm, name: str) -> bool:
-    """Return whether a method was written by the user, not for this package."""
-    module: str = getattr(type(algorithm), name).__module__
-    return not module.startswith(f"{(__package__ or '').partition('.')[0]}.")
 
 
 def _refuse(algorithm: Algorithm, rule: str, fix: str) -> None:

@@ -68,12 +68,9 @@ def step_parameters(
     penalties = parts.regularized.penalty_gradients(regularizers, decays)
     penalties = {name: own for name, own in penalties.items() if name in gradients}
     parts.optimizer.add_penalties(gradients, penalties, *settings.penalty_momentum)
-    with parts.optimizer.rows_kept(_idle_rows(parts, unused_rows)):
-        if is_own(parts.algorithm):
-            with explained([("algorithm", parts.algorithm)]):
-                parts.algorithm.apply(parts.optimizer, gradients)
-        else:
-            parts.algorithm.apply(parts.optimizer, gradients)
+    own = [("algorithm", parts.algorithm)] if is_own(parts.algorithm) else []
+    with parts.optimizer.rows_kept(_idle_rows(parts, unused_rows)), explained(own):
+        parts.algorithm.apply(parts.optimizer, gradients)
 
 
 def exchange_parameters(

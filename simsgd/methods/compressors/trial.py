@@ -4,6 +4,7 @@ Letters: L workers hosted here, n elements of one segment.
 """
 
 from dataclasses import replace
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -45,11 +46,25 @@ def _compressed(
     compressor: Compressor, x: Tensor, step: StepInfo, state: State
 ) -> tuple[object, bool]:
     """Return the message for a copy of `x` [L, n], and whether the copy was changed."""
-    copied, kept = x.clone(), {name: value.clone() for name, value in state.items()}
+    copied, kept = _copies(x, state)
     devices = [x.device] if x.is_cuda else []
     with torch.random.fork_rng(devices):
         message = compressor.compress(copied, kept, step)
-    return message, not bool((copied == x).logical_or(x.isnan()).all())
+    return message, _is_changed(copied, x)
+
+
+def _copies(x: Tensor, state: State) -> tuple[Tensor, State]:
+    return x.clone(), {name: value.clone() for name, value in state.items()}
+
+
+def _is_changed(copied: Tensor, x: Tensor) -> bool:
+    return not bool((copied == x).logical_or(x.isnan()).all())
+
+
+def refuse_change(method: object) -> NoReturn:
+    """Raise `SettingError` for a compressor that changes what it was handed."""
+    rule = "has a compress that changes its input, which is what the memory keeps"
+    raise SettingError("compressor", type(method).__name__, rule, "change a clone of it")
 
 
 def _check_message(own: Compressor, message: object, x: Tensor, changed: bool) -> None:
@@ -58,8 +73,7 @@ def _check_message(own: Compressor, message: object, x: Tensor, changed: bool) -
         rule = f"has a compress that returns no message but a {type(message).__name__}"
         raise SettingError("compressor", name, rule, "return one of simsgd.methods, as Sparse")
     if changed:
-        rule = "has a compress that changes its input, which is what the memory keeps"
-        raise SettingError("compressor", name, rule, "change a clone of it")
+        refuse_change(own)
     dense = _read(own, message, x.shape[1])
     if tuple(dense.shape) != shape:
         refuse_shape("compressor", own, "compress", dense, shape)
@@ -105,7 +119,7 @@ def _largest(compressor: Compressor, own: Compressor, x: Tensor) -> Tensor:
 def _try_rounds(compressor: MultiRound, x: Tensor, step: StepInfo, state: State) -> None:
     """Raise `SettingError` unless the rounds give messages, and at last a message and a mean."""
     name, n = type(compressor).__name__, x.shape[1]
-    copied, kept = x.clone(), {name: value.clone() for name, value in state.items()}
+    copied, kept = _copies(x, state)
     rounds = compressor.rounds(copied, kept, step)
     if not hasattr(rounds, "send"):
         rule = f"has a rounds that is no generator but gives a {type(rounds).__name__}"
@@ -122,7 +136,7 @@ def _try_rounds(compressor: MultiRound, x: Tensor, step: StepInfo, state: State)
         rule = "has a rounds that returns no pair of a message and an aggregate"
         raise SettingError("compressor", name, rule, "return message, mean")
     message, mean = result
-    _check_message(compressor, message, x, not bool((copied == x).logical_or(x.isnan()).all()))
+    _check_message(compressor, message, x, _is_changed(copied, x))
     if not isinstance(mean, Tensor) or tuple(mean.shape) != (1, n):
         refuse_shape("compressor", compressor, "rounds", mean, (1, n))
     require_dtype("compressor", compressor, "rounds", mean, x.dtype)

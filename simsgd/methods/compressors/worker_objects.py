@@ -4,7 +4,6 @@ Letters: L workers hosted here.
 """
 
 import copy
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ...given_object import WITHOUT_ASYNC, is_async
+from ...given_object import WITHOUT_ASYNC, check_call, is_async
 from ...registry import load_file
 from ...settings import SettingError, one_line, require
 
@@ -141,9 +140,4 @@ def _check(thing: object, *methods: str) -> None:
             raise SettingError("compressor", type(thing).__name__, f"has no method {name}")
         rule = f"has an async method {name}"
         require(not is_async(method), "compressor", type(thing).__name__, rule, WITHOUT_ASYNC)
-        try:
-            inspect.signature(method).bind(*_CALLS[name])
-        except TypeError as wrong:
-            rule, fix = f"has {name}{inspect.signature(method)}", f"({', '.join(_CALLS[name])})"
-            kind = type(thing).__name__
-            raise SettingError("compressor", kind, rule, f"write {name}{fix}") from wrong
+        check_call("compressor", type(thing).__name__, name, method, _CALLS[name])
