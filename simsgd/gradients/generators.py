@@ -41,8 +41,12 @@ class Generators:
         random.setstate(state[1])
         np.random.set_state(state[2])
 
+    def moved_from(self, before: tuple[Any, ...]) -> bool:
+        """Return whether any of them was drawn from since its state was taken."""
+        return not _same(before, self.state())
+
     def seed(self, key: int) -> None:
-        """Begin with a worker's key, an int64."""
+        """Begin with a key, an int64."""
         for generator in self.of_torch:
             generator.manual_seed(key)
         random.seed(key)
@@ -76,7 +80,7 @@ def untouched(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
-        if drawn := not _same(before, generators.state()):
+        if drawn := generators.moved_from(before):
             generators.set(before)
     if drawn:
         raise UnsupportedModel(

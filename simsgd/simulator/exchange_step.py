@@ -90,7 +90,7 @@ def exchange_gradient(
     """
     if state.own is None:
         return _exchanged(step, state, gradient, squares)
-    with state.own.explained():
+    with state.own.looked_at(step.key.fold_in(state.segment.name), step.channel.transport):
         return _exchanged(step, state, gradient, squares)
 
 
@@ -131,7 +131,7 @@ def exchange_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> Segmen
     """
     if state.own is None:
         return _exchanged_model(step, state, x)
-    with state.own.explained():
+    with state.own.looked_at(step.key.fold_in(state.segment.name), step.channel.transport):
         return _exchanged_model(step, state, x)
 
 
@@ -143,9 +143,12 @@ def _exchanged_model(step: ExchangeStep, state: SegmentState, x: Tensor) -> Segm
     if own is not None:
         own.try_compressor(context.compressor, x, context.step, state.compressor_state)
         own.try_memory(x, state.memory_state)
+    before = None if own is None else own.before_exchange(x, state.algorithm_state)
     sent = state.algorithm.parameters(x, context, state.algorithm_state)
     if own is not None:
         own.check_parameters(sent, x)
+        if sent is None:
+            own.check_unsent(before, x, context)
         own.check_states(state.algorithm_state, state.compressor_state, state.memory_state)
     if sent is None:
         measures = None

@@ -6,16 +6,27 @@ two; what raises an error in simsgd is told in one line.
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple, TypeGuard
 
 from torch import Tensor
 
+from ..communication.ledger import Ledger
 from ..communication.messages import Message, State
-from ..methods.algorithms import Algorithm, AllReduce, ExchangeContext, Exchanged
+from ..communication.transport import InProcess, Transport
+from ..gradients.generators import put_back
+from ..keyed_random import RandomKey, derived
+from ..methods.algorithms import (
+    Algorithm,
+    AllReduce,
+    ExchangeContext,
+    Exchanged,
+    ParameterAlgorithm,
+)
 from ..methods.compressors import Compressor, MultiRound, StepInfo
-from ..methods.compressors.trial import refuse_change, try_compressor
+from ..methods.compressors.trial import differ, others_altered, refuse_change, try_compressor
 from ..methods.memories import Memory
 from ..methods.method_class import MethodClass
 from ..methods.own_errors import explained, refuse_shape, require_dtype
@@ -48,6 +59,13 @@ def fitted(compressor: Compressor, shape: Sequence[int]) -> Compressor:
     return made
 
 
+class Before(NamedTuple):
+    """What an algorithm was handed, before it changed anything."""
+
+    x: Tensor  # [L, n]
+    state: State
+
+
 class OwnMethods:
     """The methods of a user's own that take part in the exchange of one segment."""
 
@@ -68,9 +86,21 @@ class OwnMethods:
         own = cls(algorithm, memory, compressor)
         return own if own.found else None
 
-    def explained(self) -> AbstractContextManager[None]:
-        """Tell in one line what simsgd cannot use of them; see `own_errors`."""
-        return explained(self.found)
+    @contextmanager
+    def looked_at(self, key: RandomKey, transport: Transport) -> Iterator[None]:
+        """Tell in one line what simsgd cannot use of them, and let `key` seed what they draw from.
+
+        The generators of torch, Python and numpy are put back. Raises `SettingError` for numbers
+        drawn from them where workers live in several processes, each of which would draw others.
+        """
+        with put_back(key.workers.device) as generators, explained(self.found):
+            generators.seed(derived(key.seed, *key.place))
+            before = None if isinstance(transport, InProcess) else generators.state()
+            yield
+            if before is not None and generators.moved_from(before):
+                kind, method = self.found[0]
+                rule = "draws from a global generator, and each process would draw other numbers"
+                raise SettingError(kind, type(method).__name__, rule, "draw from step.key")
 
     def check_compensated(self, compensated: object, gradient: Tensor) -> None:
         """Raise `SettingError` unless memory and algorithm give one row a worker, as `gradient`."""
@@ -97,10 +127,11 @@ class OwnMethods:
         if not is_own(self.memory) or self.exchanges >= _TRIALS:
             return
         kept = {name: value.clone() for name, value in state.items()}
-        compensated = self.memory.compensate(x.clone(), kept)
-        _require_like("memory", self.memory, "compensate", compensated, x)
-        mean = x.mean(0)
-        self.check_aggregate(self.memory.on_aggregate(mean.clone(), kept), mean)
+        with put_back(x.device):
+            compensated = self.memory.compensate(x.clone(), kept)
+            _require_like("memory", self.memory, "compensate", compensated, x)
+            mean = x.mean(0)
+            self.check_aggregate(self.memory.on_aggregate(mean.clone(), kept), mean)
 
     def check_gradients(
         self, result: object, compensated: Tensor, context: ExchangeContext
@@ -149,6 +180,32 @@ class OwnMethods:
             name, kind = type(self.algorithm).__name__, type(sent).__name__
             rule = f"has a parameters that returns no Exchanged but a {kind}"
             raise SettingError("algorithm", name, rule, "return Exchanged.of(...)")
+
+    def before_exchange(self, x: Tensor, state: State) -> "Before | None":
+        """Return copies of what a user's own algorithm gets, `x` [L, n] too, where it is tried."""
+        if not is_own(self.algorithm) or self.exchanges >= _TRIALS or len(x) == 1:
+            return None
+        return Before(x.clone(), {name: value.clone() for name, value in state.items()})
+
+    def check_unsent(self, before: "Before | None", x: Tensor, context: ExchangeContext) -> None:
+        """Raise `SettingError` if models that were sent to nobody depend on those of others.
+
+        `x` [L, n] is what the algorithm, which returned None, has made of them.
+        """
+        if before is None or not isinstance(context.channel.transport, InProcess):
+            return
+        assert isinstance(self.algorithm, ParameterAlgorithm)
+        silent = replace(context.channel, ledger=Ledger(context.workers), observers=())
+        alone = replace(context, channel=silent)
+        for row in (0, len(x) - 1):
+            altered = others_altered(before.x, row)
+            kept = {name: value.clone() for name, value in before.state.items()}
+            with put_back(x.device):
+                sent = self.algorithm.parameters(altered, alone, kept)
+            if sent is None and bool(altered.isfinite().all()) and differ(altered[row], x[row]):
+                rule = "mixes the models of workers and returns None, as if nothing were sent"
+                fix = "send through context.channel, and return Exchanged.of(...)"
+                raise SettingError("algorithm", type(self.algorithm).__name__, rule, fix)
 
     def check_states(self, algorithm: State, compressor: State, memory: State) -> None:
         """Raise `SettingError` unless all that the methods keep are tensors; ends an exchange."""

@@ -245,6 +245,23 @@ def test_a_wrong_exchange_of_models_is_refused(message, body):
     refused(message, algorithm=_param(**body))
 
 
+def _mixes(self, x, context, state):
+    x.copy_(x.mean(0).expand_as(x))
+
+
+def _pulls(self, x, context, state):
+    x.lerp_(state["anchor"], 0.1)
+
+
+def test_models_mixed_without_a_message_are_refused():
+    refused("mixes the models of workers and returns None", algorithm=_param(parameters=_mixes))
+
+
+def test_each_model_may_be_changed_by_itself_without_a_message():
+    begun = {"init": lambda self, x, segment: {"anchor": x.clone()}}
+    stepped(4, algorithm=_param(parameters=_pulls, **begun))
+
+
 def test_a_compressor_of_models_may_read_the_gradient():
     own = sender(lambda self, x, state, step: Dense.of(step.gradient), needs_gradient=True)
     stepped(2, compressor=own, algorithm="local:local_steps=1")

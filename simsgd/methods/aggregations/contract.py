@@ -36,7 +36,7 @@ class Aggregation(metaclass=MethodClass):
             raise SettingError("aggregate", None, rule, fix)
         if isinstance(compressor, MultiRound):
             return
-        few = isinstance(compressor.probe((2, 2)), Sparse | SharedSparse | TiledSparse)
+        few = isinstance(compressor.probe(), Sparse | SharedSparse | TiledSparse)
         if few and self.needs_every_entry:
             rule, fix = "needs every entry of each worker", "use a compressor that sends all"
             raise SettingError("aggregate", None, rule, f"{fix}, as sign does")

@@ -10,10 +10,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...keyed_random import RandomKey
-from ...registry import build, contract
+from ...gradients.generators import put_back
+from ...keyed_random import RandomKey, derived
+from ...registry import build, contract, is_own
 from ...settings import SettingError, require
 from ..method_class import MethodClass
+from ..own_errors import explained, refuse_shape, require_dtype
 
 Gather = Callable[[Tensor], Tensor]  # rows [L, ...] of this process to those of all, [W, ...]
 
@@ -42,8 +44,20 @@ class Attack(metaclass=MethodClass):
             return
         for number, gradient in enumerate(segments):
             others = gather(gradient)[self.attackers :] if self.knows_others else gradient[:0]
-            sent = self.sent(gradient, others, key.fold_in("attack", number))
+            sent = self._sent(gradient, others, key.fold_in("attack", number))
             gradient.copy_(torch.where(are_here.unsqueeze(1), sent, gradient))
+
+    def _sent(self, own: Tensor, others: Tensor, key: RandomKey) -> Tensor:
+        """Return what `sent` does. Raises `SettingError` if that is no tensor like `own`."""
+        if not is_own(self):
+            return self.sent(own, others, key)
+        with explained([("attack", self)]), put_back(own.device) as generators:
+            generators.seed(derived(key.seed, *key.place))
+            sent: object = self.sent(own.clone(), others, key)
+        if not isinstance(sent, Tensor) or sent.shape != own.shape:
+            refuse_shape("attack", self, "sent", sent, tuple(own.shape))
+        require_dtype("attack", self, "sent", sent, own.dtype)
+        return sent
 
     @abstractmethod
     def sent(self, own: Tensor, others: Tensor, key: RandomKey) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Joined, Message, State
+from ...gradients.generators import put_back
 from ...keyed_random import RandomKey
 from ...registry import contract, is_own
 from ..method_class import MethodClass
@@ -112,13 +113,16 @@ class Compressor(metaclass=MethodClass):
         """
         return None
 
-    def probe(self, shape: Sequence[int] = (2, 2)) -> Message:
+    def probe(self, shape: Sequence[int] | None = None) -> Message:
         """Return the message of one worker for a segment of ones of this shape.
 
-        It shows what kind of message the settings make, without a run.
+        It shows what kind of message the settings make, without a run. Without a shape the segment
+        is small, but for methods of a user's own, which may want many entries.
         """
+        own = [part for part in self.parts if is_own(part)]
+        shape = shape or ((256, 256) if own else (2, 2))
         x = torch.ones(1, torch.Size(shape).numel())
-        with explained([("compressor", part) for part in self.parts if is_own(part)]):
+        with explained([("compressor", part) for part in own]), put_back(x.device):
             fitted = self.for_shape(shape)
             return fitted.compress(x, fitted.init(x), probe_step(x))
 

@@ -3,8 +3,7 @@
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from ...communication.messages import Foreign, State
 from ...communication.messages.foreign import Decode
+from ...gradients.generators import put_back
 from ...registry import NOT_A_SETTING, register
 from ...settings import SettingError, require
 from .contract import Compressor, StepInfo
@@ -47,8 +47,8 @@ class Grace(Compressor):
     the segment's name. What compress returns is sent, and counted as the bytes of those tensors;
     what decompress returns is averaged over workers. With `memory` each worker also has an object
     with compensate(tensor, name) and update(tensor, name, compressor, tensors, ctx); let the memory
-    of the run be none then. Objects draw from torch's global generator, which is seeded for each
-    call by run, step, worker and segment, and put back afterwards.
+    of the run be none then. Objects draw from the global generators of torch, Python and numpy,
+    which are seeded for each call by run, step, worker and segment, and put back afterwards.
 
     A run with such objects cannot be resumed: their state is in no checkpoint.
     Xu et al., "GRACE", ICDCS 2021, https://github.com/sands-lab/grace.
@@ -104,7 +104,8 @@ class Grace(Compressor):
         self, member: Member, row: Tensor, name: str, key: int
     ) -> tuple[list[Tensor], Decode, Tensor]:
         compressor, memory = member.compressor, member.memory
-        with _seeded(key, row.device), torch.no_grad():
+        with put_back(row.device) as generators, torch.no_grad():
+            generators.seed(key)
             tensor = row.clone().view(self.shape or row.shape)
             if memory is not None:
                 tensor = memory.compensate(tensor, name)
@@ -132,18 +133,6 @@ def _require_tensors(owner: object, method: str, *made: object) -> None:
     for other in (each for each in made if not isinstance(each, Tensor)):
         rule, fix = f"must {method} to tensors, not {type(other).__name__}", "as torch.from_numpy"
         raise SettingError("compressor", type(owner).__name__, rule, f"{fix} makes of an array")
-
-
-@contextmanager
-def _seeded(key: int, device: torch.device) -> Iterator[None]:
-    """Let torch's global generators of the CPU and the device start at `key`, for a while."""
-    on_cuda = device.type == "cuda"
-    with torch.random.fork_rng([device] if on_cuda else []):
-        torch.default_generator.manual_seed(key)
-        if on_cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(key)
-        yield
 
 
 def _decoded(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...communication.messages import Message, State
+from ...gradients.generators import put_back
 from ...registry import is_own
 from ...settings import SettingError
 from ..own_errors import refuse_shape, require_dtype
@@ -23,7 +24,7 @@ def try_compressor(compressor: Compressor, x: Tensor, step: StepInfo, state: Sta
     """Raise `SettingError` unless a user's own compressor gives a message for `x` [L, n].
 
     It is tried on a copy of `x` with a copy of its state, and with a quantizer that follows it; a
-    row must not depend on other rows. Torch's generators stay as they are.
+    row must not depend on other rows. Generators stay as they are.
     """
     own = next((part for part in compressor.parts if is_own(part)), None)
     if own is None:
@@ -33,13 +34,19 @@ def try_compressor(compressor: Compressor, x: Tensor, step: StepInfo, state: Sta
     if compressor.needs_global_max:
         step = replace(step, global_max=_largest(compressor, own, x))
     if isinstance(compressor, MultiRound):
-        _try_rounds(compressor, x, step, state)
+        with put_back(x.device):
+            _try_rounds(compressor, x, step, state)
         return
     message, changed = _compressed(compressor, x, step, state)
     _check_message(own, message, x, changed)
     assert isinstance(message, Message)
-    if not compressor.needs_mean and len(x) > 1:
-        _check_rows(compressor, own, x, step, state)
+    if compressor.needs_mean or len(x) == 1:
+        return
+    usual = message.to_dense().clone()
+    if x.numel() > _LARGE:
+        x, step, state = _of_two(x, step, state)
+        usual = _dense(compressor, x, step, state)
+    _check_rows(compressor, own, x, step, state, usual)
 
 
 def _compressed(
@@ -47,8 +54,7 @@ def _compressed(
 ) -> tuple[object, bool]:
     """Return the message for a copy of `x` [L, n], and whether the copy was changed."""
     copied, kept = _copies(x, state)
-    devices = [x.device] if x.is_cuda else []
-    with torch.random.fork_rng(devices):
+    with put_back(x.device):
         message = compressor.compress(copied, kept, step)
     return message, _is_changed(copied, x)
 
@@ -143,21 +149,26 @@ def _try_rounds(compressor: MultiRound, x: Tensor, step: StepInfo, state: State)
 
 
 def _check_rows(
-    compressor: Compressor, own: Compressor, x: Tensor, step: StepInfo, state: State
+    compressor: Compressor,
+    own: Compressor,
+    x: Tensor,
+    step: StepInfo,
+    state: State,
+    usual: Tensor,
 ) -> None:
-    """Raise `SettingError` if what a worker sends changes when the others have other numbers."""
-    if x.numel() > _LARGE:
-        x, step, state = _of_two(x, step, state)
-    usual = _dense(compressor, x, step, state)
+    """Raise `SettingError` if what a worker sends changes when the others have other numbers.
+
+    `usual` [L, n] is what they send of `x` [L, n].
+    """
     for row in dict.fromkeys((0, len(x) - 1)):
-        others = _others_altered(x, row)
+        others = others_altered(x, row)
         if not bool(others.isfinite().all()):
             return
-        gradient = None if step.gradient is None else _others_altered(step.gradient, row)
+        gradient = None if step.gradient is None else others_altered(step.gradient, row)
         own_row = _dense(compressor, others, replace(step, gradient=gradient), state)[row]
-        if not _differ(own_row, usual[row]):
+        if not differ(own_row, usual[row]):
             continue
-        if _differ(_dense(compressor, x, step, state)[row], usual[row]):
+        if differ(_dense(compressor, x, step, state)[row], usual[row]):
             return  # it is not the same twice, whatever the others are
         rule = "gives a worker another message where other workers have other numbers"
         fix = "compute each row of [L, n] from that row alone, as x.amax(1, keepdim=True) does"
@@ -180,13 +191,14 @@ def _dense(compressor: Compressor, x: Tensor, step: StepInfo, state: State) -> T
     return message.to_dense().clone()
 
 
-def _others_altered(x: Tensor, row: int) -> Tensor:
+def others_altered(x: Tensor, row: int) -> Tensor:
     """Return `x` [L, n] with other numbers, larger ones, in all rows but one."""
     altered = -16 * x.flip(1) - x.abs().amax()
     altered[row] = x[row]
     return altered
 
 
-def _differ(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
+    """Return whether two rows differ by more than rounding."""
     scale = torch.stack([a.norm(), b.norm()]).amax()
     return bool((a - b).norm() > _TOLERANCE * scale)
