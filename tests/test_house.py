@@ -112,8 +112,11 @@ def test_only_one_room_names_torch_distributed():
     assert naming == {"communication/transport"}
 
 
-@pytest.mark.parametrize("name", ["cli", "results.figures.plot", "config", "training.run_folder"])
-def test_help_and_figures_do_not_wait_for_torch(name):
+@pytest.mark.parametrize(
+    "name",
+    ["cli", "results.figures.plot", "config", "training.run_folder", "training.sweep.sweep"],
+)
+def test_help_figures_and_what_starts_runs_do_not_wait_for_torch(name):
     code = f"import sys, simsgd.{name}; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOUSE.parent

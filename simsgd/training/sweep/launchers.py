@@ -9,6 +9,7 @@ from typing import Protocol
 from ...settings import SettingError, one_line, require, require_kind, unknown
 from ...units import literal
 from ..command_line import train_command
+from ..signals import StopRequest
 from .process_pool import Ending, Processes, child_environment, last_line
 
 _EXTRA = "it comes with: pip install 'simsgd[cluster]'"
@@ -33,6 +34,9 @@ class Launcher(Protocol):
     """Starts runs."""
 
     jobs: int  # at a time
+
+    def check(self, settings: Mapping[str, object], request: StopRequest) -> SettingError | None:
+        """Return what is wrong with a combination; None for nothing, and once it is to stop."""
 
     def start(self, settings: Mapping[str, object]) -> Job:
         """Start a run with these settings of `Config`, and return at once."""
@@ -68,7 +72,8 @@ class Submitted:
         except ImportError as missing:
             rule = "needs submitit, which is not installed"
             raise SettingError("launcher", kind, rule, _EXTRA) from missing
-        self.jobs = jobs
+        self.jobs, self.kind = jobs, kind
+        self.checks = Processes(1)
         try:
             self.executor = submitit.AutoExecutor(folder / ".submitit", cluster=kind)
             settings = {"timeout_min": _MINUTES, **_parameters(kind, words)}
@@ -77,12 +82,20 @@ class Submitted:
             rule = f"cannot be used: {one_line(wrong)}"
             raise SettingError("launcher", kind, rule) from wrong
 
+    def check(self, settings: Mapping[str, object], request: StopRequest) -> SettingError | None:
+        """Return what is wrong with a combination, which this machine makes, on its CPU if need be.
+
+        A cluster's jobs may have devices that it lacks.
+        """
+        return self.checks.check(settings, request, on_cpu=self.kind != "local")
+
     def start(self, settings: Mapping[str, object]) -> Job:
         """Submit a run."""
         return SubmittedJob(self.executor.submit(run_command, train_command(settings)))
 
     def close(self) -> None:
-        """Do nothing: jobs are the cluster's."""
+        """Let the checks end; jobs are the cluster's."""
+        self.checks.close()
 
 
 class ClusterJob(Protocol):

@@ -1,6 +1,7 @@
-"""Runs a sweep's runs one after the other in processes of this machine.
+"""Checks a sweep's combinations and makes its runs, in processes of this machine.
 
-A process that dies takes one run with it; the next run begins in a new one.
+A process does one thing after the other. One that dies takes one run with it; the next run begins
+in a new one.
 """
 
 import contextlib
@@ -18,12 +19,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...results.atomic_files import NotWritten, replace
-from ...settings import one_line
+from ...settings import SettingError, one_line
 from ..command_line import train_command
 from ..folder_lock import FolderInUse
+from ..signals import StopRequest
+from .precheck import refusal
 
+_PAUSE = 0.02  # seconds between two looks at a check
 _ORPHANED = 0.5  # seconds in which a system has found that a process has lost its parent
 _CODE = "from simsgd.training.sweep.process_pool import serve; serve()"
 
@@ -48,6 +53,22 @@ class Processes:
 
     def start(self, settings: Mapping[str, object]) -> "Process":
         """Begin a run with these settings of `Config`, and return the process that makes it."""
+        return self._begun("run", settings)
+
+    def check(
+        self, settings: Mapping[str, object], request: StopRequest, on_cpu: bool = False
+    ) -> SettingError | None:
+        """Return what is wrong with a combination; None for nothing, and once it is to stop.
+
+        A process makes the experiment, so that nothing of it stays in this one.
+        """
+        process = self._begun("check on the CPU" if on_cpu else "check", settings)
+        while (told := process.told()) is None and not request.made:
+            time.sleep(_PAUSE)
+        wrong = (told or {}).get("refused")
+        return SettingError(*wrong) if wrong else None
+
+    def _begun(self, work: str, settings: Mapping[str, object]) -> "Process":
         idle = [process for process in self.processes if process.idle]
         if not idle:
             given = os.environ.get("OMP_NUM_THREADS", "")
@@ -55,7 +76,7 @@ class Processes:
             idle = [Process(max(1, threads // self.jobs))]
             self.processes += idle
         self.started += 1
-        idle[0].begin(settings, Path(self.folder.name, f"{self.started}.json"))
+        idle[0].begin(work, settings, Path(self.folder.name, f"{self.started}.json"))
         return idle[0]
 
     def close(self) -> None:
@@ -66,10 +87,10 @@ class Processes:
 
 
 class Process:
-    """A process that makes one run at a time."""
+    """A process that makes one run at a time, or checks a combination."""
 
     def __init__(self, threads: int) -> None:
-        self.answer: Path | None = None  # where it will say how the run ended
+        self.answer: Path | None = None  # where it will say what came of it
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CODE],
             env={**child_environment(), "OMP_NUM_THREADS": str(threads)},
@@ -84,26 +105,33 @@ class Process:
         """Whether it could begin a run."""
         return self.answer is None and self.process.poll() is None
 
-    def begin(self, settings: Mapping[str, object], answer: Path) -> None:
-        """Begin a run; the file `answer` will say how it ended."""
+    def begin(self, work: str, settings: Mapping[str, object], answer: Path) -> None:
+        """Begin a run or a check; the file `answer` will say what came of it."""
         self.answer = answer
-        with contextlib.suppress(BrokenPipeError):  # it died, as `ended` will find
+        line = json.dumps([work, dict(settings), str(answer)], default=str)
+        with contextlib.suppress(BrokenPipeError):  # it died, as `told` will find
             assert self.process.stdin is not None
-            self.process.stdin.write(json.dumps([dict(settings), str(answer)], default=str) + "\n")
+            self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
 
     def ended(self) -> Ending | None:
         """Return how the run ended, or None while it goes on."""
+        told = self.told()
+        return None if told is None else Ending(*told["ended"])
+
+    def told(self) -> dict[str, Any] | None:
+        """Return its answer, or that it died; None while it works."""
         assert self.answer is not None
         code = self.process.poll()  # before the look: what it wrote last is there then
+        told: dict[str, Any]
         if self.answer.exists():
-            ending = Ending(*json.loads(self.answer.read_text("utf-8")))
+            told = json.loads(self.answer.read_text("utf-8"))
         elif code is not None:
-            ending = Ending(code or 1, last_line("", code))
+            told = {"ended": dataclasses.astuple(Ending(code or 1, last_line("", code)))}
         else:
             return None
         self.answer = None
-        return ending
+        return told
 
     def stop(self) -> None:
         """Ask the run to save and end."""
@@ -122,7 +150,7 @@ class Process:
 
 
 def serve() -> None:
-    """Make the runs that stdin asks for, a line each, until it ends.
+    """Do what stdin asks for, a line each, until it ends.
 
     It ends when the process at its other end does, however that is; a run saves and stops then.
     """
@@ -130,12 +158,20 @@ def serve() -> None:
     asked, works = queue.SimpleQueue[str | None](), threading.Event()
     threading.Thread(target=_read, args=(asked, works, os.getppid()), daemon=True).start()
     while (line := asked.get()) is not None:
-        settings, answer = json.loads(line)
-        sys.argv = ["simsgd", *train_command(settings)]  # which config.json names as its command
-        ending = make_run(settings)
+        work, settings, answer = json.loads(line)
+        told: dict[str, object]
+        if work == "run":
+            sys.argv = [
+                "simsgd",
+                *train_command(settings),
+            ]  # its command, in config.json
+            told = {"ended": dataclasses.astuple(make_run(settings))}
+        else:
+            error = refusal(settings, on_cpu=work.endswith("CPU"))
+            told = {"refused": error and [error.name, error.value, error.rule, error.fix]}
         works.clear()  # before the answer, which the next line may follow at once
         with contextlib.suppress(NotWritten):  # nobody waits for it any more
-            _answer(Path(answer), ending)
+            _answer(Path(answer), told)
 
 
 def _read(asked: "queue.SimpleQueue[str | None]", works: threading.Event, parent: int) -> None:
@@ -153,7 +189,7 @@ def _read(asked: "queue.SimpleQueue[str | None]", works: threading.Event, parent
     while os.getppid() == parent and time.monotonic() < until:
         time.sleep(0.01)
     if os.getppid() != parent:
-        shutil.rmtree(Path(json.loads(line)[1]).parent, ignore_errors=True)
+        shutil.rmtree(Path(json.loads(line)[2]).parent, ignore_errors=True)
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -186,8 +222,8 @@ def last_line(written: str, code: int) -> str:
     return last.removeprefix("simsgd: ").strip()
 
 
-def _answer(path: Path, ending: Ending) -> None:
-    text = json.dumps(dataclasses.astuple(ending)).encode()
+def _answer(path: Path, told: Mapping[str, object]) -> None:
+    text = json.dumps(told, default=str).encode()
     replace(path, lambda file: file.write(text))
 
 

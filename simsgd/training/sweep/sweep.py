@@ -18,7 +18,6 @@ from ..run_names import make_place, require_place
 from ..signals import Interrupted, StopRequest, stop_requests
 from .grid import Grid, Settings
 from .launchers import Job, Launcher, launcher_of
-from .precheck import refusals
 from .progress import SweepProgress
 from .run_names import names_of
 
@@ -62,8 +61,7 @@ def sweep(
         stop_requests() as request,
         contextlib.closing(SweepProgress(quiet)) as progress,
     ):
-        elsewhere = launcher is not None and not launcher.startswith("local")
-        refused = _refused(grid, _done(folder, known), elsewhere, request, progress)
+        refused = _refused(grid, _done(folder, known), starts, request, progress)
         runs = _named(grid, refused, folder, known)
         _write(grid, folder, {**known, **runs})
         failed = RunQueue(folder, runs, starts, request, progress).work()
@@ -176,7 +174,7 @@ def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
 def _refused(
     grid: Grid,
     done: set[Identity],
-    on_cpu: bool,
+    launcher: Launcher,
     request: StopRequest,
     progress: SweepProgress,
 ) -> dict[str, SettingError]:
@@ -187,14 +185,13 @@ def _refused(
         if any(identity({**point, "seed": seed}) not in done for seed in grid.seeds)
     ]
     refused = {}
-    forward_once = refusals(points, on_cpu)
-    for number, (point, error) in enumerate(zip(points, forward_once, strict=False)):
-        progress.check(number + 1, len(points))
+    for number, point in enumerate(points):
+        progress.check(number, len(points))
+        error = launcher.check(point, request)
         if error is not None:
             refused[grid.described(point)] = error
         if request.made:
             break
-    forward_once.close()
     if refused and len(refused) == len(grid.points()):
         raise next(iter(refused.values()))
     _require_values(grid, refused)

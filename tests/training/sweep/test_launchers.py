@@ -48,15 +48,21 @@ def test_processes_make_the_runs_and_a_dead_one_takes_only_its_own(tmp_path, mon
         "        if Dies.calls > 6: os.kill(os.getpid(), 9)\n"
         "        return super().forward(x.flatten(1))\n"
         "def mine(num_classes, mortal):\n"
+        "    if mortal is None: os.kill(os.getpid(), 9)\n"
         "    kind = Dies if mortal else nn.Linear\n"
         "    return nn.Sequential(nn.Flatten(), kind(64, num_classes))\n"
     )
     own = {**TINY, "model": "./mine.py", "engine": "loop", "optimizer": "SGD", "lr": 0.1}
-    kinds = ["mortal=True", "mortal=False"]
-    left = simsgd.sweep(**{**own, "model_config": kinds}, seeds=2, jobs=2, quiet=True)
-    assert set(left.failures) == {"mortal-True-seed0", "mortal-True-seed1"}
+    kinds = [
+        "mortal=True",
+        "mortal=None",
+        "mortal=False",
+    ]  # in its run; in its check
+    left = simsgd.sweep(**{**own, "model_config": kinds}, jobs=2, quiet=True)
+    assert set(left.failures) == {"mortal-True-seed0", "mortal-None-seed0"}
     assert all("killed by SIGKILL" in why for why in left.failures.values())
-    assert left.table.set_index("model_config")["seeds"].to_dict() == {kinds[0]: 0, kinds[1]: 2}
+    made = left.table.set_index("model_config")["seeds"].to_dict()
+    assert made == dict(zip(kinds, (0, 0, 1), strict=True))
 
 
 @pytest.mark.slow
@@ -82,7 +88,7 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_can_go_on(tmp_path, mo
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills so")
 def test_runs_end_with_the_sweep_that_is_killed_and_the_next_one_makes_them(tmp_path):
-    settings = {**TINY, "epochs": 80}
+    settings = {**TINY, "epochs": 40}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     killed = subprocess.Popen(
         [sys.executable, "-m", "simsgd", "sweep", *words, "--seeds=2", "--jobs=2",
@@ -102,7 +108,7 @@ def test_runs_end_with_the_sweep_that_is_killed_and_the_next_one_makes_them(tmp_
     made = tmp_path / "made"
     answers = simsgd.sweep(**settings, seeds=2, jobs=2, runs_dir=made, quiet=True)  # at once
     assert answers.failures == {}
-    assert [len(run.epochs) for run in answers.runs] == [80, 80]
+    assert [len(run.epochs) for run in answers.runs] == [40, 40]
     assert not [*tmp_path.glob("simsgd-*")]  # the folder of answers
 
 

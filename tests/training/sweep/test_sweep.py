@@ -31,6 +31,9 @@ class Here:
     def __init__(self):
         self.jobs, self.started = 1, []
 
+    def check(self, settings, request):
+        return refusal(settings)
+
     def start(self, settings):
         self.started.append(settings)
         return Made(make_run(settings))
@@ -58,9 +61,6 @@ def here(tmp_path, monkeypatch):
     """A folder of its own, and sweeps that stay in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweeping, "_PAUSE", 0)
-    monkeypatch.setattr(
-        sweeping, "refusals", lambda points, on_cpu: (refusal(point, on_cpu) for point in points)
-    )
     launcher = Here()
     monkeypatch.setattr(sweeping, "launcher_of", lambda *words: launcher)
     return launcher
