@@ -495,10 +495,10 @@ def test_gradients_of_whole_numbers_agree_bit_for_bit(four_ranks, files, compres
 )
 def test_in_float32_parameters_agree_but_in_steps_with_a_flip(four_ranks, files, settings):
     settings = {"model": "resnet", "model_config": "depth=8", "dtype": "float32", **settings}
-    rows, _ = four_ranks(verified, 30, recipe(files, **settings))
-    verdict = Verdict("float32", 30, False, files, rows)
+    rows, _ = four_ranks(verified, 12, recipe(files, **settings))
+    verdict = Verdict("float32", 12, False, files, rows)
     assert verdict.holds
-    assert len(verdict.held) >= 10
+    assert len(verdict.held) >= 6
     assert max(row["loss_difference"] for row in rows) < 1e-4
 
 
