@@ -10,6 +10,7 @@ Letters: L workers of the pass, b samples each.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
@@ -22,6 +23,11 @@ from .weights import Layer, Weights
 
 Answer = Callable[..., object]  # (folding, function, *its arguments); None: it goes through
 Kind = TypeVar("Kind", bound=Answer)
+_NUMBERS: set[Layer] = {  # what gives Python a tensor's numbers, by which it may go on
+    Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.__complex__,
+    Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__contains__, Tensor.equal,
+    Tensor.allclose, torch.equal, torch.allclose, torch.is_nonzero, Tensor.is_nonzero,
+}  # fmt: skip
 LAYERS: dict[Layer, Answer] = {}  # what is answered at every call
 MIXED: dict[Layer, Answer] = {}  # what is answered where it is given a weight
 EXPANDING: set[Layer] = set()  # of MIXED, what makes a weight as long as the batch
@@ -88,6 +94,9 @@ class Folding(KeyedDropout):
         given = [*_tensors(args), *_tensors(kwargs.values())]
         weighted = any(id(t) in self.weights.names for t in given)
         alone = weighted and not any(self.has_samples(t) for t in given)
+        if func in _NUMBERS and any(self.has_samples(t) for t in given):
+            name = getattr(func, "__name__", str(func)).strip("_")
+            raise UnsupportedModel(f"the model reads numbers of all workers' samples ({name})")
         if alone and not self._counts(func, args, kwargs):
             return self._of_weights(func, given, args, kwargs)
         answer = LAYERS.get(func) or (MIXED.get(func) if weighted else None)

@@ -31,6 +31,7 @@ from .folded_pass import FoldedPass, Passed
 from .model_cost import kind_of, work_of
 from .plan import Plan
 from .self_check import Batch, compare, reference, without_extremes
+from .training_mode import modes
 from .trees import copy_all
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
@@ -127,7 +128,7 @@ class OnePass(GradientEngine):
         if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
             raise UnsupportedModel("its batches are not one tensor")
         self._plan = self.plan(x.device)
-        like = (x.shape[1:], min(len(keys), _TRIED), self.model.training)
+        like = (x.shape[1:], min(len(keys), _TRIED), modes(self.model))
         if like not in self._seen:
             self._seen[like] = self._tried(params, buffers, x, y, keys)
         return self._seen[like]

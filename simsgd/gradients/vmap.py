@@ -26,6 +26,7 @@ from .contract import (
 from .dropout import KeyedDropout
 from .generators import put_back, untouched
 from .loop import Loop
+from .training_mode import modes
 from .trees import is_of_tensors, leaves, row
 
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
@@ -95,7 +96,7 @@ class Vmap(GradientEngine):
 
         All workers do the same under vmap, whatever their data.
         """
-        like = *(part.shape[1:] for part in leaves(x)), self.model.training
+        like = *(part.shape[1:] for part in leaves(x)), modes(self.model)
         if like not in self._missing:
             self._missing[like] = []
             if not all(value.any() for value in got.values.values()):
@@ -168,6 +169,8 @@ class Vmap(GradientEngine):
         kind = type(self.model.get_submodule(name)).__name__
         where = f"{name} ({kind})" if name else kind
         reason = str(wrong).strip().splitlines()[0]
+        if "data-dependent control flow" in reason:  # of torch's three guesses
+            reason = "its forward reads numbers of the samples, as .item() or if does"
         return SettingError(
             "engine", "vmap", f"cannot batch the module {where}: {reason}", "use engine loop"
         )

@@ -20,6 +20,7 @@ from ..gradients import GradientEngine
 from ..gradients.contract import Criterion, EngineConfig, carried
 from ..gradients.cuda_graph import CudaGraphs, graphs_of
 from ..gradients.plan import Plan, plan_of
+from ..gradients.training_mode import TrainingMode
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm, GradientAlgorithm, ParameterAlgorithm
 from ..methods.attacks import Attack, attack_of
@@ -52,6 +53,7 @@ class Components:
     recipe: Recipe
     regime: Regime
     model: nn.Module
+    mode: TrainingMode  # of its modules
     params: dict[str, nn.Parameter]  # the model's, those to train
     frozen: dict[str, nn.Parameter]  # those that are not trained
     samples: Tensor | None  # of each worker, [W], or client, [N]; None: as many as the others
@@ -160,6 +162,7 @@ def components_of(
         recipe=recipe,
         regime=regime,
         model=model,
+        mode=_mode(model),
         params=params,
         frozen={n: p for n, p in model.named_parameters() if n not in params},
         samples=samples,
@@ -187,6 +190,12 @@ def components_of(
         segment_states=segment_states,
         groups=StateGroups(segment_states, together),
     )
+
+
+def _mode(model: nn.Module) -> TrainingMode:
+    mode = TrainingMode(model)
+    mode.enter()
+    return mode
 
 
 def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:

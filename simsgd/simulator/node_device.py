@@ -40,7 +40,7 @@ class NodeDevice:
         def compute(params: Tensors, buffers: Tensors, keys: RandomKey) -> Gradients:
             return accumulated(parts.engine, params, buffers, x, y, keys.fold_in("dropout"))
 
-        parts.model.train()
+        parts.mode.enter()
         gradient_of_node(node, compute, self._params(), {}, key, trains)
         self.steps += 1
 

@@ -33,6 +33,7 @@ class RunningState:
     results: list[Mapping[str, float]] = field(default_factory=list)  # of the epochs that ended
     compressor: str = ""  # the spec in force
     layers: LayerRules = ()  # those in force beside it
+    is_tried: bool = False  # whether a step was taken since this was made
 
     @classmethod
     def of(cls, parts: Components) -> "RunningState":

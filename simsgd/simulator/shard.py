@@ -30,6 +30,9 @@ def _shard(batch: Tensor, workers: int, passes: int, devices: int) -> Tensor:
     if form := odd_form(batch):
         fix = "give dense tensors, with a row for each sample"
         raise SettingError("batch", form, "has a tensor of another form", fix)
+    if batch.is_inference():
+        fix = "make it outside, or give a clone of it"
+        raise SettingError("batch", None, "has a tensor of torch.inference_mode", fix)
     if not batch.dim():
         fix = "give [B, ...], a row for each sample"
         raise SettingError("batch", batch.item(), "has a tensor without dimensions", fix)

@@ -22,6 +22,7 @@ from ..gradients.trees import Tree, leaves, mapped, row
 from ..keyed_random import RandomKey
 from ..settings import SettingError, require
 from .components import Components
+from .kept_state import check_kept_state
 from .node_gradients import (
     gradient_of_node,
     key_of_devices,
@@ -53,10 +54,14 @@ def compute_gradients(
     """
     _check_frozen(parts)
     _check_autocast(parts)
-    parts.model.train()
+    parts.mode.enter()
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
     x, y = _hosted_pair(parts, x, y)
+    if not state.is_tried and workers * parts.recipe.devices > 1:
+        own = {name: buffer[0] for name, buffer in _of_rows(parts, state).items()}
+        check_kept_state(parts, own, row(x, (0, 0)), row(y, (0, 0)))
+    state.is_tried = True
     with thread_count(parts.engine.operation_threads):
         if participants is None:
             gradients = _gradients(parts, parts.parameters.read(), state.buffers, x, y, key)
@@ -207,7 +212,7 @@ def device_rows(parts: Components, buffers: Tensors) -> tuple[Tensors, Tensors, 
 def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str:
     """Return the name of the engine that a step on such a batch uses, which it may choose now."""
     if not parts.engine_name:
-        parts.model.train()
+        parts.mode.enter()
         first = (slice(None), 0)  # pass
         batch, target = (row(part, first) for part in _hosted_pair(parts, x, y))
         params, buffers, keys = device_rows(parts, state.buffers)
@@ -220,7 +225,7 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
 
     Generators are left as they were too.
     """
-    parts.model.train()
+    parts.mode.enter()
     batch, target = (row(part, (0, 0)) for part in _hosted_pair(parts, x, y))
     own = {name: buffer[0].clone() for name, buffer in _of_rows(parts, state).items()}
     key = parts.key.keys()[0]
@@ -232,7 +237,7 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
 
 def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> list[str]:
     """Return the parameters that get no gradient from one worker's share of a batch."""
-    parts.model.train()
+    parts.mode.enter()
     config = dataclasses.replace(parts.engine.config, per_worker=False)
     loop = Loop(parts.model, parts.engine.criterion, config)
     own = {name: buffer[:1] for name, buffer in _of_rows(parts, state).items()}

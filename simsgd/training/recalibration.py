@@ -13,9 +13,15 @@ from .experiment import Experiment
 def recalibrate_(experiment: Experiment, model: nn.Module, batches: int) -> None:
     """Estimate a model's BatchNorm statistics again, as the mean over the first training batches.
 
-    An average of models need not have the average of their statistics.
+    An average of models need not have the average of their statistics. Layers that evaluate in
+    training too keep theirs.
     """
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    frozen = experiment.simulator.components.mode.evaluating
+    norms = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and name not in frozen
+    ]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()

@@ -134,7 +134,8 @@ class TorchWorker(Worker):
     ) -> None:
         self.experiment = Experiment.of(config)
         self.transport = Distributed(config.workers)
-        model = self.experiment.model.train()
+        model = self.experiment.model
+        self.experiment.simulator.components.mode.enter()
         self.parallel = with_own_buffers(model)
         self.bytes = listen(self.parallel)
         self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}

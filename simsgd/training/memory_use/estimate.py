@@ -160,7 +160,7 @@ def _activations(experiment: Experiment, taken: Taken) -> tuple[int, int, int]:
     batch = next(experiment.epoch_batches(0))
     x, y = (row(hosted_shards(parts, part), (slice(None), 0)) for part in batch)
     params, buffers, keys = device_rows(parts, simulator.buffers)
-    parts.model.train()
+    parts.mode.enter()
     engine = parts.engine
 
     def call(workers: int) -> int:

@@ -1,0 +1,100 @@
+"""Refuses a model or a criterion that remembers in Python what its workers would share.
+
+Letters: b samples of a worker.
+"""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ..gradients.contract import Criterion, Tensors
+from ..gradients.dropout import KeyedDropout
+from ..gradients.generators import seeded
+from ..gradients.loop import Loop
+from ..gradients.trees import Tree
+from ..settings import SettingError
+from .components import Components
+
+Place = tuple[str, str]  # "model" or "criterion", and the name of an attribute
+Kept = dict[Place, object]
+
+_OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
+_MOST = 1000  # numbers and tensors of a container that are looked at
+
+
+def check_kept_state(parts: Components, buffers: Tensors, x: Tree, y: Tree) -> None:
+    """Raise `SettingError` if the same batch, given twice, leads to two losses by what is kept.
+
+    So it is with a number that counts calls, or a running center: each real worker would have one
+    of its own, as it has buffers. `x`, `y` [b, ...] and `buffers` {name: [*shape]} are a worker's.
+    Copies of model and criterion are called, so that nothing changes; what has no copy, or whose
+    copy fails, is not looked at.
+    """
+    shared = {id(p): p for p in parts.model.parameters()}
+    key = parts.key.keys()[0]
+    losses: list[Tensor] = []
+    try:
+        model, criterion = copy.deepcopy((parts.model, parts.engine.criterion), dict(shared))
+        engine = Loop(model, criterion, parts.engine.config)
+        kept = [dict(_kept(model, criterion))]
+        while len(losses) < 2:
+            own = {name: buffer.clone() for name, buffer in buffers.items()}
+            with torch.enable_grad(), seeded(key), KeyedDropout(key):
+                loss, _ = engine.loss(dict(parts.params), own, x, y)
+            losses.append(loss.detach())
+            kept.append(dict(_kept(model, criterion)))
+            if _differing(*kept[-2:]) is None:
+                return
+    except Exception:  # as of a criterion that reads the model itself; the step tells what is wrong
+        return
+    if torch.equal(*losses) or bool(torch.stack(losses).isnan().any()):
+        return
+    whose, name = _differing(*kept[-2:]) or ("", "")
+    rule = f"keeps {name} from one call to the next, which all workers would share"
+    fix = "make it a buffer of the model, which each worker has, or compute it anew"
+    raise SettingError(whose, None, rule, fix)
+
+
+def _differing(before: Kept, now: Kept) -> Place | None:
+    """Return the first attribute that has changed."""
+    return next((place for place in now if not _same(before.get(place), now[place])), None)
+
+
+def _kept(model: nn.Module, criterion: Criterion) -> Iterator[tuple[Place, object]]:
+    """Yield copies of the numbers that Python attributes hold."""
+    for path, module in model.named_modules():
+        yield from _of("model", path, vars(module))
+    owner = getattr(criterion, "__self__", criterion)
+    if isinstance(owner, nn.Module):
+        if owner is not model:
+            for path, module in owner.named_modules():
+                yield from _of("criterion", path, {**vars(module), **module._buffers})
+    elif hasattr(owner, "__dict__") and not isinstance(owner, type):
+        yield from _of("criterion", "", vars(owner))
+
+
+def _of(whose: str, path: str, attributes: dict[str, object]) -> Iterator[tuple[Place, object]]:
+    for name, value in attributes.items():
+        if name not in _OF_TORCH:
+            numbers = [_copied(leaf) for leaf in tree_leaves(value)[:_MOST]]
+            yield (whose, f"{path}.{name}".lstrip(".")), numbers
+
+
+def _copied(leaf: object) -> object:
+    """Return a number, or a copy of a tensor; None for anything else."""
+    if isinstance(leaf, Tensor):
+        return leaf.detach().clone()
+    return leaf if isinstance(leaf, bool | int | float) else None
+
+
+def _same(before: object, now: object) -> bool:
+    if not isinstance(before, list) or not isinstance(now, list) or len(before) != len(now):
+        return False
+    return all(
+        torch.equal(one, other) if isinstance(one, Tensor) and isinstance(other, Tensor)
+        else one == other
+        for one, other in zip(before, now, strict=True)
+    )  # fmt: skip
