@@ -9,13 +9,13 @@ Letters: L workers hosted here, b samples each.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from ..settings import one_line
+from .attributes import plain_attributes
 from .contract import GradientEngine, Gradients, Tensors
 from .trees import Tree, copy_all, mapped
 
@@ -23,8 +23,6 @@ Work = Callable[[], Gradients]
 Capture = Callable[[Work], tuple[Gradients, Callable[[], None]]]
 
 _MOST = 4  # forms of a call, each of which takes a graph's memory
-_LONG = 1000  # entries, from which on only their number counts
-_PLAIN = (bool, int, float, str, type(None))
 
 
 def captured(work: Work) -> tuple[Gradients, Callable[[], None]]:
@@ -124,7 +122,7 @@ class CudaGraphs:
         modules = [*model.modules()]
         if isinstance(criterion, nn.Module):
             modules += criterion.modules()
-        attributes = [plain for module in modules for plain in _attributes(module)]
+        attributes = [plain for module in modules for plain in plain_attributes(module)]
         return (
             self.engine.reduced_chunk,
             tuple(given),
@@ -167,23 +165,3 @@ class _Graph:
             output=mapped(Tensor.clone, found.output),
             buffers=after,
         )
-
-
-def _attributes(module: nn.Module) -> Iterator[object]:
-    """Yield a module's own attributes that are plain values, or lists, tuples and dicts of such."""
-    for name, value in module.__dict__.items():
-        if isinstance(value, _PLAIN):
-            yield name, type(value), value
-        elif isinstance(value, list | tuple | dict):
-            yield name, _frozen(value)
-
-
-def _frozen(value: Any) -> object:
-    """Return what is equal where plain values are, as a key; of anything else its type alone."""
-    if isinstance(value, list | tuple | dict) and len(value) > _LONG:
-        return type(value), len(value)
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(own) for own in value)
-    if isinstance(value, dict):
-        return tuple((str(key), _frozen(own)) for key, own in value.items())
-    return value if isinstance(value, _PLAIN) else type(value)

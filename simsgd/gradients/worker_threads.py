@@ -18,7 +18,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
-from ..settings import SettingError
+from ..settings import SettingError, require
+from .attributes import state_of_attributes
 from .contract import GradientEngine
 
 Engine = TypeVar("Engine", bound=GradientEngine)
@@ -63,6 +64,7 @@ class ThreadReplicas(Generic[Engine]):
     """As many engines as torch has threads (OMP_NUM_THREADS), `make(model)` each, at work at once.
 
     With `own_parameters` each model has Parameter objects of its own, which share their numbers.
+    The copies are made anew once an attribute, a hook or a method of the model is another one.
     Raises `SettingError` for a model that cannot be copied.
     """
 
@@ -72,18 +74,25 @@ class ThreadReplicas(Generic[Engine]):
         make: Callable[[nn.Module], Engine],
         own_parameters: bool = False,
     ) -> None:
-        threads = torch.get_num_threads()
-        self.model = model
-        self.engines = [make(_replica(model, own_parameters)) for _ in range(threads)]
+        self.model, self._threads = model, torch.get_num_threads()
+        self._make = partial(_copied, model, make, own_parameters)
         self._free: queue.SimpleQueue[Engine] = queue.SimpleQueue()
+        self._begin()
+        self._pool = _single_threads(self._threads)
+
+    def _begin(self) -> None:
+        """Copy the model as it is now."""
+        self._attributes = state_of_attributes(self.model)
+        self.engines = [self._make() for _ in range(self._threads)]
+        while not self._free.empty():
+            self._free.get()
         for engine in self.engines:
             self._free.put(engine)
-        self._pool = _single_threads(threads)
 
     def map(self, task: Callable[..., Result], *items: Iterable[object]) -> list[Result]:
         """Return `task(engine, *own)` for each of the items, in their order."""
-        for engine in self.engines:
-            _be_in_the_mode_of(self.model, engine.model)
+        if self._attributes != state_of_attributes(self.model):
+            self._begin()
         one = partial(self._one, task)
         return list(map(one, *items) if is_single_threaded() else self._pool.map(one, *items))
 
@@ -115,8 +124,16 @@ def _single_threads(threads: int) -> ThreadPoolExecutor:
     return pool
 
 
+def _copied(model: nn.Module, make: Callable[[nn.Module], Engine], own_parameters: bool) -> Engine:
+    return make(_replica(model, own_parameters))
+
+
 def _replica(model: nn.Module, own_parameters: bool) -> nn.Module:
     """Return a copy of a model with the same parameters, or others in the same memory."""
+    for name, module in model.named_modules():
+        rule = f"would use the model's own weights in the forward that was set on {name or 'it'}"
+        patched = own_parameters and "forward" in module.__dict__
+        require(not patched, "engine", "threads", rule, "use engine loop")
     shared = {
         id(p): nn.Parameter(p.detach(), p.requires_grad) if own_parameters else p
         for p in model.parameters()
@@ -126,9 +143,3 @@ def _replica(model: nn.Module, own_parameters: bool) -> nn.Module:
     except Exception as wrong:  # whatever a module keeps that has no copy
         told = f"needs a copy of the model for each thread, and it has none ({wrong})"
         raise SettingError("engine", "threads", told, "use engine loop") from wrong
-
-
-def _be_in_the_mode_of(model: nn.Module, replica: nn.Module) -> None:
-    """Let each module of the replica train or evaluate as its original does."""
-    for module, same in zip(model.modules(), replica.modules(), strict=True):
-        same.training = module.training

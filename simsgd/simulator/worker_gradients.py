@@ -23,6 +23,7 @@ from ..keyed_random import RandomKey
 from ..settings import SettingError, require
 from .components import Components
 from .kept_state import check_kept_state
+from .model_check import check_hooks
 from .node_gradients import (
     gradient_of_node,
     key_of_devices,
@@ -53,6 +54,7 @@ def compute_gradients(
     `x` [B, ...] and `y` [B, ...]. What is not finite is treated as `on_nonfinite` says.
     """
     _check_frozen(parts)
+    check_hooks(parts.params, parts.recipe.engine, parts.parameters.has_models)
     _check_autocast(parts)
     parts.mode.enter()
     seed, workers = parts.recipe.seed, parts.recipe.workers

@@ -12,7 +12,6 @@ from ..gradients.contract import carried
 from ..gradients.trees import Tree
 from ..settings import require
 from .data import Text, in_order
-from .metrics import num_targets
 from .totals import Measures
 
 if TYPE_CHECKING:
@@ -30,12 +29,14 @@ def evaluate(experiment: "Experiment", model: nn.Module, part: str = "val") -> M
     Of a text these are means over tokens, of pictures to be labeled over pixels; `part` may be
     "test" of a text.
     """
-    loss, counted, sums = 0.0, 0, torch.zeros(3, dtype=torch.float64)
+    loss, sums = 0.0, torch.zeros(4, dtype=torch.float64)
     for x, y in evaluation_batches(experiment, model, part):
-        output, targets = model(x), num_targets(y)
-        loss += float(experiment.criterion(output, y)) * targets
-        sums += experiment.metric.sums(output, y).cpu()
-        counted += targets
+        output = model(x)
+        own = experiment.metric.sums(output, y).cpu()
+        if own[3] > 0:  # else the loss is a mean of nothing
+            loss += float(experiment.criterion(output, y)) * float(own[3])
+            sums += own
+    counted = float(sums[3])
     error1, error5 = (100 * sums[:2] / counted).tolist()
     return {
         "loss": loss / counted,

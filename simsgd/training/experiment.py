@@ -40,7 +40,7 @@ from .devices import device_of
 from .first_batch import evaluated_once, require_class_scores, trained_once
 from .given import NOTHING, Given, model_module
 from .input_transforms import Transform, fitted, require_as_many
-from .metrics import Metric, metric_of
+from .metrics import IGNORED, Metric, metric_of
 from .run_data import (
     batches_of,
     dataset_of,
@@ -211,7 +211,8 @@ class Experiment:
         own_loss = given.criterion is not None or self.config.criterion is not None
         if has_classes(self.dataset) and not own_loss and self.config.metric is None:
             require_class_scores(self, output, target)
-        metric = metric_of(self.config, given, output, target)
+        ignored = getattr(self.criterion, "ignore_index", IGNORED)
+        metric = metric_of(self.config, given, output, target, ignored)
         named = self.config.metric
         if named is None and metric.shown.name in (PIXEL_ERROR, NONE):
             named = metric.shown.name  # which the data decided

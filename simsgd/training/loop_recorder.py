@@ -162,13 +162,12 @@ class Recording:
         parts, now = self._simulator.components, time.perf_counter()
         pair = record.output, self._simulator.hosted_samples(y)
         output, target = (record.of_participants(part, parts.hosted) for part in pair)
-        targets, samples = num_targets(y), len(leaves(x)[0])
-        samples = samples if self._config.tokens is None else targets
-        guessed, trained = map(record.num_of_participants, (targets, samples))
+        samples = len(leaves(x)[0]) if self._config.tokens is None else num_targets(y)
+        trained = record.num_of_participants(samples)
         sums = self._metric.sums(output, target)
         if self._step_log.ready is None:
             self._step_log.ready = ready_segments(self._simulator, x, y)
-        self._step_log.add(record, sums, guessed, now - self._began, trained)
+        self._step_log.add(record, sums, now - self._began, trained)
         if self._step_log.unwritten >= self._config.log_every:
             self._step_log.write()
         self._began, self._in_step = time.perf_counter(), False

@@ -26,6 +26,7 @@ Function = Callable[[Tree, Tree], Tensor | float]  # (output, target) -> mean ov
 _TAKEN = {*EPOCH_COLUMNS, *WORKER_COLUMNS, "best", "bytes", "bits", "done", "epochs", "network"}
 _MEAN = "return the mean over the samples"
 _GUESSES = 5
+IGNORED = -100  # which torch's losses leave out, unless told another number
 _PERCENT = ("val_error1", "val_error5")
 _OF_CLASSES = (ERROR, ACCURACY, PIXEL_ERROR)
 
@@ -37,21 +38,25 @@ class Metric:
     shown: Shown
     function: Function | None = None  # of the user's own
     counts_misses: bool = True  # whether targets are classes, and the output tells them
+    ignored: int = IGNORED  # the class that is none: its targets do not count
 
     def sums(self, output: Tree, target: Tree) -> Tensor:
-        """Return targets missed with 1 and 5 guesses, and metric times targets, [3] float64.
+        """Return targets missed with 1 and 5 guesses, metric times targets, and targets, [4].
 
-        Of an output and a target of B samples; nan for what is not measured. Five guesses miss
-        nothing, and so measure nothing, where there are at most five classes.
+        Of an output and a target of B samples, in float64; nan for what is not measured. Five
+        guesses miss nothing, and so measure nothing, where there are at most five classes.
         """
         device = leaves(target)[0].device
-        sums = torch.full((3,), torch.nan, dtype=torch.float64, device=device)
+        sums = torch.full((4,), torch.nan, dtype=torch.float64, device=device)
+        sums[3] = num_targets(target)
         ranked = class_scores(output, target) if self.counts_misses else None
         if ranked is not None:
             few = max(2, ranked.shape[-1]) <= _GUESSES
-            sums[: 1 if few else 2] = num_missed(ranked, target).double()[: 1 if few else 2]
+            missed = num_missed(ranked, target, self.ignored)
+            sums[: 1 if few else 2] = missed.double()[: 1 if few else 2]
+            sums[3] = (target != self.ignored).sum()
         if self.function is not None:
-            sums[2] = torch.as_tensor(self.function(output, target)).double() * num_targets(target)
+            sums[2] = torch.as_tensor(self.function(output, target)).double() * sums[3]
         return sums
 
 
@@ -71,18 +76,19 @@ def num_targets(target: Tree) -> int:
     return leaves(target)[0].numel()
 
 
-def num_missed(output: Tensor, target: Tensor) -> Tensor:
+def num_missed(output: Tensor, target: Tensor, ignored: int = IGNORED) -> Tensor:
     """Return how many of `target` [B, ...] are missed with 1 and with 5 guesses, [2].
 
-    The guesses are the largest of `output` [B, ..., V]; of a single number, V = 1, that is class 1
-    if it is positive and else class 0.
+    Those of class `ignored` are not counted. The guesses are the largest of `output` [B, ..., V];
+    of a single number, V = 1, that is class 1 if it is positive and else class 0.
     """
     output, target = output.flatten(0, -2), target.flatten()
     if output.shape[1] == 1:
         output = torch.cat([-output, output], dim=1)
     ranked = output.topk(min(_GUESSES, output.shape[1]), dim=1).indices  # [samples, 5]
-    hit = ranked == target.unsqueeze(1)
-    return len(target) - torch.stack([hit[:, :1].sum(), hit.sum()])
+    counts = target != ignored
+    hit = (ranked == target.unsqueeze(1)) & counts.unsqueeze(1)
+    return counts.sum() - torch.stack([hit[:, :1].sum(), hit.sum()])
 
 
 def class_scores(output: Tree, target: Tree) -> Tensor | None:
@@ -100,8 +106,12 @@ def class_scores(output: Tree, target: Tree) -> Tensor | None:
     return turned if turned.shape[:-1] == target.shape else None
 
 
-def metric_of(config: Config, given: Given, output: Tree, target: Tree) -> Metric:
+def metric_of(
+    config: Config, given: Given, output: Tree, target: Tree, ignored: int = IGNORED
+) -> Metric:
     """Return the metric of a run, of which `output` and `target` are those of a first batch.
+
+    Targets of class `ignored`, as the criterion ignores them, do not count.
 
     By itself it is the error where the targets are classes (per pixel where they are pictures),
     perplexity of text, and none for anything else. Raises `SettingError`
@@ -115,7 +125,9 @@ def metric_of(config: Config, given: Given, output: Tree, target: Tree) -> Metri
         if name in _OF_CLASSES and not counts:
             rule = "needs class numbers as targets, and an output with a score for each class"
             raise SettingError("metric", name, rule, "give another, or a function of your own")
-        return Metric(shown_metric({"metric": name, "tokens": config.tokens}), None, counts)
+        return Metric(
+            shown_metric({"metric": name, "tokens": config.tokens}), None, counts, ignored
+        )
     assert config.metric is not None
     function = given.metric or _loaded(config.metric)
     name = own_name(config.metric)
@@ -123,7 +135,7 @@ def metric_of(config: Config, given: Given, output: Tree, target: Tree) -> Metri
     mode = config.metric_mode or _mode_of(config.metric, function)
     shown = shown_metric({"metric": config.metric, "metric_mode": mode, "tokens": config.tokens})
     _try_out(config.metric, function, output, target)
-    return Metric(shown, function, counts)
+    return Metric(shown, function, counts, ignored)
 
 
 def _by_itself(config: Config, counts: bool, output: Tree, target: Tree) -> str:

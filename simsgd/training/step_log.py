@@ -44,7 +44,7 @@ class StepLog:
     dashboards: Dashboards
     totals: Totals
     last: StepRecord | None = None  # that was read, of those unwritten
-    unread: list[tuple[StepRecord, Tensor, int, float, int | None]] = field(default_factory=list)
+    unread: list[tuple[StepRecord, Tensor, float, int | None]] = field(default_factory=list)
     unwritten: int = 0  # steps
     transfers: list[TransferRow] = field(default_factory=list)
     layers: list[LayerRow] = field(default_factory=list)
@@ -57,7 +57,6 @@ class StepLog:
         self,
         record: StepRecord,
         sums: Tensor,
-        guessed: int,
         seconds: float,
         samples: int | None = None,
     ) -> None:
@@ -65,7 +64,7 @@ class StepLog:
 
         Raises `Diverged` once one is read whose numbers are not finite.
         """
-        self.unread.append((record.without_output(), sums, guessed, seconds, samples))
+        self.unread.append((record.without_output(), sums, seconds, samples))
         self.unwritten += 1
         if record.losses.device.type == "cpu":
             self.read()
@@ -93,9 +92,9 @@ class StepLog:
     def read(self) -> None:
         """Add the steps that wait to the totals; on a GPU this waits for them."""
         unread, self.unread = self.unread, []
-        for record, sums, guessed, seconds, samples in unread:
+        for record, sums, seconds, samples in unread:
             self._require_finite(record)
-            row = self.totals.add(record, sums, guessed, seconds, samples)
+            row = self.totals.add(record, sums, seconds, samples)
             self.folder.add_step(row)
             self.dashboards.step(row)
             self.transfers += transfer_rows(record)

@@ -59,17 +59,17 @@ class Totals:
         self,
         record: StepRecord,
         sums: Tensor,
-        guessed: int,
         seconds: float,
         samples: int | None = None,
     ) -> StepRow:
         """Add a step and return its row of steps.csv; this waits for the device.
 
-        `sums` [3] are those of `Metric.sums` over `guessed` targets: samples, tokens or pixels.
-        `samples` are those, or the tokens, that trained; None: as many.
+        `sums` [4] are those of `Metric.sums` over targets: samples, tokens or pixels. `samples` are
+        those, or the tokens, that trained; None: as many.
         """
         payload, loss = record.payload_bytes, record.loss
-        wrong1, wrong5, metric = sums.tolist()
+        wrong1, wrong5, metric, targets = sums.tolist()
+        guessed = int(targets)
         leaving, arriving = record.bytes.on_links()
         if not math.isnan(loss):  # else no worker has a loss that is finite
             self.samples += guessed

@@ -181,10 +181,9 @@ class Trainer:
             record = experiment.simulator.step(x, y, epoch, is_last)
             sums = self._sums(record, y)
             seconds = time.perf_counter() - self.began
-            targets = num_targets(y)
-            samples = len(leaves(y)[0]) if experiment.config.tokens is None else targets
-            guessed, trained = map(record.num_of_participants, (targets, samples))
-            self.step_log.add(record, sums, guessed, seconds, trained)
+            is_text = experiment.config.tokens is not None
+            samples = num_targets(y) if is_text else len(leaves(y)[0])
+            self.step_log.add(record, sums, seconds, record.num_of_participants(samples))
             self.batch += 1
             self.progress.advance()
             self._between_steps(record)
@@ -193,16 +192,16 @@ class Trainer:
         self._write_steps()
 
     def _sums(self, record: StepRecord, y: Tree) -> Tensor:
-        """Return the sums of the metric over all that train, [3] as `Metric.sums` does."""
+        """Return the sums of the metric over all that train, [4] as `Metric.sums` does."""
         simulator, metric = self.experiment.simulator, self.experiment.metric
         pair = record.output, simulator.hosted_samples(y)
         parts = simulator.components
         output, target = (record.of_participants(part, parts.hosted) for part in pair)
         if parts.hosts_all:
             return metric.sums(output, target)
-        nothing = torch.zeros(3, dtype=torch.float64, device=parts.workers.device)
+        nothing = torch.zeros(4, dtype=torch.float64, device=parts.workers.device)
         own = metric.sums(output, target) if num_targets(target) else nothing
-        rows = torch.stack([own, *[nothing] * (len(parts.workers) - 1)])  # [L, 3]
+        rows = torch.stack([own, *[nothing] * (len(parts.workers) - 1)])  # [L, 4]
         return simulator.all_gather(rows).sum(0)
 
     def _timed(self, batches: Iterator[_Batch]) -> Iterator[_Batch]:

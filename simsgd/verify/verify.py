@@ -25,7 +25,6 @@ from ..simulator.checkpoint_check import StateDict
 from ..simulator.record import StepRecord
 from ..training.environment import environment
 from ..training.experiment import Experiment
-from ..training.metrics import num_targets
 from ..training.progress import fitted, is_seen, tqdm
 from ..training.run_folder import RunFolder
 from ..training.run_names import default_name
@@ -237,7 +236,7 @@ class Simulation:
         self.step, self.transfers = record.step, transfer_rows(record)
         trained = (record.of_participants(part, slice(None)) for part in (record.output, y))
         sums = self.experiment.metric.sums(*trained)
-        logged = self.tally.add(record, sums, record.num_of_participants(num_targets(y)), seconds)
+        logged = self.tally.add(record, sums, seconds)
         judged = real.counted is not None and not lost
         self.flip = first_flip(record.step, self.recorder.decided, real.decided) if judged else None
         self.real = copies(real.parameters)

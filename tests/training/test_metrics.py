@@ -124,6 +124,20 @@ class TestTargetsThatAreNoClasses:
         assert run.config["metric"] == "pixel-error"
         assert f"validation pixel error     {wanted:.2f} % after 1 epoch" in run.summary()
 
+    @pytest.mark.parametrize("ignored", [-100, 255])
+    def test_of_pixels_those_that_the_loss_ignores_do_not_count(self, tmp_path, ignored):
+        def some(x):
+            return pixel_classes(x).masked_fill(x.unflatten(1, (2, 3)) > 0, ignored)
+
+        criterion = nn.CrossEntropyLoss(ignore_index=ignored)
+        run = trained(tmp_path, some, net_of(Pixels), criterion=criterion, name="a", epochs=1)
+        model, (_, (x, y)) = restored(run, net_of(Pixels)), pairs(some)
+        counts = y != ignored
+        wanted = 100 * float((model(x).argmax(1) != y)[counts].double().mean())
+        assert run.last.val_pixel_error == pytest.approx(wanted, rel=1e-12)
+        assert run.last.val_loss == pytest.approx(criterion(model(x), y).item(), rel=1e-10)
+        assert 0 < run.last.train_pixel_error < 100
+
 
 def net_of(kind):
     torch.manual_seed(0)

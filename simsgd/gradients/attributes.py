@@ -1,0 +1,44 @@
+"""What a module's own attributes are, to find that one was changed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+_LONG = 1000  # entries, from which on only their number counts
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def plain_attributes(module: nn.Module) -> Iterator[object]:
+    """Yield a module's own attributes that are plain values, or lists, tuples and dicts of such."""
+    for name, value in module.__dict__.items():
+        if isinstance(value, _PLAIN):
+            yield name, type(value), value
+        elif isinstance(value, list | tuple | dict):
+            yield name, _frozen(value)
+
+
+def state_of_attributes(model: nn.Module) -> tuple[object, ...]:
+    """Return what differs once an attribute, a hook or a method of a model is another one."""
+    return tuple(
+        each for module in model.modules() for each in (*plain_attributes(module), *_others(module))
+    )
+
+
+def _others(module: nn.Module) -> Iterator[object]:
+    for name, value in module.__dict__.items():
+        if isinstance(value, Tensor):
+            yield name, id(value), value._version
+        elif callable(value):
+            yield name, id(value)
+
+
+def _frozen(value: Any) -> object:
+    """Return what is equal where plain values are, as a key; of anything else its type alone."""
+    if isinstance(value, list | tuple | dict) and len(value) > _LONG:
+        return type(value), len(value)
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(own) for own in value)
+    if isinstance(value, dict):
+        return tuple((str(key), _frozen(own)) for key, own in value.items())
+    return value if isinstance(value, _PLAIN) else type(value)

@@ -1,0 +1,82 @@
+"""What a person changes in a model between steps holds in every engine."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import simsgd
+
+X, Y = torch.linspace(-2, 2, 16 * 3 * 36).sin().view(16, 3, 6, 6), torch.arange(16) % 2
+
+
+class Warm(nn.Sequential):
+    warmth = 1.0
+
+    def forward(self, x):
+        return super().forward(x) / self.warmth
+
+
+def _net():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.1), nn.Flatten(), nn.Linear(64, 2)
+    return Warm(*layers).double()
+
+
+def _patch(model):
+    last = model[4]
+    last.forward = lambda x: 3 * nn.Linear.forward(last, x)
+
+
+CHANGES = {
+    "p": lambda model: setattr(model[2], "p", 0.6),
+    "eps": lambda model: setattr(model[1], "eps", 0.5),
+    "an attribute": lambda model: setattr(model, "warmth", 4.0),
+    "a tensor": lambda model: setattr(model, "warmth", torch.tensor(4.0)),
+    "a hook": lambda model: model[0].register_forward_hook(lambda own, given, out: 2 * out),
+    "evaluation": lambda model: model[1].eval(),
+}
+
+
+def _trained(engine, change, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        simulator = simsgd.Simulator(_net(), workers=4, lr=0.1, engine=engine)
+        for step in range(4):
+            if step == 2:
+                change(simulator.model)
+            simulator.step(X.double(), Y)
+    finally:
+        torch.set_num_threads(before)
+    return torch.cat([p.detach().flatten() for p in simulator.model.parameters()])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("engine", ["vmap", "onepass", "threads"])
+def test_a_change_between_steps_is_followed(engine, change):
+    threads = 2 if engine == "threads" else 1
+    wanted = _trained("loop", CHANGES[change], 1)
+    found = _trained(engine, CHANGES[change], threads)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+    assert not torch.equal(wanted, _trained("loop", copy.copy, 1))
+
+
+@pytest.mark.parametrize("engine", ["vmap", "onepass"])
+def test_a_method_set_in_between_is_followed(engine):
+    wanted = _trained("loop", _patch, 1)
+    torch.testing.assert_close(_trained(engine, _patch, 1), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_threads_refuse_a_method_that_holds_the_weights():
+    with pytest.raises(simsgd.SettingError, match="in the forward that was set on 4"):
+        _trained("threads", _patch, 2)
+
+
+def test_a_hook_on_a_parameter_is_refused_at_any_step():
+    simulator = simsgd.Simulator(_net(), workers=4, lr=0.1)
+    simulator.step(X.double(), Y)
+    simulator.model[0].weight.register_hook(lambda gradient: 0 * gradient)
+    with pytest.raises(simsgd.SettingError, match=r"has a hook on 0\.weight"):
+        simulator.step(X.double(), Y)
