@@ -27,6 +27,7 @@ from .settings import SettingError, one_line, require, require_kind, shown, unkn
 from .simulator.checkpoint_check import StateDict
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.method_choice import memory_named
+from .simulator.own_methods import without_draws
 from .simulator.segment_state import SegmentState
 
 
@@ -141,7 +142,9 @@ class Hook:
         """Exchange the gradients of a bucket of DistributedDataParallel's, in place."""
         names = [self.names[id(parameter)] for parameter in bucket.parameters()]
         pairs = zip(names, bucket.gradients(), strict=True)
-        fused(self.channel, [partial(self._exchange_, *pair) for pair in pairs])
+        own = [self.segment_states[name].own for name in names]
+        with without_draws(own, self.channel.transport, self.key.workers.device):
+            fused(self.channel, [partial(self._exchange_, *pair) for pair in pairs])
         if bucket.is_last():
             self.steps += 1
             self.channel.ledger.transfers.clear()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from .given_object import with_objects
 from .registry import build, settings_of
 from .settings import SettingError, require, require_kind
 from .units import home_path
@@ -33,7 +34,7 @@ def with_preset(given: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(wrong, SettingError):
             raise SettingError("method", given["method"], "must be one method") from wrong
         raise SettingError("method", wrong.value, wrong.rule, wrong.fix) from wrong
-    usual: dict[str, Any] = dict(preset.settings)
+    usual: dict[str, Any] = with_objects(preset.settings)
     for name, other in _IN_PLACE_OF.items():
         if given.get(name) is not None:
             usual.pop(other, None)

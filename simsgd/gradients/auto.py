@@ -128,11 +128,13 @@ class Auto(GradientEngine):
         raise AssertionError("a loop takes every model")
 
     def keep_choice(self, name: str) -> None:
-        """Use the engine of that name from now on, unless chunks or the kind of engine forbid it.
+        """Use the engine of that name from now on, unless chunks, its kind or amp forbid it.
 
         A resumed simulation so goes on with the engine it had, whatever its next batch is like.
         """
-        if name in ENGINES and not (name == "loop" and self.chunk != "auto"):
+        fits = not (name == "loop" and self.chunk != "auto")
+        fits = fits and not (name == "onepass" and self.amp is not None)
+        if name in ENGINES and fits:
             self.chosen, self.note, self._engine = name, "", self.made(name)
 
     def _one_by_one(

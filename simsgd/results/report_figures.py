@@ -57,11 +57,13 @@ def _metric(groups: Sequence[Group], metric: Metric) -> Iterator[str]:
     own = _having(groups, lambda run: _evaluated(run, column))
     if own:  # loops of one's own need not be evaluated
         yield page.figure(_svg(own, y=column), f"{title} after each epoch; a dot marks the best.")
-        sent = "against the bytes that each worker has sent"
-        yield page.figure(_svg(own, x="bytes", y=column), f"{title} {sent}.")
-    if len(own) > 1 and _all_ended_finite(own, column):
+    sent = _having(own, lambda run: _evaluated(run, column, sent=True))
+    if sent:  # an exchange may come later than an evaluation
+        caption = f"{title} against the bytes that each worker has sent."
+        yield page.figure(_svg(sent, x="bytes", y=column), caption)
+    if len(sent) > 1 and _all_ended_finite(sent, column):
         caption = f"{title} at the end against bytes, and the frontier of the best."
-        yield page.figure(_svg(own, x="bytes", y=column, kind="pareto"), caption)
+        yield page.figure(_svg(sent, x="bytes", y=column, kind="pareto"), caption)
     caption = f"Training loss{per}, mean over each epoch."
     yield page.figure(_svg(groups, y="train_loss"), caption)
 
@@ -72,8 +74,11 @@ def _having(groups: Sequence[Group], has: Callable[[RunTables], bool]) -> list[G
     return [group for group in some if group.runs]
 
 
-def _evaluated(run: RunTables, column: str) -> bool:
-    return bool(run.evaluations[column].notna().any())
+def _evaluated(run: RunTables, column: str, sent: bool = False) -> bool:
+    """Return whether a run has a value of a column, once anything was `sent` if asked so."""
+    table = run.evaluations
+    rows = table[table["payload_bytes"] > 0] if sent else table
+    return bool(rows[column].notna().any())
 
 
 def _all_ended_finite(groups: Sequence[Group], column: str) -> bool:

@@ -7,6 +7,7 @@ Letters: W workers, L hosted here, S segments, n elements of one of them, P of a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +22,7 @@ from ..methods.algorithms import ExchangeContext, GradientAlgorithm, ParameterAl
 from ..methods.compression_error import SegmentMeasures, group_norms, measure_group, squared
 from ..methods.compressors.group import Group, compressor_of
 from .exchange_step import ExchangeStep, exchange_gradient, exchange_model
+from .own_methods import without_draws
 from .segment_state import SegmentState
 from .state_groups import StateGroup, StateGroups
 
@@ -50,11 +52,17 @@ def exchange_gradients(
         return [exchange_gradient(own_step, group.states[0], pieces[0], squares)]
 
     every = groups.of(step.flush, apart=bool(step.unused))
-    found = fused(step.channel, [partial(exchanged, group) for group in every])
+    with _without_draws(step, groups):
+        found = fused(step.channel, [partial(exchanged, group) for group in every])
     results = {own[1].segment.name: own for some in found for own in some}
     in_order = [results[own.segment.name] for own in groups.states]
     measures = squared([measures for _, measures in in_order])
     return [aggregated for aggregated, _ in in_order], measures
+
+
+def _without_draws(step: ExchangeStep, groups: StateGroups) -> AbstractContextManager[None]:
+    own, device = [state.own for state in groups.states], step.key.workers.device
+    return without_draws(own, step.channel.transport, device)
 
 
 def _nothing(state: SegmentState, gradient: Tensor) -> Exchanged:
@@ -113,7 +121,8 @@ def exchange_models(
         if step.channel.ledger.transfers:
             yield from averages
 
-    sent = [own for some in fused(step.channel, every()) for own in some or ()]
+    with _without_draws(step, groups):
+        sent = [own for some in fused(step.channel, every()) for own in some or ()]
     found = {own.segment.name: own for own in squared(sent)}
     measures_of_all = [
         found.get(own.segment.name) or SegmentMeasures.empty(own.segment, len(x), x.device)

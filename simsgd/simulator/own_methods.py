@@ -6,11 +6,12 @@ two; what raises an error in simsgd is told in one line.
 Letters: L workers hosted here, n elements of one segment.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeGuard
 
+import torch
 from torch import Tensor
 
 from ..communication.ledger import Ledger
@@ -88,19 +89,17 @@ class OwnMethods:
 
     @contextmanager
     def looked_at(self, key: RandomKey, transport: Transport) -> Iterator[None]:
-        """Tell in one line what simsgd cannot use of them, and let `key` seed what they draw from.
+        """Tell in one line what simsgd cannot use of them; see `own_errors`.
 
-        The generators of torch, Python and numpy are put back. Raises `SettingError` for numbers
-        drawn from them where workers live in several processes, each of which would draw others.
+        In one process `key` seeds the generators of torch, Python and numpy, which are put back;
+        elsewhere the exchanges of segments take turns, and `without_draws` is for all of them.
         """
-        with put_back(key.workers.device) as generators, explained(self.found):
-            generators.seed(derived(key.seed, *key.place))
-            before = None if isinstance(transport, InProcess) else generators.state()
+        with ExitStack() as entered:
+            entered.enter_context(explained(self.found))
+            if isinstance(transport, InProcess):
+                generators = entered.enter_context(put_back(key.workers.device))
+                generators.seed(derived(key.seed, *key.place))
             yield
-            if before is not None and generators.moved_from(before):
-                kind, method = self.found[0]
-                rule = "draws from a global generator, and each process would draw other numbers"
-                raise SettingError(kind, type(method).__name__, rule, "draw from step.key")
 
     def check_compensated(self, compensated: object, gradient: Tensor) -> None:
         """Raise `SettingError` unless memory and algorithm give one row a worker, as `gradient`."""
@@ -233,6 +232,27 @@ class OwnMethods:
             if kind == "compressor":
                 call = "rounds" if isinstance(method, MultiRound) else "compress"
                 refuse_shape(kind, method, call, mean, wanted)
+
+
+@contextmanager
+def without_draws(
+    methods: Iterable[OwnMethods | None], transport: Transport, device: torch.device
+) -> Iterator[None]:
+    """Raise `SettingError` for methods of a user's own that draw from a global generator.
+
+    Between processes, each of which would draw other numbers; the generators are put back.
+    """
+    own = next((each for each in methods if each is not None), None)
+    if own is None or isinstance(transport, InProcess):
+        yield
+        return
+    with put_back(device) as generators:
+        before = generators.state()
+        yield
+        if generators.moved_from(before):
+            kind, method = own.found[0]
+            rule = "draws from a global generator, and each process would draw other numbers"
+            raise SettingError(kind, type(method).__name__, rule, "draw from step.key")
 
 
 def unshared(own: Tensor, *kept: Mapping[str, Tensor]) -> Tensor:

@@ -88,6 +88,17 @@ def epoch_and_batch(state: "StateDict", batches: int) -> tuple[int, int]:
     return epoch, batch
 
 
+def require_vocabulary(name: str, place: object, state: "StateDict", digest: str | None) -> None:
+    """Raise `SettingError` if a text has other tokens, or in another order, than it had.
+
+    A model knows them by number. None: the data are no text.
+    """
+    before = state.get("vocabulary")
+    rule = "was trained on other words: its text, or the file that it came from, has changed"
+    same = None in (before, digest) or before == digest
+    require(same, name, str(place), rule, "put the text back, or train again")
+
+
 def _require_same(now: Mapping[str, object], before: Mapping[str, object]) -> None:
     """Raise `SettingError` for settings that a resumed run cannot have changed.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..config import Config
 from ..results.metric import ERROR, NONE, Metric
 from ..settings import SettingError, require_kind
-from .checkpoint import load_checkpoint
+from .checkpoint import load_checkpoint, require_vocabulary
 from .evaluation import evaluate as measured
 from .experiment import Experiment
 
@@ -91,4 +91,5 @@ def restored(
     except (KeyError, RuntimeError, TypeError, AttributeError) as cause:
         rule = "no longer fits its model"
         raise SettingError("checkpoint", str(checkpoint), rule) from cause
+    require_vocabulary("checkpoint", checkpoint, state, experiment.vocabulary)
     return experiment

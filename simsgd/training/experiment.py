@@ -130,6 +130,11 @@ class Experiment:
         return self.config.workers * self.config.worker_batch
 
     @property
+    def vocabulary(self) -> str | None:
+        """The digest of a text's tokens; None: the data are no text."""
+        return self.dataset.vocabulary.digest if isinstance(self.dataset, Text) else None
+
+    @property
     def batches(self) -> int:
         """Global batches in an epoch."""
         return batches_of(self.config, self.dataset)

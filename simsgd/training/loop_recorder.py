@@ -279,7 +279,8 @@ class Recording:
             self._random = capture_random(self._kept)
         simulator, training = self._simulator, self._simulator.model.training
         model = simulator.evaluation_model().state_dict()
-        simulator.model.train(training)
+        if training:
+            simulator.components.mode.enter()
         require_finite(model, simulator.steps, self._files)
         loop = {
             "random": self._random,

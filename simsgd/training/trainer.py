@@ -23,7 +23,7 @@ from ..results.run import Run
 from ..results.tables import EpochRow, measured_of, numbers_of
 from ..simulator.ready_segments import ready_segments
 from ..simulator.record import StepRecord
-from .checkpoint import checkpoint_errors, epoch_and_batch, load_last
+from .checkpoint import checkpoint_errors, epoch_and_batch, load_last, require_vocabulary
 from .data import Text
 from .data.partition import by_class, classes_in_words, partition_rows
 from .devices import device_of
@@ -322,6 +322,7 @@ class Trainer:
             "best": self.best,
             "evaluated": self.evaluated,
             "tally": self.totals.state_dict(),
+            "vocabulary": self.experiment.vocabulary,
         }
         if evaluated:
             self.folder.save_model(state, simulator.steps, best, config.keep)
@@ -332,7 +333,9 @@ class Trainer:
             return
         state, warning = load_last(self.folder.folder, self.experiment.config)
         if state is not None:  # else it ended before its first checkpoint
-            with checkpoint_errors("resume", self.folder.folder):
+            folder = self.folder.folder
+            require_vocabulary("resume", folder, state, self.experiment.vocabulary)
+            with checkpoint_errors("resume", folder):
                 self.experiment.simulator.load_state_dict(state["simulator"])
                 self.epoch, self.batch = epoch_and_batch(state, self.experiment.batches)
                 self.best, self.totals = float(state["best"]), Totals(**state["tally"])

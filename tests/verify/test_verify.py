@@ -83,6 +83,31 @@ regime = {
 }
 """
 
+OWN = """
+import torch
+from dataclasses import dataclass
+from simsgd.methods import Compressor, Dense, Memory
+
+@dataclass(frozen=True)
+class Half(Compressor):
+    biased = True
+    def compress(self, x, state, step):
+        return Dense.of(x * (step.key.uniform(x.shape[1], x.dtype) < 0.5))
+
+@dataclass(frozen=True)
+class Drawing(Compressor):
+    biased = True
+    def compress(self, x, state, step):
+        return Dense.of(x * (torch.rand_like(x) < 0.5))
+
+@dataclass(frozen=True)
+class Quarter(Memory):
+    def init(self, like, dense): return {"residual": torch.zeros_like(like)}
+    def compensate(self, grad, state): return grad + 0.25 * state["residual"]
+    def update(self, compensated, message, state):
+        state["residual"].copy_(compensated - message.to_dense())
+"""
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
@@ -91,6 +116,7 @@ def files(tmp_path_factory):
     (folder / "whole.py").write_text(WHOLE)
     (folder / "unused.py").write_text(UNUSED)
     (folder / "groups.py").write_text(GROUPS)
+    (folder / "own_methods_of_ranks.py").write_text(OWN)
     return folder
 
 
@@ -470,6 +496,30 @@ def test_parameters_without_gradient_and_noise_are_the_same_on_both_sides(
     rows, plain = four_ranks(verified, 10, recipe(files, **settings))
     assert not plain  # which sends zeros for them
     assert_real(rows)
+
+
+@distributed
+@pytest.mark.parametrize("memory", ["residual", "Quarter"])
+@pytest.mark.parametrize("compressor", ["Half", "topk:0.1"])
+@pytest.mark.parametrize("algorithm", ["allreduce", "local:local_steps=1"])
+def test_methods_of_ones_own_are_those_of_real_ranks(
+    four_ranks, files, compressor, memory, algorithm
+):
+    if (memory, algorithm[:5]) == ("Quarter", "local"):
+        memory = "none"
+    own = {"compressor": compressor, "memory": memory, "algorithm": algorithm}
+    place = files / "own_methods_of_ranks.py"
+    own = {k: f"{place}:{v}" if v in ("Half", "Quarter") else v for k, v in own.items()}
+    rows, _ = four_ranks(verified, 5, recipe(files, **own))
+    assert max(row["parameter_difference"] for row in rows) < 1e-12
+    assert {row["sent_bytes"] == row["ledger_bytes"] for row in rows} == {True}
+
+
+@distributed
+def test_a_method_that_draws_from_a_global_generator_has_no_ranks(four_ranks, files):
+    own = f"{files / 'own_methods_of_ranks.py'}:Drawing"
+    with pytest.raises(SettingError, match=r"draws from a global generator.*draw from step\.key"):
+        four_ranks(verified, 2, recipe(files, compressor=own))
 
 
 @distributed

@@ -41,6 +41,9 @@ def _pair(run: RunTables, request: Request) -> tuple[float, float]:
     if request.x == "budget":
         return _value(run, spent, column), _value(run, rows.iloc[-1], column)
     if request.x == "bytes":
+        if not spent["payload_bytes"] and request.appearance.logx is not False:
+            fix = "leave it out, or draw bytes linearly with --no-logx"
+            _refuse(run, "has sent nothing, which has no place on a logarithmic axis", fix)
         return float(spent["payload_bytes"]), _value(run, spent, column)
     times = step_times(run, request.networks[0], request.pricing)
     seconds = times.loc[times["step"] <= spent["step"], "total"].sum()

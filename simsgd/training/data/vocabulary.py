@@ -3,6 +3,7 @@
 Letters: N tokens of a text, V entries of the vocabulary.
 """
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,11 @@ class Vocabulary:
         common = (token for token, times in counts.items() if times >= min_count)
         ranked = sorted(common, key=lambda token: (-counts[token], token))
         return cls(kind, (*ranked, *({UNKNOWN} - {*ranked})))
+
+    @property
+    def digest(self) -> str:
+        """What differs where another token, or another order, was found: 16 hexadecimal digits."""
+        return hashlib.blake2b("\0".join(self.entries).encode(), digest_size=8).hexdigest()
 
     def __len__(self) -> int:
         return len(self.entries)
