@@ -46,7 +46,8 @@ def _curves(groups: Sequence[Group]) -> Iterator[str]:
     """
     for metric in dict.fromkeys(run.metric for group in groups for run in group.runs):
         yield from _metric(_having(groups, lambda run: run.metric == metric), metric)  # noqa: B023
-    yield page.figure(_svg(groups, y="ratio"), _LESS)
+    if sending := _having(groups, lambda run: _evaluated(run, "ratio", sent=True)):
+        yield page.figure(_svg(sending, y="ratio"), _LESS)
 
 
 def _metric(groups: Sequence[Group], metric: Metric) -> Iterator[str]:

@@ -4,8 +4,10 @@ Letters: b samples of a worker.
 """
 
 import copy
+import random
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -28,8 +30,8 @@ _MOST = 1000  # numbers and tensors of a container that are looked at
 def check_kept_state(parts: Components, buffers: Tensors, x: Tree, y: Tree) -> None:
     """Raise `SettingError` if the same batch, given twice, leads to two losses by what is kept.
 
-    So it is with a number that counts calls, or a running center: each real worker would have one
-    of its own, as it has buffers. `x`, `y` [b, ...] and `buffers` {name: [*shape]} are a worker's.
+    So it is with a number that counts calls, a running center or a generator: each real worker has
+    its own, as it has buffers. `x`, `y` [b, ...] and `buffers` {name: [*shape]} are a worker's.
     Copies of model and criterion are called, so that nothing changes; what has no copy, or whose
     copy fails, is not looked at.
     """
@@ -54,7 +56,7 @@ def check_kept_state(parts: Components, buffers: Tensors, x: Tree, y: Tree) -> N
         return
     whose, name = _differing(*kept[-2:]) or ("", "")
     rule = f"keeps {name} from one call to the next, which all workers would share"
-    fix = "make it a buffer of the model, which each worker has, or compute it anew"
+    fix = "make it a buffer of the model; draw from torch's global generator, as each worker does"
     raise SettingError(whose, None, rule, fix)
 
 
@@ -84,9 +86,15 @@ def _of(whose: str, path: str, attributes: dict[str, object]) -> Iterator[tuple[
 
 
 def _copied(leaf: object) -> object:
-    """Return a number, or a copy of a tensor; None for anything else."""
+    """Return a number, a copy of a tensor, or where a generator is; None for anything else."""
     if isinstance(leaf, Tensor):
         return leaf.detach().clone()
+    if isinstance(leaf, torch.Generator):
+        return leaf.get_state()
+    if isinstance(leaf, random.Random):
+        return leaf.getstate()
+    if isinstance(leaf, np.random.Generator):
+        return str(leaf.bit_generator.state)
     return leaf if isinstance(leaf, bool | int | float) else None
 
 

@@ -105,6 +105,17 @@ def test_float64_mixes_with_nothing():
         Simulator(net().double(), workers=W, lr=0.1, amp="bf16")
 
 
+def test_a_state_of_another_engine_is_taken_with_amp():
+    x, y = (part.flatten(0, 1) for part in batch())
+    plain = Simulator(net(), workers=W, lr=0.1, engine="auto")
+    plain.step(x, y)
+    assert plain.components.engine_name == "onepass"
+    mixed = Simulator(net(), workers=W, lr=0.1, amp="bf16")
+    mixed.load_state_dict(plain.state_dict())
+    mixed.step(x, y)
+    assert mixed.components.engine_name != "onepass"
+
+
 def test_autocast_around_a_step_is_refused():
     simulator = Simulator(nn.Linear(4, 3), workers=2, lr=0.1)
     batch = torch.randn(4, 4), torch.tensor([0, 1, 2, 0])

@@ -70,6 +70,17 @@ def test_a_method_is_its_settings_and_each_of_them_may_be_replaced(method):
     assert (other.compressor, other.lr) == ("sign", 0.3)
 
 
+def test_a_method_may_have_a_dict_of_compressors_by_layer(tmp_path):
+    file = tmp_path / "by_layer_preset.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom simsgd.methods import Preset\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(Preset):\n"
+        "    settings = {'compress_layers': {'0.*': 'sign'}}\n"
+    )
+    simulator = Simulator(model(1), method=f"{file}:Mine", workers=2, lr=0.1, compress_if="all")
+    assert simulator.compress_layers == "0.*=sign"
+
+
 @pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_method_steps_finitely_and_is_resumed_to_the_last_bit(method, tmp_path):

@@ -21,6 +21,7 @@ from simsgd.results.report_figures import figure_sections
 from simsgd.results.run_command import command_of
 from simsgd.results.sortable_tables import SCRIPT
 from simsgd.results.text_table import TextTable
+from simsgd.settings import SettingError
 
 from ..toy import TINY
 from .test_figures import make
@@ -193,6 +194,18 @@ def test_a_report_shows_what_the_runs_have(tmp_path):
                         "Consensus", "Neighbors", "Samples", "Bytes"]  # fmt: skip
     assert {"On a network", "wan", "10gbe"} <= set(page.words)
     assert "Compared with real processes" not in page.words
+
+
+@pytest.mark.slow
+def test_a_run_that_has_sent_nothing_is_left_out_where_bytes_are_drawn(tmp_path):
+    late = {"algorithm": "diloco:local_steps=99"}
+    simsgd.train(**SMALL, **late, runs_dir=tmp_path, name="late")
+    assert "img" in {tag for tag, _ in Tags(report_page([tmp_path])).tags}
+    simsgd.train(**SMALL, runs_dir=tmp_path, name="plain")
+    assert {"late", "plain"} <= set(Tags(report_page([tmp_path])).words)
+    with pytest.raises(SettingError, match=r"run has sent nothing.*late"):
+        simsgd.plot_results([tmp_path], kind="pareto", output=tmp_path / "a.png")
+    simsgd.plot_results([tmp_path], kind="pareto", logx=False, output=tmp_path / "a.png")
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """What a model or a criterion remembers from call to call, and the modules that evaluate."""
 
 import copy
+import random
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,17 @@ class Counting(nn.Module):
     def forward(self, x):
         self.calls += 1
         return self.linear(x) * (1 + self.weight * self.calls)
+
+
+class Noisy(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.linear, self.generator = nn.Linear(3, 2), make()
+
+    def forward(self, x):
+        if isinstance(self.generator, torch.Generator):
+            return self.linear(x) + torch.randn(len(x), 2, generator=self.generator)
+        return self.linear(x) + self.generator.random()
 
 
 class Branching(nn.Module):
@@ -64,6 +77,18 @@ def stepped(model, criterion=F.cross_entropy, steps=1, **settings):
 
 
 KEPT = {
+    "model keeps generator from": (
+        lambda: Noisy(lambda: torch.Generator().manual_seed(3)),
+        F.cross_entropy,
+    ),
+    "model keeps 0.generator from": (
+        lambda: nn.Sequential(Noisy(lambda: random.Random(3))),
+        lambda output, y: (output[:, 0].exp() - y).square().mean(),
+    ),
+    "model keeps 0.generator from one": (
+        lambda: nn.Sequential(Noisy(lambda: np.random.default_rng(3))),
+        lambda output, y: (output[:, 0].exp() - y).square().mean(),
+    ),
     "model keeps calls from": (lambda: Counting(0.1), F.cross_entropy),
     "model keeps 0.calls from": (lambda: nn.Sequential(Counting(0.1)), F.cross_entropy),
     "criterion keeps center from": (lambda: nn.Linear(3, 2), Centered()),

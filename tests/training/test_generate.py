@@ -53,6 +53,24 @@ def test_the_most_likely_text_is_that_of_a_plain_loop(runs, model):
     assert simsgd.generate(runs / model, prompt="the ", length=12, top_k=1, seed=3) == text
 
 
+def test_a_text_whose_words_changed_is_refused(tmp_path):
+    (tmp_path / "tiny").write_text(TEXT)
+    run = simsgd.train(
+        model="lstm_lm", model_config="hidden=4", dataset="text:tiny", data_dir=tmp_path, workers=2,
+        batch_size=2, bptt=8, steps=2, quiet=True, runs_dir=tmp_path, name="a",
+    )  # fmt: skip
+    (tmp_path / "tiny").write_text(TEXT.replace("dog", "wolf"))
+    what = "was trained on other words"
+    with pytest.raises(SettingError, match=f"checkpoint {what}"):
+        simsgd.generate(run.folder, prompt="the wolf")
+    with pytest.raises(SettingError, match=f"checkpoint {what}"):
+        simsgd.evaluate(run.folder)
+    with pytest.raises(SettingError, match=f"resume {what}"):
+        simsgd.train(resume=run.folder, steps=4, quiet=True)
+    (tmp_path / "tiny").write_text(TEXT)
+    assert simsgd.train(resume=run.folder, steps=4, quiet=True).steps["step"].iloc[-1] == 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt", "gpt-byte", "lstm_lm-word"])
 def test_a_text_is_drawn_by_its_seed(runs, name):
