@@ -26,7 +26,7 @@ from .methods.memories import Memory
 from .settings import SettingError, one_line, require, require_kind, shown, unknown
 from .simulator.checkpoint_check import StateDict
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
-from .simulator.method_choice import memory_named
+from .simulator.method_choice import memory_named, needs_memory
 from .simulator.own_methods import without_draws
 from .simulator.segment_state import SegmentState
 
@@ -43,16 +43,17 @@ class HookSettings(TypedDict, total=False):
 def register(
     parallel: nn.parallel.DistributedDataParallel,
     compressor: str = "topk:0.01",
-    memory: str = "residual",
+    memory: str | None = None,
     **settings: Unpack[HookSettings],
 ) -> "Hook":
     """Let a model's processes exchange compressed gradients from its next backward on.
 
     `parallel` is a DistributedDataParallel model without a communication hook; each process of the
-    default group calls this. Specs are those of `simsgd train`, and so are the settings
-    `compress_if`, `value_dtype`, `index_dtype`, `seed`. Backward leaves the mean of what all
-    workers sent in `.grad`. Memory dgc owns the momentum: write dgc:0.9, and give the optimizer
-    none. Save the returned hook's `state_dict()`, of every rank, beside the model's.
+    default group calls this. Specs are those of `simsgd train`, and so are the memory that is left
+    out, residual for a biased compressor, and the settings `compress_if`, `value_dtype`,
+    `index_dtype`, `seed`. Backward leaves the mean of what all workers sent in `.grad`. Memory dgc
+    owns the momentum: write dgc:0.9, and give the optimizer none. Save the returned hook's
+    `state_dict()`, of every rank, beside the model's.
     Raises `SettingError` for settings that do not fit.
     """
     for name in settings:
@@ -74,7 +75,7 @@ class Hook:
         self,
         parallel: nn.parallel.DistributedDataParallel,
         compressor: str,
-        memory: str,
+        memory: str | None,
         compress_if: str = "dim>1",
         value_dtype: str | None = None,
         index_dtype: str = "int32",
@@ -85,7 +86,9 @@ class Hook:
         require_kind("parallel", parallel, nn.parallel.DistributedDataParallel)
         params = {n: p for n, p in parallel.module.named_parameters() if p.requires_grad}
         self.names = {id(parameter): name for name, parameter in params.items()}
-        self.compressor, self.memory = composed(compressor), _memory(memory)
+        self.compressor = composed(compressor)
+        memory = memory or ("residual" if needs_memory(self.compressor) else "none")
+        self.memory = _memory(memory)
         if self.compressor.needs_squares:
             rule = "needs gradients of single samples, which a DistributedDataParallel model lacks"
             raise SettingError("compressor", compressor, rule, "use another compressor")

@@ -35,6 +35,7 @@ from .model_check import check_hooks, check_memory, check_one_forward
 from .model_form import check_tensors
 from .nonfinite import NonfiniteGuard
 from .optimizer import RegimeOptimizer
+from .own_optimizer import GivenOptimizers
 from .regime import Form, Regime
 from .regularizers import Regularized
 from .room import check_room
@@ -68,6 +69,7 @@ class Components:
     channel: Channel
     guard: NonfiniteGuard
     optimizer: RegimeOptimizer
+    given_optimizers: GivenOptimizers
     regularized: Regularized
     clip: Clip | None
     attack: Attack | None
@@ -184,6 +186,7 @@ def components_of(
         optimizer=RegimeOptimizer(
             parameters.trained, params if parameters.has_models else None, plan.together
         ),
+        given_optimizers=GivenOptimizers(recipe.optimizer),
         regularized=Regularized(model, parameters.trained),
         clip=_clip(recipe, algorithm),
         attack=_attack(recipe),

@@ -25,6 +25,8 @@ from .optimizer_class import (
 from .parameter_groups import ParameterGroup, Settings
 from .regime import Regime
 
+_NO_OPTIONS = ("params", "initial_lr", "param_names")
+
 
 @dataclass(frozen=True)
 class Named:
@@ -72,6 +74,30 @@ def optimizer_settings(spec: str, model: nn.Module, params: Mapping[str, nn.Para
     return _settings(every, params)
 
 
+class GivenOptimizers:
+    """The optimizers that were given as objects, whose options are to stay as they were."""
+
+    def __init__(self, spec: str | None) -> None:
+        value = spec.value if isinstance(spec, GivenObject) else None
+        every = value if isinstance(value, list | tuple) else [value]
+        self._every = [own for own in every if isinstance(own, torch.optim.Optimizer)]
+        self._begun = self._options()
+
+    def check(self) -> None:
+        """Raise `SettingError` for an option that was set since, which would have no effect."""
+        for before, now in zip(self._begun, self._options(), strict=True):
+            for name, value in now.items():
+                if name not in before or value is before[name] or value == before[name]:
+                    continue
+                rule = f"has {name} {value} by now, which is {before[name]} in the simulator"
+                fix = "let a regime or a scheduler change it, given to the simulator too"
+                raise SettingError("optimizer", None, rule, fix)
+
+    def _options(self) -> list[dict[str, Any]]:
+        groups = [group for own in self._every for group in own.param_groups]
+        return [{n: v for n, v in group.items() if n not in _NO_OPTIONS} for group in groups]
+
+
 def beside_object(spec: str | None, regime: Regime) -> Regime:
     """Return a regime that is given beside an optimizer.
 
@@ -110,6 +136,9 @@ def _settings(
         kind = optimizer_name(type(optimizer))
         stepped = any(float(own.get("step", 1)) > 0 for own in optimizer.state.values())
         require(not stepped, "optimizer", kind, "has taken steps already", "make a new one")
+        hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        fix = "let the regime regularize or clip, or leave them out"
+        require(not hooked, "optimizer", kind, "has hooks, which would not be called", fix)
         for group in optimizer.param_groups:
             own = [p for p in group["params"] if p.requires_grad]
             if any(p not in names for p in own):

@@ -55,6 +55,7 @@ def compute_gradients(
     """
     _check_frozen(parts)
     check_hooks(parts.params, parts.recipe.engine, parts.parameters.has_models)
+    parts.given_optimizers.check()
     _check_autocast(parts)
     parts.mode.enter()
     seed, workers = parts.recipe.seed, parts.recipe.workers

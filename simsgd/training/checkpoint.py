@@ -64,9 +64,9 @@ def load_checkpoint(path: Path | str, name: str = "resume") -> "StateDict":
 def load_last(folder: Path, config: Config | None = None) -> "tuple[StateDict | None, str]":
     """Return the state to continue from, and a warning if it is not that of last.pt.
 
-    None where a run ended before its first checkpoint. A damaged or missing last.pt gives that of
-    previous.pt. Raises `SettingError` if none can be read, and if it is of a run with other
-    settings than those of `config`.
+    None where a run ended before its first checkpoint, with a note. A damaged or missing last.pt
+    gives that of previous.pt. Raises `SettingError` if none can be read, and if it is of a run with
+    other settings than those of `config`.
     """
     state, warning = _last(folder)
     if state is not None and config is not None:
@@ -115,13 +115,32 @@ def _last(folder: Path) -> "tuple[StateDict | None, str]":
     """Return the state of last.pt, else of previous.pt with a warning."""
     last, previous = folder / "last.pt", folder / "previous.pt"
     if not previous.is_file():
-        return (load_checkpoint(last) if last.is_file() else None), ""
+        return (load_checkpoint(last), "") if last.is_file() else (None, _begun_again(folder))
     try:
         return load_checkpoint(last), ""
     except SettingError as wrong:
         state = load_checkpoint(previous)
         older = f"continuing from {previous}, which is older"
         return state, f"warning: {wrong.sentence('last.pt')}; {older}"
+
+
+def _begun_again(folder: Path) -> str:
+    """Return what to say of a run without a checkpoint: a note if it had begun.
+
+    Raises `SettingError` if it had one: each epoch but the last was followed by one.
+    """
+    rule, fix = "has lost its checkpoints, last.pt and previous.pt", "train it again with overwrite"
+    require(_num_rows(folder / "epochs.csv") < 2, "resume", str(folder), rule, fix)
+    has_begun = _num_rows(folder / "steps.csv") > 0
+    return "note: there is no checkpoint, so that the run begins again" if has_begun else ""
+
+
+def _num_rows(table: Path) -> int:
+    """Return how many rows stand in a table, 0 if it is not there."""
+    if not table.is_file():
+        return 0
+    with table.open("rb") as lines:
+        return max(0, sum(1 for _ in lines) - 1)
 
 
 def _require_undamaged(file: Path) -> None:

@@ -105,7 +105,8 @@ def read_state(folder: RunFolder, simulator: Simulator, kept: Kept) -> State | N
             simulator.load_state_dict(state["simulator"])
             epoch, evaluated = int(state["epoch"]), int(state["evaluated"])
     if warning:
-        folder.put_back()
+        if state is not None:
+            folder.put_back()
         folder.log(warning)
     folder.truncate(simulator.steps, epoch, evaluated)
     return state

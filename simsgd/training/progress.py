@@ -113,7 +113,8 @@ def epoch_line(row: EpochRow, metric: str, within: bool = False) -> str:
     sent = "nothing sent" if saved == math.inf else f"sent 1/{saved:.1f} of dense"
     if math.isnan(row["val_loss"]) and metric.endswith(("nan", "nan %")):
         metric = ""  # a loop of one's own that was not evaluated
-    val = f"val loss {row['val_loss']:.4f}, val {metric}, " if metric else ""
+    loss = f"loss {row['val_loss']:.4f}"
+    val = "".join(f"val {words}, " for words in dict.fromkeys([loss, metric])) if metric else ""
     return (
         f"{place}: lr {row['lr']:g}, kept {row['kept']:g}, "
         f"train loss {row['train_loss']:.4f}, {val}{sent} so far"

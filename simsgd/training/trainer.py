@@ -341,7 +341,8 @@ class Trainer:
                 self.best, self.totals = float(state["best"]), Totals(**state["tally"])
                 self.evaluated = operator.index(state.get("evaluated", 0))
         if warning:
-            self.folder.put_back()
+            if state is not None:
+                self.folder.put_back()
             self.folder.log(warning)
             if not self.experiment.config.quiet:
                 print(warning, file=sys.stderr)

@@ -361,9 +361,9 @@ def test_a_run_that_may_be_started_anew_needs_a_name(tmp_path, monkeypatch):
 
 
 HOOKS = [
-    ({"compressor": "topk:0.1", "memory": "residual"}, 0.9),
+    ({"compressor": "topk:0.1"}, 0.9),
     ({"compressor": "topk:0.1", "memory": "dgc:0.9"}, 0.0),
-    ({"compressor": "qsgd:4", "memory": "none", "seed": 3}, 0.0),
+    ({"compressor": "qsgd:4", "seed": 3}, 0.0),  # which is unbiased, and so without a memory
     ({"compressor": "powersgd:1", "memory": "residual"}, 0.0),
     ({"compressor": "threshold:0.01", "memory": "residual", "value_dtype": "float16"}, 0.0),
 ]

@@ -61,6 +61,30 @@ def assert_same(one, other):
         assert torch.equal(value, other.parameters()[name]), name
 
 
+def _sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_an_optimizer_with_hooks_is_refused():
+    model = nn.Linear(3, 2)
+    optimizer = _sgd(model)
+    optimizer.register_step_pre_hook(lambda *given: None)
+    with pytest.raises(SettingError, match="has hooks, which would not be called"):
+        Simulator(model, workers=2, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("in_a_list", [False, True])
+def test_an_option_set_in_an_optimizer_later_is_refused(in_a_list):
+    model = nn.Linear(3, 2)
+    optimizer = _sgd(model)
+    simulator = Simulator(model, workers=2, optimizer=[optimizer] if in_a_list else optimizer)
+    x, y = torch.ones(4, 3), torch.zeros(4).long()
+    simulator.step(x, y)
+    optimizer.param_groups[0]["lr"] = 0.01
+    with pytest.raises(SettingError, match=r"has lr 0\.01 by now, which is 0\.1 in the simulator"):
+        simulator.step(x, y)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_by_object_is_that_of_its_name(name):
     given, spec, more = METHODS[name]

@@ -264,3 +264,25 @@ def test_a_write_that_fails_names_the_file_and_the_reason(tmp_path):
     with pytest.raises(NotWritten, match="cannot be written: Is a directory"):
         files.replace(tmp_path / "a", lambda file: file.write(b"text"))
     assert json.dumps([path.name for path in tmp_path.iterdir()]) == '["a"]'
+
+
+def test_a_run_that_lost_its_checkpoints_is_not_begun_again(tmp_path, kill_runs):
+    settings = {**kill_runs.TINY, "runs_dir": tmp_path, "quiet": True, "epochs": 2}
+    run = simsgd.train(**settings, name="a")
+    for name in ("last.pt", "previous.pt"):
+        (run.folder / name).unlink(missing_ok=True)
+    with pytest.raises(simsgd.SettingError, match="resume has lost its checkpoints"):
+        simsgd.train(resume=run.folder, epochs=3, quiet=True)
+    assert len(simsgd.Run(run.folder).epochs) == 2
+
+
+def test_a_run_without_a_checkpoint_says_that_it_begins_again(tmp_path, kill_runs, capsys):
+    settings = {**kill_runs.TINY, "runs_dir": tmp_path, "quiet": True, "epochs": 1}
+    run = simsgd.train(**settings, name="a")
+    for name in ("last.pt", "previous.pt"):
+        (run.folder / name).unlink(missing_ok=True)
+    again = simsgd.train(resume=run.folder, quiet=False)
+    told = "note: there is no checkpoint, so that the run begins again"
+    assert told in again.log
+    assert told in capsys.readouterr().err
+    assert again.steps["step"].tolist() == run.steps["step"].tolist()

@@ -138,12 +138,13 @@ def _published(name: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
 
 def _own(name: str, path: str, data_dir: Path, tokens: str) -> tuple[str, str, str]:
     require(path != "", "dataset", name, "names no file or folder", "write text:PATH")
-    root = home_path(path)
-    root = root if root.exists() else data_dir / path
+    given = home_path(path)
+    root = given if given.exists() else data_dir / path
     if root.is_file():
         return _divided(_read(name, root, tokens))
-    layout = f"expected is a file {root}, or in it train.txt, valid.txt and test.txt"
-    require(root.is_dir(), "dataset", name, f"finds no {root}", layout)
+    layout = "expected is a file, or a folder with train.txt, valid.txt and test.txt"
+    where = f"{root}" if given.is_absolute() else f"{root}, nor {given} here"
+    require(root.is_dir(), "dataset", name, f"finds no {where}", layout)
     files = [root / f"{part}.txt" for part in ("train", "valid", "test")]
     missing = [file.name for file in files if not file.is_file()]
     require(not missing, "dataset", name, f"lacks {', '.join(missing)} in {root}", layout)
