@@ -1,13 +1,15 @@
 """`simsgd bench`: measure how fast things run on this machine."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from ..bench.benches import BENCHES
+from ..results.atomic_files import replace
 from .group import main
 from .numbers import WHOLE
 from .paths import FilePath
@@ -29,6 +31,15 @@ def _file(option: str, text: str, **more: Any) -> _Decorator:
 def _device(default: str) -> _Decorator:
     text = "auto, cpu, cuda or cuda:N."
     return click.option("--device", default=default, show_default=True, help=text)
+
+
+def _writable(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file that could not be written, before what is measured for minutes."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}", context, option)
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{path} cannot be written", context, option)
+    return path
 
 
 _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
@@ -76,7 +87,8 @@ _OWN_OPTIONS = {("device", "device"): _device("auto")}  # by bench and setting, 
 _JSON = click.option(
     "--json",
     "file",
-    type=click.File("w", encoding="utf-8", lazy=False),
+    type=FilePath(path_type=Path, dir_okay=False),
+    callback=_writable,
     metavar="FILE",
     help="Also write the rows to a file.",
 )
@@ -88,12 +100,16 @@ def bench() -> None:
 
 
 def _command(name: str) -> Callable[..., None]:
-    def run(file: TextIO | None, plot: Path | None = None, **settings: object) -> None:
+    def run(file: Path | None, plot: Path | None = None, **settings: object) -> None:
         from ..bench.benches import bench as measure
 
         found = measure(name, plot, **settings)
         if file is not None:
-            file.write(json.dumps(found.plain(), indent=2) + "\n")
+            text = json.dumps(found.plain(), indent=2) + "\n"
+            if file.is_file() or not file.exists():
+                replace(file, lambda into: into.write(text.encode()))
+            else:  # a pipe, or /dev/stdout
+                file.write_text(text, "utf-8")
         echo_page(found.page(), "--json FILE has all")
 
     run.__doc__ = BENCHES[name].about

@@ -55,8 +55,8 @@ class Transfers:
             raise SettingError("run", str(run.folder), rule, fix)
         self.segments = np.where(segments, segments, segments.max())[self.of_number]  # [steps]
         self.messages = table[messages].to_numpy()
-        gathers = table["collective"] == "gather"  # the sum of its buffers counts: they queue
-        self.num_bytes = table[num_bytes].mask(gathers, table["payload_bytes"]).to_numpy()
+        queued = table["collective"].isin(["gather", "broadcast"])  # what counts is their sum
+        self.num_bytes = table[num_bytes].mask(queued, table["payload_bytes"]).to_numpy()
         kinds = table.groupby(["collective", "degree"], observed=True).indices
         self.kinds = {(str(k[0]), float(k[1])): r for k, r in cast(_Places, kinds).items()}
         self.riders = _riders(table, self.places, len(numbers)) if pricing.fusion else _Riders()

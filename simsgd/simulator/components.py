@@ -29,6 +29,7 @@ from ..recipe import Recipe
 from ..registry import find
 from ..settings import SettingError, require, require_kind
 from .checkpoint_check import shapes
+from .constant_buffers import ConstantBuffers
 from .gradient_transforms import Clip
 from .method_choice import algorithm_of, amp_dtype, memory_name, memory_of, stored_dtype
 from .model_check import check_hooks, check_memory, check_one_forward
@@ -70,6 +71,7 @@ class Components:
     guard: NonfiniteGuard
     optimizer: RegimeOptimizer
     given_optimizers: GivenOptimizers
+    constants: ConstantBuffers
     regularized: Regularized
     clip: Clip | None
     attack: Attack | None
@@ -187,6 +189,7 @@ def components_of(
             parameters.trained, params if parameters.has_models else None, plan.together
         ),
         given_optimizers=GivenOptimizers(recipe.optimizer),
+        constants=ConstantBuffers(model),
         regularized=Regularized(model, parameters.trained),
         clip=_clip(recipe, algorithm),
         attack=_attack(recipe),

@@ -35,17 +35,16 @@ def check_kept_state(parts: Components, buffers: Tensors, x: Tree, y: Tree) -> N
     Copies of model and criterion are called, so that nothing changes; what has no copy, or whose
     copy fails, is not looked at.
     """
-    shared = {id(p): p for p in parts.model.parameters()}
     key = parts.key.keys()[0]
     losses: list[Tensor] = []
     try:
-        model, criterion = copy.deepcopy((parts.model, parts.engine.criterion), dict(shared))
+        model, criterion = copy.deepcopy((parts.model, parts.engine.criterion))
         engine = Loop(model, criterion, parts.engine.config)
         kept = [dict(_kept(model, criterion))]
         while len(losses) < 2:
             own = {name: buffer.clone() for name, buffer in buffers.items()}
             with torch.enable_grad(), seeded(key), KeyedDropout(key):
-                loss, _ = engine.loss(dict(parts.params), own, x, y)
+                loss, _ = engine.loss({}, own, x, y)
             losses.append(loss.detach())
             kept.append(dict(_kept(model, criterion)))
             if _differing(*kept[-2:]) is None:
@@ -69,6 +68,8 @@ def _kept(model: nn.Module, criterion: Criterion) -> Iterator[tuple[Place, objec
     """Yield copies of the numbers that Python attributes hold."""
     for path, module in model.named_modules():
         yield from _of("model", path, vars(module))
+    for name, p in model.named_parameters():  # that the forward itself changes
+        yield ("model", name), [p.detach().sum(), p.detach().norm()]
     owner = getattr(criterion, "__self__", criterion)
     if isinstance(owner, nn.Module):
         if owner is not model:

@@ -40,10 +40,20 @@ def test_all_ten_networks_can_be_made():
     assert 11e6 < sizes["resnet18"] < 12e6
 
 
-def test_an_unknown_network_is_refused():
-    done = CliRunner().invoke(main, ["bench", "auto", "--model", "resnett"])
+def test_an_unknown_network_is_refused_and_leaves_files_as_they_were(tmp_path):
+    (tmp_path / "kept.json").write_text("kept")
+    for name in ("kept.json", "new.json"):
+        words = ["bench", "auto", "--model", "resnett", "--json", str(tmp_path / name)]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
+        assert "did you mean resnet20" in done.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"kept.json": "kept"}
+
+
+def test_a_file_that_cannot_be_written_is_refused_first(tmp_path):
+    done = CliRunner().invoke(main, ["bench", "auto", "--json", str(tmp_path / "none/a.json")])
     assert done.exit_code == 2
-    assert "did you mean resnet20" in done.stderr
+    assert "there is no folder" in done.stderr
 
 
 def test_each_number_of_threads_has_a_table_and_so_have_models_of_their_own(tmp_path):

@@ -156,6 +156,13 @@ def test_a_gathered_step_is_compute_compression_and_communication(tmp_path):
     assert times["dense"] == 3 + 6 * (0.5 + 1.0)
 
 
+def test_an_answer_to_those_who_take_part_takes_as_long_as_their_bytes(tmp_path):
+    sizes = {"payload_bytes": 250, "payload_bytes_max": 1000, "slowest_bytes": 1000}
+    for collective in ("gather", "broadcast"):
+        run = made(tmp_path, [{"collective": collective, **sizes}], collective)
+        assert first(run)["communication"] == pytest.approx(0.5 + 3 * 0.25)
+
+
 def test_without_fusion_each_segment_pays_its_latency(tmp_path):
     run = made(tmp_path, [{"collective": "all-gather"}])
     times = first(run, Pricing(3000, 100, fusion=False))

@@ -38,6 +38,17 @@ class Noisy(nn.Module):
         return self.linear(x) + self.generator.random()
 
 
+class Momentum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(3, 2), nn.Linear(3, 2).requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.key.weight.data.mul_(0.5).add_(self.query.weight, alpha=0.5)
+        return self.query(x) - self.key(x)
+
+
 class Branching(nn.Module):
     def __init__(self):
         super().__init__()
@@ -77,6 +88,7 @@ def stepped(model, criterion=F.cross_entropy, steps=1, **settings):
 
 
 KEPT = {
+    "model keeps key.weight from": (Momentum, F.cross_entropy),
     "model keeps generator from": (
         lambda: Noisy(lambda: torch.Generator().manual_seed(3)),
         F.cross_entropy,
@@ -181,6 +193,41 @@ def test_a_module_set_to_evaluate_in_between_does_from_then_on():
     model[1].train()
     simulator.step(X, Y)
     assert not torch.equal(simulator.buffers["1.running_mean"], moved)
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 2), nn.BatchNorm1d(2)
+        self.register_buffer("mask", torch.ones(3))
+
+    def forward(self, x):
+        return self.norm(self.linear(x * self.mask))
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_mask_that_is_changed_in_between_is_refused(anew):
+    model = Masked()
+    simulator = stepped(model, steps=2)
+    simulator.evaluation_model()
+    model(X)  # moves statistics that the workers have of their own
+    simulator.step(X, Y)
+    if anew:
+        model.mask = torch.tensor([1.0, 0.0, 1.0])
+    else:
+        model.mask[1] = 0
+    with pytest.raises(SettingError, match="has other numbers in mask by now"):
+        simulator.step(X, Y)
+
+
+def test_a_mask_of_the_workers_is_changed_where_they_have_it():
+    torch.manual_seed(0)
+    model = Masked()
+    before = copy.deepcopy(model)
+    before.mask[1] = 0
+    simulator, other = stepped(model, steps=0), stepped(before, steps=0)
+    simulator.buffers["mask"][:, 1] = 0
+    assert torch.equal(simulator.step(X, Y).losses, other.step(X, Y).losses)
 
 
 def test_a_batch_of_inference_mode_is_refused():

@@ -78,7 +78,9 @@ def rgb_image(name: str, path: str) -> "Image":
                 rule = f"has an image of {width:,} x {height:,} pixels, {path}"
                 fix = f"at most {_MOST_PIXELS:,} are read: make it smaller"
                 raise SettingError("dataset", name, rule, fix)
-            return _of_8_bits(name, path, image).convert("RGB")
+            with warnings.catch_warnings():  # as of a palette's transparency, which has no place
+                warnings.simplefilter("ignore", UserWarning)
+                return _of_8_bits(name, path, image).convert("RGB")
     except too_large as wrong:
         fix = f"at most {_MOST_PIXELS:,} pixels are read: make it smaller"
         raise SettingError("dataset", name, f"has too large an image, {path}", fix) from wrong

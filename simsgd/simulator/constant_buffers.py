@@ -1,0 +1,49 @@
+"""Finds a buffer of the model that a person changed between steps, as a mask.
+
+Letters: L workers hosted here.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..gradients.contract import Tensors, carried
+from ..settings import SettingError
+
+
+class _Known(NamedTuple):
+    place: tuple[int, int]  # which tensor it is, and how often that was written
+    value: Tensor  # as it was when the simulator was made
+
+
+class ConstantBuffers:
+    """The buffers of a model as they were; each worker has copies, which steps may change."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        known = {name: buffer for name, buffer in model.named_buffers()}
+        self._known = {n: _Known(_place(b), b.clone()) for n, b in known.items()}
+        for name in carried(model):
+            self._known.pop(name, None)
+
+    def check(self, rows: Tensors) -> None:
+        """Raise `SettingError` for one with other numbers, which no step would see.
+
+        `rows` {name: [L, ...]} are the workers' own.
+        """
+        for name, buffer in self._model.named_buffers():
+            known = self._known.get(name)
+            if known is None or known.place == (place := _place(buffer)):
+                continue
+            self._known[name] = known._replace(place=place)
+            value = known.value
+            same = buffer.shape == value.shape and torch.equal(buffer, value)
+            if not same and bool((rows[name] == value).all()):
+                rule = f"has other numbers in {name} by now, of which each worker has a copy"
+                fix = f"change simulator.buffers[{name!r}], [{len(rows[name])}, ...], in place"
+                raise SettingError("model", None, rule, fix)
+
+
+def _place(buffer: Tensor) -> tuple[int, int]:
+    return id(buffer), buffer._version
