@@ -22,10 +22,8 @@ class ConstantBuffers:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        known = {name: buffer for name, buffer in model.named_buffers()}
+        known = {n: b for n, b in model.named_buffers() if n not in carried(model)}
         self._known = {n: _Known(_place(b), b.clone()) for n, b in known.items()}
-        for name in carried(model):
-            self._known.pop(name, None)
 
     def check(self, rows: Tensors) -> None:
         """Raise `SettingError` for one with other numbers, which no step would see.

@@ -315,7 +315,9 @@ def _varies_any(compressors: Sequence[Compressor], exchange: Exchange) -> str:
 def _varies(compressor: Compressor, exchange: Exchange) -> str:
     """Return what changes the sizes of a segment: gradient, step or nothing."""
     segment = Segment("probe", ("probe",), (_PROBE,), dense=False)
-    probe = replace(exchange, algorithm=AllReduce("mean" if not exchange.votes else "vote"))
+    collective = getattr(exchange.algorithm, "collective", "allgather")
+    algorithm = AllReduce("vote" if exchange.votes else "mean", collective=collective)
+    probe = replace(exchange, algorithm=algorithm)
     gradient = probe.drawn(segment.n, torch.float32)
     sent = probe.sent(segment, compressor, gradient)
     others = {

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..communication.ledger import NEIGHBORS
 from ..results.text_table import columns
 from ..units import in_units
 
@@ -51,7 +52,7 @@ def _means(sizes: "Sizes") -> str:
 def _worker(sizes: "Sizes") -> str:
     received = sizes.downlink_bytes
     answer = ["answer", ""] if received else []
-    rows = [["one worker", "sends", "", *answer, "uncompressed", "", "ratio"]]
+    rows = [[_sender(sizes), "sends", "", *answer, "uncompressed", "", "ratio"]]
     for span, steps in _spans(sizes):
         answer = _both(received * steps // sizes.period) if received else []
         sent = _both(sizes.payload_bytes * steps // sizes.period)
@@ -63,6 +64,14 @@ def _worker(sizes: "Sizes") -> str:
         share = f"{whole / most:.1f}" if most else "inf"
         rows.insert(2, ["a step, at most", *_both(most), *blank, *_both(whole), share])
     return columns(rows)
+
+
+def _sender(sizes: "Sizes") -> str:
+    """Return whose bytes are told: those of one who sends most, if neighbors are not alike."""
+    sent = sizes.network_bytes
+    is_gossip = [*sent] == [NEIGHBORS]
+    alike = not is_gossip or sent[NEIGHBORS] == sizes.workers * sizes.payload_bytes
+    return "one worker" if alike else "the busiest worker"
 
 
 def _network(sizes: "Sizes") -> str:

@@ -280,3 +280,24 @@ def test_what_shapes_do_not_determine_is_refused_rather_than_counted_as_all_redu
     assert (done.exit_code, done.stdout) == (2, "")
     assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"algorithm": "dpsgd", "topology": "star"}, "the busiest worker"),
+        ({"algorithm": "dpsgd", "topology": "ring"}, "one worker"),
+        ({}, "one worker"),
+    ],
+)
+def test_a_hub_of_neighbors_is_told_apart(settings, told):
+    summary = simsgd.bytes_of(model="mlp", workers=4, compressor="sign", **settings).summary()
+    assert [line for line in summary.splitlines() if line.startswith(f"{told} ")]
+
+
+@pytest.mark.parametrize(
+    ("collective", "varies"), [("allgather", ""), ("gtopk", ""), ("oktopk", "gradient")]
+)
+def test_what_follows_the_gradient_in_a_collective_is_told(collective, varies):
+    sizes = simsgd.bytes_of(model="mlp", workers=4, compressor="topk:0.1", collective=collective)
+    assert sizes.varies == varies
