@@ -164,7 +164,10 @@ class Config(Recipe):
     scale_warmup_epochs: int = setting(
         5, "optimizer", "Epochs of warm-up to an lr that --scale-lr increases."
     )
-    scale_epochs: bool | None = setting(None, "optimizer", "Multiply the epochs by B / 128.")
+    scale_epochs: bool | None = setting(
+        None, "optimizer", "Multiply the regime's epochs, and those of a run without --epochs, by "
+        "B / 128."
+    )  # fmt: skip
     evaluate_buffers: str = setting(
         "mean", "run", "BatchNorm statistics to evaluate with: the workers' mean, or worker 0's.",
         choices=("mean", "rank0"),
