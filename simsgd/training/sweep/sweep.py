@@ -210,8 +210,14 @@ def _require_values(grid: Grid, refused: Mapping[str, SettingError]) -> None:
                 if point[name] is value  # nan is not equal to itself
             ]
             own = [error for error in errors if error and error.name == name]
-            if len(own) == len(errors) and str(own[0].value).strip("'") == str(value):
+            if len(own) == len(errors) and _names(own[0], value):
                 raise own[0]
+
+
+def _names(error: SettingError, value: object) -> bool:
+    """Return whether an error is about a value, or about a part of its text, as a file's name."""
+    told = str(error.value).strip("'")
+    return told != "" and told in str(value)
 
 
 def _named(

@@ -66,6 +66,14 @@ def here(tmp_path, monkeypatch):
     return launcher
 
 
+@pytest.mark.parametrize("wrong", ["./none.py:Mine", "nosuch:1", "topk:9"])
+def test_a_spec_that_is_wrong_wherever_it_stands_makes_nothing(here, tmp_path, wrong):
+    with pytest.raises(SettingError, match="compressor"):
+        simsgd.sweep(**TINY, compressor=["none", wrong], lr=[0.1, 0.2])
+    assert here.started == []
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_removed_working_directory_is_told_in_one_line(here, tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
