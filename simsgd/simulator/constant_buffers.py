@@ -25,10 +25,11 @@ class ConstantBuffers:
         known = {n: b for n, b in model.named_buffers() if n not in carried(model)}
         self._known = {n: _Known(_place(b), b.clone()) for n, b in known.items()}
 
-    def check(self, rows: Tensors) -> None:
+    def check(self, rows: Tensors, evaluated: bool) -> None:
         """Raise `SettingError` for one with other numbers, which no step would see.
 
-        `rows` {name: [L, ...]} are the workers' own.
+        `rows` {name: [L, ...]} are the workers' own. A model that was `evaluated` since the last
+        step may have changed its buffers by itself, as a cache.
         """
         for name, buffer in self._model.named_buffers():
             known = self._known.get(name)
@@ -37,7 +38,7 @@ class ConstantBuffers:
             self._known[name] = known._replace(place=place)
             value = known.value
             same = buffer.shape == value.shape and torch.equal(buffer, value)
-            if not same and bool((rows[name] == value).all()):
+            if not (same or evaluated) and bool((rows[name] == value).all()):
                 rule = f"has other numbers in {name} by now, of which each worker has a copy"
                 fix = f"change simulator.buffers[{name!r}], [{len(rows[name])}, ...], in place"
                 raise SettingError("model", None, rule, fix)

@@ -56,7 +56,7 @@ def compute_gradients(
     _check_frozen(parts)
     check_hooks(parts.params, parts.recipe.engine, parts.parameters.has_models)
     parts.given_optimizers.check()
-    parts.constants.check(state.buffers)
+    parts.constants.check(state.buffers, evaluated=not (state.is_tried and parts.model.training))
     _check_autocast(parts)
     parts.mode.enter()
     seed, workers = parts.recipe.seed, parts.recipe.workers

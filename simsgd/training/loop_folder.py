@@ -105,8 +105,7 @@ def read_state(folder: RunFolder, simulator: Simulator, kept: Kept) -> State | N
             simulator.load_state_dict(state["simulator"])
             epoch, evaluated = int(state["epoch"]), int(state["evaluated"])
     if warning:
-        if state is not None:
-            folder.put_back()
+        folder.put_back()
         folder.log(warning)
     folder.truncate(simulator.steps, epoch, evaluated)
     return state

@@ -123,8 +123,7 @@ class Recording:
         known = [*_MEASURED, *shown.own_columns[1:]]
         for name in measured:
             rule = f"takes {', '.join(known)}, not {name}"
-            fix = "name a metric of your own in recording(..., metric=NAME)"
-            require(name in known, "evaluate", None, rule, fix)
+            require(name in known, "evaluate", None, rule, "name yours in recording(..., metric=)")
         self._choose_metric(measured)
         self._measured = {name: one_number(name, value) for name, value in measured.items()}
         again, self._evaluated = self._evaluated == self._simulator.steps, self._simulator.steps

@@ -296,8 +296,9 @@ class RunFolder:
         self._files.replace_models({"format": FORMAT, **model, **of_loop, "step": step}, names)
 
     def put_back(self) -> None:
-        """Make previous.pt the last.pt; what a damaged last.pt held stays in damaged.pt."""
-        self._files.restore_checkpoint()
+        """Make previous.pt, if any, the last.pt; a damaged last.pt stays as damaged.pt."""
+        if (self.folder / "previous.pt").exists():
+            self._files.restore_checkpoint()
 
 
 def _last_number(table: "pd.DataFrame | None", column: str) -> int:

@@ -181,8 +181,7 @@ class Trainer:
             record = experiment.simulator.step(x, y, epoch, is_last)
             sums = self._sums(record, y)
             seconds = time.perf_counter() - self.began
-            is_text = experiment.config.tokens is not None
-            samples = num_targets(y) if is_text else len(leaves(y)[0])
+            samples = len(leaves(y)[0]) if experiment.config.tokens is None else num_targets(y)
             self.step_log.add(record, sums, seconds, record.num_of_participants(samples))
             self.batch += 1
             self.progress.advance()
@@ -333,16 +332,14 @@ class Trainer:
             return
         state, warning = load_last(self.folder.folder, self.experiment.config)
         if state is not None:  # else it ended before its first checkpoint
-            folder = self.folder.folder
-            require_vocabulary("resume", folder, state, self.experiment.vocabulary)
-            with checkpoint_errors("resume", folder):
+            with checkpoint_errors("resume", folder := self.folder.folder):
+                require_vocabulary("resume", folder, state, self.experiment.vocabulary)
                 self.experiment.simulator.load_state_dict(state["simulator"])
                 self.epoch, self.batch = epoch_and_batch(state, self.experiment.batches)
                 self.best, self.totals = float(state["best"]), Totals(**state["tally"])
                 self.evaluated = operator.index(state.get("evaluated", 0))
         if warning:
-            if state is not None:
-                self.folder.put_back()
+            self.folder.put_back()
             self.folder.log(warning)
             if not self.experiment.config.quiet:
                 print(warning, file=sys.stderr)

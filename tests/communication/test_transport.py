@@ -329,9 +329,12 @@ def test_torchrun_starts_a_run_anew_where_its_checkpoint_is(tmp_path):
         stdout=subprocess.DEVNULL,
         text=True,
     )  # fmt: skip
-    wait_for(tmp_path / "elastic/last.pt", agent)
-    os.kill(children(agent)[-1], signal.SIGKILL)
-    _, output = agent.communicate(timeout=120)
+    try:
+        wait_for(tmp_path / "elastic/last.pt", agent)
+        os.kill(children(agent)[-1], signal.SIGKILL)
+        _, output = agent.communicate(timeout=400)  # ranks wait half a minute for each other
+    finally:
+        agent.kill()
     assert agent.returncode == 0, output
     run = simsgd.Run(tmp_path / "elastic")
     assert "resumed after step" in run.log

@@ -235,3 +235,17 @@ def test_a_batch_of_inference_mode_is_refused():
         x = X.clone()
     with pytest.raises(SettingError, match=r"batch has a tensor of torch\.inference_mode"):
         simsgd.Simulator(nn.Linear(3, 2), workers=4, lr=0.1).step(x, Y)
+
+
+def test_a_cache_that_evaluation_fills_is_the_models_own():
+    class Caching(Masked):
+        def forward(self, x):
+            if not self.training:
+                self.mask[0] = 2
+            return super().forward(x)
+
+    simulator = stepped(Caching(), steps=2)
+    simulator.evaluation_model()(X)
+    simulator.step(X, Y)
+    simulator.model.eval()(X)
+    simulator.step(X, Y)
