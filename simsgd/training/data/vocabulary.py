@@ -39,7 +39,7 @@ class Vocabulary:
         ranked = sorted(common, key=lambda token: (-counts[token], token))
         return cls(kind, (*ranked, *({UNKNOWN} - {*ranked})))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """What differs where another token, or another order, was found: 16 hexadecimal digits."""
         return hashlib.blake2b("\0".join(self.entries).encode(), digest_size=8).hexdigest()

@@ -161,10 +161,7 @@ def serve() -> None:
         work, settings, answer = json.loads(line)
         told: dict[str, object]
         if work == "run":
-            sys.argv = [
-                "simsgd",
-                *train_command(settings),
-            ]  # its command, in config.json
+            sys.argv = ["simsgd", *train_command(settings)]  # as config.json names its command
             told = {"ended": dataclasses.astuple(make_run(settings))}
         else:
             error = refusal(settings, on_cpu=work.endswith("CPU"))
