@@ -39,15 +39,16 @@ def plain_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
     It raises `SettingError` for what is no whole number, or neither true nor false, where that is
     annotated.
     """
-    annotated = {n: p.annotation for n, p in inspect.signature(function).parameters.items()}
+    parameters = inspect.signature(function).parameters.values()
+    annotated = {p.name: p.annotation for p in parameters}
     kinds = {n: get_args(k) if isinstance(k, UnionType) else (k,) for n, k in annotated.items()}
     counts = {n: own for n, own in kinds.items() if all(kind in _COUNTS for kind in own)}
-    names = [*annotated]
+    placed = [p.name for p in parameters if p.kind in _BY_PLACE]
 
     @functools.wraps(function)
     def called(*args: _P.args, **named: _P.kwargs) -> _Result:
         plain, plain_named = [plain_numbers(value) for value in args], plain_numbers(named)
-        for name, value in {**dict(zip(names, plain, strict=False)), **plain_named}.items():
+        for name, value in {**dict(zip(placed, plain, strict=False)), **plain_named}.items():
             if name in counts:
                 require_kind(name, value, *counts[name])
         return function(*plain, **plain_named)

@@ -139,6 +139,7 @@ CALLS = {
     "list_names(['models'])": "kind must be text, not list, got ['models']",
     "list_names('topologies', '4')": "workers must be a whole number, not str, got '4'",
     "bench(None)": "bench must be text, not NoneType",
+    "bench('step', 5)": "plot must be text or a path, not int, got 5",
     "Simulator(5, workers=2, lr=0.1)": "model must be a torch.nn.Module, not int, got 5",
     "count('x', 10)": "fraction must be a number, not str, got 'x'",
     "count(0.5, 'x')": "n must be a whole number, not str, got 'x'",

@@ -110,6 +110,7 @@ def bench(name: str, plot: Path | str | None = None, **settings: object) -> Meas
     given = settings if plot is None else {**settings, "plot": plot}
     for setting in given.keys() - set(BENCHES[name].settings):
         raise unknown("setting", setting, BENCHES[name].settings)
+    require_kind("plot", plot, str, Path, type(None))
     path = None if plot is None else Path(plot)
     check_suffix(path)
     for setting in _SEVERAL.keys() & settings.keys():

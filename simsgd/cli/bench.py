@@ -24,15 +24,6 @@ def _only(*names: str, metavar: str, what: str = "this", **more: Any) -> _Decora
     return click.option(*names, multiple=True, metavar=metavar, help=text, **more)
 
 
-def _file(option: str, text: str, **more: Any) -> _Decorator:
-    return click.option(option, type=FilePath(path_type=Path, **more), metavar="FILE", help=text)
-
-
-def _device(default: str) -> _Decorator:
-    text = "auto, cpu, cuda or cuda:N."
-    return click.option("--device", default=default, show_default=True, help=text)
-
-
 def _writable(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Refuse a file that could not be written, before what is measured for minutes."""
     if path is not None and not path.parent.is_dir():
@@ -40,6 +31,16 @@ def _writable(context: click.Context, option: click.Parameter, path: Path | None
     if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
         raise click.BadParameter(f"{path} cannot be written", context, option)
     return path
+
+
+def _file(*names: str, text: str) -> _Decorator:
+    kind = FilePath(path_type=Path, dir_okay=False)
+    return click.option(*names, type=kind, callback=_writable, metavar="FILE", help=text)
+
+
+def _device(default: str) -> _Decorator:
+    text = "auto, cpu, cuda or cuda:N."
+    return click.option("--device", default=default, show_default=True, help=text)
 
 
 _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
@@ -80,18 +81,11 @@ _OPTIONS: dict[str, _Decorator] = {  # by the name of the setting of a bench
     "processes": click.option(
         "--processes/--no-processes", default=True, help="Real processes too, up to 16."
     ),
-    "page": _file("--page", "Also write all of it as a page of Markdown.", dir_okay=False),
-    "plot": _file("--plot", "Also draw the rows: .png, .svg or .pdf."),
+    "page": _file("--page", text="Also write all of it as a page of Markdown."),
+    "plot": _file("--plot", text="Also draw the rows: .png, .svg or .pdf."),
 }
 _OWN_OPTIONS = {("device", "device"): _device("auto")}  # by bench and setting, in place of those
-_JSON = click.option(
-    "--json",
-    "file",
-    type=FilePath(path_type=Path, dir_okay=False),
-    callback=_writable,
-    metavar="FILE",
-    help="Also write the rows to a file.",
-)
+_JSON = _file("--json", "file", text="Also write the rows to a file.")
 
 
 @main.group()
