@@ -267,7 +267,7 @@ class RunTables:
 
     @property
     def workers(self) -> "pd.DataFrame":
-        """One row an epoch and worker, if each worker's model was evaluated (`evaluate`)."""
+        """One row a worker and evaluation, if each worker's model was evaluated (`evaluate`)."""
         metric = self.metric
         columns = WORKER_COLUMNS | dict.fromkeys(metric.own_columns[1:], "float64")
         return with_metric(read_table(self.folder / "workers.csv", columns), metric, ("val",))

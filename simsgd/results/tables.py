@@ -138,6 +138,7 @@ class WorkerRow(TypedDict):
 
     epoch: int
     worker: int
+    step: int  # steps before the evaluation; older runs lack it
     val_loss: float
     val_error1: float  # errors in percent
     val_error5: float

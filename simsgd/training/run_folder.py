@@ -6,7 +6,7 @@ RUNS_DIR/NAME/
   epochs.csv    one row an epoch; bytes are running totals for one worker
   evaluations.csv  one row an evaluation between the ends of epochs, if there are any
   steps.csv     one row a step; bytes are of that step
-  workers.csv   one row an epoch and worker, if each worker's model is evaluated
+  workers.csv   one row a worker and evaluation, if each worker's model is evaluated
   partition.csv how many samples of each class each worker has, if these are fixed
   segments.csv  one row a segment and collective, the first time: for overlap with backward
   transfers.csv one row a step and collective: what `simsgd network` prices
@@ -249,7 +249,9 @@ class RunFolder:
             "evaluations.csv", self._evaluation_columns, lambda table: table["step"] <= last
         )
         self._files.keep_rows(
-            "workers.csv", self._worker_columns, lambda table: table["epoch"] < epoch
+            "workers.csv",
+            self._worker_columns,
+            lambda table: table["step"] <= last if "step" in table else table["epoch"] < epoch,
         )
         kept["epochs.csv"] = self._files.keep_rows(
             "epochs.csv",

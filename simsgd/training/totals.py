@@ -172,11 +172,12 @@ def mean_measures(each: Sequence[Measures]) -> Measures:
     }
 
 
-def worker_row(epoch: int, worker: int, measured: Measures) -> WorkerRow:
+def worker_row(epoch: int, worker: int, step: int, measured: Measures) -> WorkerRow:
     """Return a row of workers.csv."""
     return {
         "epoch": epoch,
         "worker": worker,
+        "step": step,
         "val_loss": measured["loss"],
         "val_error1": measured["error1"],
         "val_error5": measured["error5"],

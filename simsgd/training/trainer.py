@@ -246,17 +246,17 @@ class Trainer:
     def _evaluate_within(self) -> None:
         """Evaluate between the ends of two epochs."""
         self._write_steps()
-        row, own = self._measured_row(within=True)
+        row, own = self._measured_row()
         epochs = self.epoch + self.batch / self.experiment.batches
         self.folder.add_evaluation({**row, "epochs": epochs}, own)
         self._save(evaluated=True, best=self._report(row, own, within=True))
 
-    def _measured_row(self, within: bool = False) -> tuple[EpochRow, dict[str, float]]:
+    def _measured_row(self) -> tuple[EpochRow, dict[str, float]]:
         """Evaluate; return the row of the epoch, or of its part so far, and that of one's own."""
         experiment, totals = self.experiment, self.totals
         began = time.perf_counter()
         with thread_count(experiment.threads.gradients):
-            measured = self._evaluated(within)
+            measured = self._evaluated()
         totals.seconds += time.perf_counter() - began
         steps, workers = experiment.simulator.steps, experiment.config.workers
         self.evaluated = steps
@@ -275,21 +275,21 @@ class Trainer:
         self.best = min(self.best, score)
         return is_best
 
-    def _evaluated(self, within: bool = False) -> Measures:
+    def _evaluated(self) -> Measures:
         """Return the measures of the averaged model, or the mean of those of all workers' own."""
         experiment, whose = self.experiment, self.experiment.config.evaluate
         if whose == "average":
             return evaluate(experiment, self._averaged())
         each = evaluate_workers(experiment)
         shown = experiment.metric.shown
-        if not within:
-            self.folder.add_workers(
-                [
-                    worker_row(self.epoch, worker, measured)
-                    | dict.fromkeys(shown.own_columns[1:], measured["metric"])
-                    for worker, measured in enumerate(each)
-                ]
-            )
+        step = experiment.simulator.steps
+        self.folder.add_workers(
+            [
+                worker_row(self.epoch, worker, step, measured)
+                | dict.fromkeys(shown.own_columns[1:], measured["metric"])
+                for worker, measured in enumerate(each)
+            ]
+        )
         if whose == "both":
             return evaluate(experiment, self._averaged())
         return mean_measures(each)

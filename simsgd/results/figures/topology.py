@@ -119,7 +119,7 @@ def _errors(group: Group, workers: int) -> list[float] | None:
     tables = [run.workers for run in group.runs]
     if any(table.empty for table in tables):
         return None
-    lasts = [table[table["epoch"] == table["epoch"].max()] for table in tables]
+    lasts = [table.tail(workers) for table in tables]
     column = f"val_{group.runs[0].metric.column}"
     found = [last.set_index("worker")[column].reindex(range(workers)) for last in lasts]
     return [float(error) for error in sum(found) / len(found)]

@@ -169,6 +169,17 @@ def test_each_workers_model_is_evaluated_into_a_table(tmp_path):
     assert average[-1] < means.iloc[-1]
 
 
+def test_each_workers_model_is_evaluated_within_an_epoch_too(tmp_path):
+    own = {"algorithm": "dpsgd", "runs_dir": tmp_path, "name": "a", "evaluate": "workers"}
+    simsgd.train(**{**RUN, **own, "epochs": None}, steps=3, eval_every=2)
+    run = simsgd.train(resume=tmp_path / "a", steps=5, quiet=True)
+    steps = run.workers.groupby("step")
+    assert steps["worker"].apply(list).tolist() == 4 * [[*range(8)]]
+    assert [*steps.groups] == run.evaluations["step"].tolist() == [2, 3, 4, 5]
+    means = steps["val_error1"].mean()
+    assert run.evaluations["val_error1"].tolist() == pytest.approx(means.tolist())
+
+
 ALGORITHMS = {
     "dpsgd": {},
     "choco": {"compressor": "topk:0.1", "consensus_stepsize": 0.1},
