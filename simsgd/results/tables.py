@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 33  # bytes of a table
 _BROKEN = "is damaged: its rows cannot be read"
 _DISORDERED = "is damaged: its rows are not in the order in which a run writes them, each once"
-_ONE_EACH = {"epochs.csv": "epoch", "evaluations.csv": "step", "steps.csv": "step"}  # one row each
+_ONE_EACH = {  # columns that no two rows share; the first never falls
+    "epochs.csv": ("epoch",), "evaluations.csv": ("step",), "steps.csv": ("step",),
+    "layers.csv": ("step", "segment"), "transfers.csv": ("step", "collective"),
+    "segments.csv": ("step", "segment", "collective", "operation"),
+    "workers.csv": ("epoch", "step", "worker"), "nonfinite.csv": ("step", "worker"),
+    "partition.csv": ("worker", "class"),
+}  # fmt: skip
 _NUMBERS = ("", "int64", "float64")  # dtypes of columns in which nan is a number; "": unknown
 
 
@@ -253,12 +259,14 @@ def read_table(path: Path, columns: Mapping[str, str], *, others: bool = True) -
 
 
 def _in_order(name: str, table: "pd.DataFrame", columns: Mapping[str, str]) -> bool:
-    """Return whether the numbers that order a table's rows never fall, nor stay where none may."""
-    key = _ONE_EACH.get(name, next(iter(columns)))
-    if key not in table or columns.get(key) != "int64":
+    """Return whether the number that orders a table's rows never falls, and none is there twice."""
+    key = _ONE_EACH.get(name, ())
+    first = next(iter(key or columns))
+    if first not in table or columns.get(first) != "int64":
         return True
-    numbers = table[key]
-    return numbers.is_monotonic_increasing and (name not in _ONE_EACH or numbers.is_unique)
+    known = bool(key) and table.columns.isin(key).sum() == len(key)
+    twice = known and bool(table.duplicated([*key]).any())
+    return bool(table[first].is_monotonic_increasing) and not twice
 
 
 @lru_cache(maxsize=64)  # a table that most runs lack is asked for of each

@@ -55,7 +55,7 @@ def make(folder, name="run", errors=(60.0, 9.0, 4.0), sent=2**20, layers=0, conf
     run.flush_steps()
     run.add_partition([{"worker": i, "class": i // 2, "samples": 10 * i + 1} for i in range(4)])
     for epoch, error in enumerate(errors):
-        same = {"epoch": epoch, "val_loss": 1, "val_error5": 0}
+        same = {"epoch": epoch, "step": 2 * (epoch + 1), "val_loss": 1, "val_error5": 0}
         run.add_workers([same | {"worker": i, "val_error1": error + i} for i in range(4)])
         row = dict.fromkeys(EPOCH_COLUMNS, 1) | {"epoch": epoch, "step": 2 * (epoch + 1)}
         total = {"payload_bytes": sent * (epoch + 1), "dense_bytes": 2**21 * (epoch + 1)}

@@ -68,6 +68,8 @@ def test_counts_below_0_are_damage(tmp_path):
         ("epochs.csv", {"epoch": "int64", "step": "int64"}, [1, 0]),
         ("evaluations.csv", {"epoch": "int64", "step": "int64"}, [3, 3]),
         ("transfers.csv", {"step": "int64"}, [2, 2, 1]),
+        ("transfers.csv", {"step": "int64", "collective": "str"}, [1, 1]),
+        ("workers.csv", tables.WORKER_COLUMNS, [1, 1]),
     ],
 )
 def test_rows_out_of_order_are_damage(tmp_path, name, columns, rows):

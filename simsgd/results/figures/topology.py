@@ -119,9 +119,9 @@ def _errors(group: Group, workers: int) -> list[float] | None:
     tables = [run.workers for run in group.runs]
     if any(table.empty for table in tables):
         return None
-    lasts = [table.tail(workers) for table in tables]
     column = f"val_{group.runs[0].metric.column}"
-    found = [last.set_index("worker")[column].reindex(range(workers)) for last in lasts]
+    lasts = [table.groupby("worker")[column].last() for table in tables]
+    found = [last.reindex(range(workers)) for last in lasts]
     return [float(error) for error in sum(found) / len(found)]
 
 
