@@ -16,13 +16,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_P = ParamSpec("_P")
+_Made = TypeVar("_Made")
 Kernel = Callable[..., Any]  # of (first, last, *arguments), such as numba compiles
 Array = NDArray[np.generic]
 VARIABLE = "SIMSGD_NUMBA"
@@ -33,7 +35,6 @@ _TRIES = 4  # a call may fail once for each function whose code cannot be kept o
 _ALL, _NONE = "1", "0"
 
 _asked: ContextVar[str | None] = ContextVar("asked", default=None)
-_pools: dict[int, ThreadPoolExecutor] = {}  # by threads
 
 
 def form() -> str:
@@ -165,10 +166,17 @@ def _installed() -> tuple[str, str]:
         return "", "numba is not installed"
 
 
+def once_a_process(make: Callable[_P, _Made]) -> Callable[_P, _Made]:
+    """Return `make` that keeps each pool of threads it makes, until its process forks.
+
+    The new process has none of the threads. The arguments must be hashable.
+    """
+    kept = cache(make)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=kept.cache_clear)
+    return kept
+
+
+@once_a_process
 def _pool(threads: int) -> ThreadPoolExecutor:
-    if threads not in _pools:
-        _pools[threads] = ThreadPoolExecutor(threads - 1, "simsgd kernels")
-    return _pools[threads]
-
-
-os.register_at_fork(after_in_child=_pools.clear)
+    return ThreadPoolExecutor(threads - 1, "simsgd kernels")

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
+from ..compiled_loops import once_a_process
 from ..settings import SettingError, require
 from .attributes import state_of_attributes
 from .contract import GradientEngine
@@ -78,7 +79,6 @@ class ThreadReplicas(Generic[Engine]):
         self._make = partial(_copied, model, make, own_parameters)
         self._free: queue.SimpleQueue[Engine] = queue.SimpleQueue()
         self._begin()
-        self._pool = _single_threads(self._threads)
 
     def _begin(self) -> None:
         """Copy the model as it is now."""
@@ -94,7 +94,9 @@ class ThreadReplicas(Generic[Engine]):
         if self._attributes != state_of_attributes(self.model):
             self._begin()
         one = partial(self._one, task)
-        return list(map(one, *items) if is_single_threaded() else self._pool.map(one, *items))
+        if is_single_threaded():
+            return list(map(one, *items))
+        return list(_single_threads(self._threads).map(one, *items))
 
     def _one(self, task: Callable[..., Result], *own: object) -> Result:
         engine = self._free.get()
@@ -104,6 +106,7 @@ class ThreadReplicas(Generic[Engine]):
             self._free.put(engine)
 
 
+@once_a_process
 def _single_threads(threads: int) -> ThreadPoolExecutor:
     """Return a pool whose threads all run, each with one thread inside torch's operations.
 

@@ -15,8 +15,14 @@ _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
 
+_turn = threading.RLock()  # of all simulators: torch's and numpy's generators are the process's
+
+
 class Entry:
-    """Lets in one thread at a time, which may come again while it is in."""
+    """Lets in one thread at a time, which may come again while it is in.
+
+    Threads with a simulator each take turns.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._form, self._lock = ModelForm(model), threading.RLock()
@@ -25,10 +31,11 @@ class Entry:
         if not self._lock.acquire(blocking=False):
             rule, fix = "is in use in another thread", "make one for each thread"
             raise SettingError("simulator", None, rule, fix)
+        _turn.acquire()
         try:
             self._form.check()
         except SettingError:
-            self._lock.release()
+            self._leave()
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -36,7 +43,11 @@ class Entry:
             if isinstance(error, Exception):  # of a model that its forward changed, perhaps
                 self._form.check()
         finally:
-            self._lock.release()
+            self._leave()
+
+    def _leave(self) -> None:
+        _turn.release()
+        self._lock.release()
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Entry":
         copied = Entry.__new__(Entry)

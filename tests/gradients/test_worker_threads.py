@@ -1,7 +1,10 @@
 import copy
 import functools
+import os
 import re
+import signal
 import threading
+import warnings
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from simsgd.config import Config
 from simsgd.gradients import auto, onepass
 from simsgd.gradients.contract import EngineConfig
 from simsgd.gradients.loop import Loop
-from simsgd.gradients.worker_threads import ThreadReplicas
+from simsgd.gradients.worker_threads import ThreadReplicas, _single_threads
 from simsgd.keyed_random import RandomKey
 from simsgd.registry import find
 from simsgd.settings import SettingError
@@ -80,8 +83,10 @@ def test_the_callers_threads_stay_as_they_are():
 
 @pytest.mark.usefixtures("_two_threads")
 def test_all_threads_run_before_any_computes_and_go_on_with_one_each():
+    _single_threads.cache_clear()
     before = set(threading.enumerate())
     replicas = ThreadReplicas(net(), lambda model: Loop(model, F.cross_entropy))
+    replicas.map(lambda engine, place: place, range(2))
     begun = set(threading.enumerate()) - before
     assert len(begun) == 2
     torch.set_num_threads(2)  # which a thread that never looked takes for its own
@@ -318,3 +323,21 @@ def test_no_copies_are_made_for_threads_that_are_not_there():
             assert Counted.copies == copies
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize(("engine", "compressor"), [("threads", "none"), ("loop", "topk:0.5")])
+def test_a_forked_process_has_threads_of_its_own(engine, compressor):
+    torch.set_num_threads(2 if engine == "threads" else 1)  # OpenMP's own do not survive a fork
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    trained = Simulator(model, workers=2, lr=0.1, engine=engine, compressor=compressor)
+    x, y = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+    trained.step(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forked threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(trained.step(x, y).step)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2

@@ -2,11 +2,13 @@
 
 import copy
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
+from torch.testing import assert_close
 
 from simsgd import SettingError, Simulator
 
@@ -81,6 +83,28 @@ def test_other_numbers_modes_and_gradients_are_no_change():
     trained.model[0].weight.requires_grad_(False)
     copy.deepcopy(trained).step(X, Y)
     assert trained.step(X, Y).step == 2
+
+
+@pytest.mark.parametrize(
+    "drawn", [{"engine": "loop"}, {"engine": "vmap"}, {"compressor": "qsgd:3"}]
+)
+def test_threads_with_a_simulator_each_do_as_if_alone(drawn):
+    def made(settings):
+        torch.manual_seed(0)
+        kind = nn.Dropout if settings else nn.Tanh
+        model = nn.Sequential(nn.Linear(3, 4), kind(), nn.Linear(4, 2))
+        return Simulator(model, workers=2, lr=0.1, **settings)
+
+    def stepped(trained):
+        for _ in range(20):
+            trained.step(X, Y)
+        return trained.parameters()
+
+    kinds = [{}, drawn, {}]
+    alone = [stepped(made(settings)) for settings in kinds]
+    with ThreadPoolExecutor(3) as pool:
+        together = [*pool.map(stepped, [made(settings) for settings in kinds])]
+    assert_close(together, alone, rtol=0, atol=0)
 
 
 def test_a_second_thread_is_refused_and_the_first_goes_on():

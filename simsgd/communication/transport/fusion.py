@@ -10,13 +10,14 @@ Letters: W workers, L hosted here, n elements of one segment, D neighbors.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from threading import Semaphore
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from ...compiled_loops import once_a_process
 from ..cuts import Cuts
 from ..messages import Dense, Joined, Message, SharedSparse
 from ..mixing import Mixing
@@ -157,7 +158,7 @@ def _swapped(transport: Transport, calls: Sequence[_Call]) -> Sequence[Tensor]:
     return Cuts(tuple(own.shape[2] for own in values)).split(arrived)
 
 
-@cache
+@once_a_process
 def _threads() -> ThreadPoolExecutor:
     """Return the threads of this process that exchanges run in, as many as ever went at once."""
     return ThreadPoolExecutor(max_workers=1 << 20)  # all must run: each waits for the others
