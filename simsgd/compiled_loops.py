@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _P = ParamSpec("_P")
-_Made = TypeVar("_Made")
 Kernel = Callable[..., Any]  # of (first, last, *arguments), such as numba compiles
 Array = NDArray[np.generic]
 VARIABLE = "SIMSGD_NUMBA"
@@ -166,15 +165,12 @@ def _installed() -> tuple[str, str]:
         return "", "numba is not installed"
 
 
-def once_a_process(make: Callable[_P, _Made]) -> Callable[_P, _Made]:
-    """Return `make` that keeps each pool of threads it makes, until its process forks.
-
-    The new process has none of the threads. The arguments must be hashable.
-    """
+def once_a_process(make: Callable[_P, ThreadPoolExecutor]) -> Callable[_P, ThreadPoolExecutor]:
+    """Return `make` that keeps each pool it makes until its process forks, which loses threads."""
     kept = cache(make)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=kept.cache_clear)
-    return kept
+    return cast(Callable[_P, ThreadPoolExecutor], kept)
 
 
 @once_a_process

@@ -324,6 +324,14 @@ def test_output_that_cannot_be_written_is_told():
     assert (done.returncode, done.stderr) == (2, told)
 
 
+@full_disk
+def test_rows_that_cannot_be_written_are_told():
+    words = ["bench", "compressors", "--quick", "--compressor", "sign", "--json", "/dev/full"]
+    done = CliRunner().invoke(main, words)
+    told = "simsgd: /dev/full cannot be written: No space left on device\n"
+    assert (done.exit_code, done.output) == (5, told)
+
+
 @pytest.mark.slow
 @full_disk
 def test_an_error_that_cannot_be_written_has_its_exit_code():

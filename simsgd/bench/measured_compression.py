@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..methods.compressors import composed
-from ..settings import SettingError, require, unknown
+from ..settings import SettingError, require
 from .compressors import FLOOR
 from .tables import heading
 
@@ -21,6 +21,7 @@ _FIX = "give what simsgd bench compressors --json FILE wrote"
 class MeasuredCompression:
     """Seconds of each compressor by the numbers that it compressed at a time."""
 
+    path: Path
     machine: str  # in words
     points: Mapping[str, list[tuple[float, float]]]  # (elements, seconds) by spec, rising
 
@@ -41,12 +42,14 @@ class MeasuredCompression:
         try:
             points: dict[str, dict[float, float]] = {}
             for row in found["rows"]:
+                if isinstance(row["ms"], bool) or not isinstance(row["compressor"], str):
+                    raise TypeError
                 size, seconds = float(row["workers"]) * float(row["n"]), float(row["ms"]) / 1000
                 if not (0 < size < math.inf and 0 < seconds < math.inf):
                     raise ValueError
-                points.setdefault(str(row["compressor"]), {})[size] = seconds
+                points.setdefault(row["compressor"], {})[size] = seconds
             machine = heading(found["machine"])
-            return cls(machine, {spec: sorted(own.items()) for spec, own in points.items()})
+            return cls(path, machine, {spec: sorted(own.items()) for spec, own in points.items()})
         except (LookupError, TypeError, ValueError) as wrong:
             rule = "does not hold the times of compressors"
             raise SettingError("compress_ms", str(path), rule, _FIX) from wrong
@@ -66,8 +69,8 @@ class MeasuredCompression:
             (self.points[own] for own in self.specs if composed(own) == composed(spec)), None
         )
         if points is None:
-            fix = f"; time it there: simsgd bench compressors --compressor {spec}"
-            raise unknown("compress_ms", spec, self.specs, fix)
+            fix = f"time it there: simsgd bench compressors --compressor {spec}"
+            raise SettingError("compress_ms", str(self.path), f"has no times of {spec}", fix)
         return sum(_along(points, n) for n in sizes)
 
 

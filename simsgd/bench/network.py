@@ -18,6 +18,7 @@ from ..communication.topology import topology
 from ..communication.transport import Channel, Distributed, Measured, is_rank_zero
 from ..communication.wire import Wire
 from ..methods.collectives import exchange_sparse
+from ..results.network import bits_a_second
 from ..results.network_prices import milliseconds
 from ..results.text_table import TextTable
 from ..settings import require
@@ -31,6 +32,7 @@ _WORKERS = (4, 8)
 _SIZES = (200_000, 1_000_000)  # bytes of a worker's buffer
 _SPARSE = ("gtopk", "oktopk", "cltk")  # of entries that take so many bytes
 _ROUNDS = 7
+_SLOWEST = 1e6  # bits a second
 
 
 def measure(
@@ -46,6 +48,9 @@ def measure(
     links, some = link or _LINKS, workers or _WORKERS
     for count in some:
         require(count >= 2, "workers", count, "must be at least 2: one alone sends nothing")
+    for name in links:
+        rule = "must be at least 1Mbit: slower ones take hours"
+        require(bits_a_second(name) >= _SLOWEST, "link", name, rule)
     rates = {name: checked_rate(name) for name in links}
     sizes, rounds = (_SIZES[:1], 3) if quick else (_SIZES, _ROUNDS)
     rows = [

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..bench.benches import BENCHES
-from ..results.atomic_files import replace
+from ..results.atomic_files import NotWritten, replace
 from .group import main
 from .numbers import WHOLE
 from .paths import FilePath
@@ -103,7 +103,10 @@ def _command(name: str) -> Callable[..., None]:
             if file.is_file() or not file.exists():
                 replace(file, lambda into: into.write(text.encode()))
             else:  # a pipe, or /dev/stdout
-                file.write_text(text, "utf-8")
+                try:
+                    file.write_text(text, "utf-8")
+                except OSError as wrong:
+                    raise NotWritten(file, wrong) from wrong
         echo_page(found.page(), "--json FILE has all")
 
     run.__doc__ = BENCHES[name].about

@@ -112,6 +112,9 @@ class Simulator:
         require(name not in Recipe.__dataclass_fields__, name, value, "cannot be set later", fix)
         super().__setattr__(name, value)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"_entry": self._entry, **self.__dict__}  # which says first that it is not pickled
+
     @guarded_entry
     def step(self, x: Tree, y: Tree, epoch: int | None = None, last: bool = False) -> StepRecord:
         """Train on one global batch, `x` [B, ...] and `y` [B, ...], B a multiple of W * M.

@@ -79,15 +79,17 @@ class StepSettings:
         optimizer, own_decay = dict(settings), 0.0
         groups: tuple[ParameterGroup, ...] = settings.get("param_groups", ())
         if memory.owns_momentum:
-            _check_groups(
-                groups, ("optimizer", "momentum", "nesterov"), memory_name(recipe, regime)
-            )
+            spec = memory_name(recipe, regime)
+            fix = "use memory residual, or leave it out"
+            _check_groups(groups, ("optimizer", "momentum", "nesterov"), f"memory {spec}", fix)
             memory = _with_momentum(memory, memory_name(recipe, regime), settings)
             optimizer.update(momentum=0.0, nesterov=False, weight_decay=0.0)
             own_decay = 0.0 if local else decay
         if memory.keeps_lr:
             _check_plain(settings)
-            _check_groups(groups, ("optimizer", "lr", "lr_mult"), "residual:lr=true")
+            spec = "lr_in_memory" if recipe.lr_in_memory else "memory residual:lr=true"
+            fix = "leave lr_in_memory out, or it" if recipe.lr_in_memory else "use memory residual"
+            _check_groups(groups, ("optimizer", "lr", "lr_mult"), spec, fix)
             memory = memory.at_rate(lr)
             optimizer.update(lr=1.0, weight_decay=decay * lr)
         if local:
@@ -233,13 +235,15 @@ def check_use(recipe: Recipe, compresses: bool) -> None:
             raise SettingError(key, None if value is True else value, rule, fix)
 
 
-def _check_groups(groups: tuple[ParameterGroup, ...], keys: tuple[str, ...], spec: str) -> None:
+def _check_groups(
+    groups: tuple[ParameterGroup, ...], keys: tuple[str, ...], spec: str, fix: str
+) -> None:
     """Raise `SettingError` for an option of a group that a memory has for all parameters."""
     given = [(key, group.options[key]) for group in groups for key in keys if key in group.options]
     for key, option in given:
         value = None if option is True else option
-        rule = f"has no place in a parameter group beside memory {spec}"
-        raise SettingError(key, value, rule, "use memory residual, or leave it out")
+        rule = f"has no place in a parameter group beside {spec}"
+        raise SettingError(key, value, rule, fix)
 
 
 def _check_plain(settings: Settings) -> None:

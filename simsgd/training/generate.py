@@ -43,7 +43,12 @@ def generate(
     require_kind("temperature", temperature, float)
     require(length >= 1, "length", length, "must be at least 1")
     require(length <= _LONGEST, "length", length, f"must be at most {_LONGEST:,}")
-    require(0 <= temperature < float("inf"), "temperature", temperature, "must be at least 0")
+    require(
+        0 <= temperature < float("inf"),
+        "temperature",
+        temperature,
+        "must be a finite number of at least 0",
+    )
     require(top_k is None or top_k >= 1, "top_k", top_k, "must be at least 1")
     require(0 <= seed < 2**63, "seed", seed, "must lie in [0, 2**63)")
     experiment = restored(checkpoint, data_dir, device)

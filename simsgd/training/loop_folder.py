@@ -12,6 +12,7 @@ from ..recipe import Recipe
 from ..results.config_values import ON_RESUME, in_full
 from ..results.metric import NAMES, Metric, metric_of
 from ..results.run import Run
+from ..results.used_settings import Used
 from ..settings import SettingError, require
 from ..simulator.simulator import Simulator
 from .checkpoint import checkpoint_errors, load_last
@@ -71,7 +72,7 @@ def loop_folder(
     with _named_folder(folder):
         opened = RunFolder.resume(folder)
     try:
-        _require_same(folder, config)
+        _require_same(folder, config, used_in_a_loop(simulator, config))
         steps = simulator.steps
         rule = f"has done {steps} steps already, and the run has its own"
         require(steps == 0, "simulator", None, rule, "give a new one")
@@ -132,7 +133,7 @@ def _require_new(folder: Path, resume: bool, overwrite: bool) -> None:
     raise SettingError("folder", str(folder), "exists already", fix)
 
 
-def _require_same(folder: Path, config: Config) -> None:
+def _require_same(folder: Path, config: Config, used: Mapping[str, Used]) -> None:
     """Raise `SettingError` for a run that has other settings than now."""
     known, now = Run(folder).config, config.plain()
     Run(folder).evaluations  # noqa: B018, raises if they are damaged
@@ -143,6 +144,9 @@ def _require_same(folder: Path, config: Config) -> None:
         if name not in ON_RESUME and _named(known.get(name)) != _named(now[name]):
             rule = f"cannot change on resume, the run has {in_full(known.get(name))}"
             raise SettingError(name, in_full(now[name]), rule)
+    before, criterion = Run(folder).used.get("criterion"), used["criterion"]
+    rule = f"cannot change on resume, the run has {before}"
+    require(before in (None, criterion), "criterion", criterion, rule)
 
 
 def _named(value: object) -> object:

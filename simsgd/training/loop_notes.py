@@ -1,4 +1,4 @@
-"""A note at the end of a loop of the user's own, whose last step the simulator cannot know."""
+"""Notes at the end of a loop of the user's own, which the simulator sees from within alone."""
 
 from ..simulator.simulator import Simulator
 
@@ -17,3 +17,11 @@ def final_exchange_notes(simulator: Simulator, epoch: int | None) -> list[str]:
     why = "no step was said to be the last"
     how = "call step(x, y, epoch, last=True) there"
     return [f"note: final_exchange did nothing, for {why}; {how}"]
+
+
+def unfinished_batch_notes(done: int, usual: int) -> list[str]:
+    """Return a note for a loop that stops with `done` steps of a batch, where `usual` are done."""
+    if not 0 < done < usual:
+        return []
+    what = f"{done} of {usual} steps of a batch were done"
+    return [f"note: {what}; a resumed run goes on with the next batch"]

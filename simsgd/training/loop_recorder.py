@@ -20,7 +20,7 @@ from ..simulator.simulator import Simulator
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
-from .loop_notes import final_exchange_notes
+from .loop_notes import final_exchange_notes, unfinished_batch_notes
 from .loop_state import Kept, State, capture_random, load_states, restore_random, states_of
 from .metrics import Metric, num_targets, one_number
 from .progress import epoch_line, is_printed, no_best_line
@@ -58,6 +58,7 @@ class Recording:
         self._evaluated = self._saved = -1  # steps done then
         self._length = math.nan  # batches of an epoch, if known
         self._batch_now: int | None = None  # number of the batch in hand, counted from 1
+        self._batch_began = self._steps_a_batch = 0  # steps before it, and those of the last one
         self._in_step = self._is_last = False
         self._open_epoch: int | None = None  # of a last step that was not said to be the last
         self._began = time.perf_counter()
@@ -75,7 +76,7 @@ class Recording:
         require(epochs >= 1, "epochs", epochs, "must be at least 1")
         rule, fix = "is called within a loop over epochs", "go over them once"
         require(not self._in_epochs, "epochs", None, rule, fix)
-        self._write_settings(epochs=epochs)
+        self._write_settings(epochs=max(epochs, self.epoch))
         if self._to_restore is not None:
             restore_random(self._to_restore, self._kept)
         self._in_epochs = True
@@ -101,9 +102,9 @@ class Recording:
         self._began = time.perf_counter()
         try:
             for number, batch in enumerate(iterator, start=done + 1):
-                self._batch_now = number
+                self._batch_now, self._batch_began = number, self._simulator.steps
                 yield batch
-                self.batch = number
+                self.batch, self._steps_a_batch = number, self._simulator.steps - self._batch_began
                 self._between()
                 self._began = time.perf_counter()
         finally:
@@ -220,15 +221,10 @@ class Recording:
 
     def _row(self) -> tuple[EpochRow, dict[str, float]]:
         simulator, measured = self._simulator, self._measured
-        values = {name: measured.get(name, math.nan) for name in _MEASURED}
         shown = self._metric.shown
-        metric = measured.get(f"val_{shown.column}", math.nan)
-        of_val: Measures = {
-            "loss": values["val_loss"],
-            "error1": values["val_error1"],
-            "error5": values["val_error5"],
-            "metric": metric,
-        }
+        names = (*_MEASURED, f"val_{shown.column}")
+        loss, error1, error5, metric = (measured.get(name, math.nan) for name in names)
+        of_val: Measures = {"loss": loss, "error1": error1, "error5": error5, "metric": metric}
         spread, workers = simulator.consensus_distance(), simulator.recipe.workers
         row = self._totals.epoch_row(self.epoch, simulator.steps, workers, of_val, spread)
         return row, self._totals.own_measures(shown, of_val)
@@ -335,6 +331,9 @@ class Recording:
             whole = not self._in_step and not isinstance(error, Diverged)
             if whole and self._saved != self._simulator.steps > 0:
                 self._save(at_last_step=True)
+            done = self._simulator.steps - self._batch_began
+            for line in unfinished_batch_notes(done, self._steps_a_batch):
+                self.log(line)
         except Exception as second:
             self._files.log(f"note: not saved at the end: {second}")
 

@@ -63,6 +63,8 @@ class Metric:
 def one_number(name: str, value: SupportsFloat) -> float:
     """Return what was measured as a number. Raises `SettingError` for what is none."""
     try:
+        if isinstance(value, str | bytes | bool):
+            raise TypeError("no number")
         number = float(value)
     except (TypeError, ValueError, RuntimeError) as wrong:
         raise SettingError(name, type(value).__name__, "must be one number") from wrong

@@ -146,5 +146,7 @@ def test_wrong_settings_are_refused(spec, rule):
 
 
 def test_what_is_no_matrix_is_refused():
-    with pytest.raises(SettingError, match="dion needs granularity layer"):
-        Simulator(toy.mlp(), workers=2, lr=0.1, compressor="dion:2", granularity="model")
+    for spec in ("dion:2", "dion2:0.5"):
+        name = spec.split(":")[0]
+        with pytest.raises(SettingError, match=f"{name} needs granularity layer"):
+            Simulator(toy.mlp(), workers=2, lr=0.1, compressor=spec, granularity="model")

@@ -132,9 +132,10 @@ def test_a_model_that_is_loaded_too_late_for_models_of_their_own_is_refused(step
     )
 
 
-def test_a_simulator_is_not_pickled():
+@pytest.mark.parametrize("settings", [{}, {"scheduler": "StepLR:step_size=2"}, {"engine": "vmap"}])
+def test_a_simulator_is_not_pickled(settings):
     with pytest.raises(SettingError) as refused:
-        pickle.dumps(Simulator(linear(), workers=4, lr=0.1))
+        pickle.dumps(Simulator(linear(), workers=4, lr=0.1, **settings))
     assert str(refused.value) == (
         "simulator cannot be pickled; save its state_dict(), and load that into one made of the "
         "same settings"

@@ -215,6 +215,14 @@ def test_an_option_that_a_memory_has_for_all_is_refused_in_a_group(memory, optio
         Simulator(mlp(), regime=regime, workers=2, memory=memory, compressor="topk:0.5")
 
 
+def test_what_has_no_place_beside_lr_in_memory_names_it():
+    regime = {0: {"lr": 0.1, "param_groups": [{"params": "dim<2", "lr": 0.5}]}}
+    settings = {"memory": "residual", "lr_in_memory": True, "compressor": "topk:0.5"}
+    rule = "group beside lr_in_memory, got 0.5; leave lr_in_memory out, or it$"
+    with pytest.raises(SettingError, match=rule):
+        Simulator(mlp(), regime=regime, workers=2, **settings)
+
+
 def test_a_new_round_begins_with_a_new_optimizer_that_holds_its_sums():
     settings = {"optimizer": "Adagrad", "lr": 0.05, "participation": 0.5}
     assert_same(*loops(mlp, engine="auto", algorithm="fedavg", local_steps=2, **settings))

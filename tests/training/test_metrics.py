@@ -469,6 +469,8 @@ def test_a_metric_that_is_never_a_number_is_told_at_the_end(tmp_path, value, tol
         (500.0, "is in percent, from 0 to 100, got 500.0"),
         (-1, "is in percent, from 0 to 100, got -1.0"),
         (1j, "must be one number, got complex"),
+        ("1.0", "must be one number, got str"),
+        (True, "must be one number, got bool"),
     ],
 )
 def test_a_measured_error_that_is_no_percentage_is_refused(value, told):

@@ -374,6 +374,43 @@ def test_what_a_loop_keeps_is_given_again_when_it_is_resumed(tmp_path):
             pass
 
 
+def test_another_criterion_is_refused_where_a_loop_goes_on(tmp_path):
+    first, second = (
+        simsgd.Simulator(nn.Linear(6, 3), criterion, workers=4, lr=0.1)
+        for criterion in (F.cross_entropy, F.mse_loss)
+    )
+    with simsgd.recording(tmp_path / "a", first, quiet=True) as run:
+        run.save()
+    rule = "^criterion cannot change on resume, the run has cross_entropy, got mse_loss"
+    refused(rule, tmp_path / "a", second, resume=True)
+
+
+def test_a_loop_that_is_done_says_no_fewer_epochs_than_it_has(tmp_path):
+    for resume, epochs in (False, 2), (True, 1):
+        sim = simulator()
+        with simsgd.recording(tmp_path / "a", sim, quiet=True, resume=resume) as run:
+            for epoch in run.epochs(epochs):
+                sim.step(*data(), epoch)
+    assert simsgd.Run(tmp_path / "a").config["epochs"] == 2
+
+
+def test_a_stop_between_two_steps_of_a_batch_is_noted(tmp_path):
+    sim = simulator()
+
+    def loop():
+        with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:
+            for number in run.batches(range(3)):
+                sim.step(*data(), 0)
+                if number == 1:
+                    raise Stopped
+                sim.step(*data(), 0)
+
+    with pytest.raises(Stopped):
+        loop()
+    note = "note: 1 of 2 steps of a batch were done; a resumed run goes on with the next batch\n"
+    assert simsgd.Run(tmp_path / "a").log.endswith(note)
+
+
 @pytest.mark.parametrize("held", [print, object(), {"a": [lambda: 0]}])
 def test_a_state_that_no_checkpoint_can_be_read_with_is_refused(tmp_path, held):
     kept = SimpleNamespace(state_dict=lambda: {"held": held}, load_state_dict=print)

@@ -43,7 +43,8 @@ class _OfMatrices(MultiRound):
         Raises `SettingError` if it is no matrix.
         """
         if len(shape) < 2:
-            rule = "dion needs granularity layer, and parameters of two dimensions or more"
+            name = type(self).__name__.lower()
+            rule = f"{name} needs granularity layer, and parameters of two dimensions or more"
             raise SettingError("compressor", None, rule, "the others go dense by default")
         return replace(self, shape=tuple(shape))
 

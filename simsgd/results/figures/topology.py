@@ -120,9 +120,9 @@ def _errors(group: Group, workers: int) -> list[float] | None:
     if any(table.empty for table in tables):
         return None
     column = f"val_{group.runs[0].metric.column}"
-    lasts = [table.groupby("worker")[column].last() for table in tables]
-    found = [last.reindex(range(workers)) for last in lasts]
-    return [float(error) for error in sum(found) / len(found)]
+    lasts = [table.drop_duplicates("worker", keep="last").set_index("worker") for table in tables]
+    found = [last[column].reindex(range(workers)) for last in lasts]
+    return [float(error) for error in np.mean(found, axis=0)]
 
 
 def _colors(errors: Sequence[float], metric: Metric) -> "ScalarMappable":

@@ -114,5 +114,6 @@ def _unreadable(
     if missing:
         rule = f"lacks {', '.join(missing)} in {folder}"
         return SettingError("dataset", name, rule, "put them there, or fetch them with --download")
-    rule = f"has a damaged file among {', '.join(files)} in {folder} ({one_line(wrong)})"
+    why = "" if isinstance(wrong, AssertionError | RuntimeError) else f" ({one_line(wrong)})"
+    rule = f"has a damaged file among {', '.join(files)} in {folder}{why}"
     return SettingError("dataset", name, rule, "remove them and fetch them anew with --download")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -49,6 +50,14 @@ def refusal(name: str, *settings: Any) -> str:
 def test_an_image_of_32_bits_is_refused(dtype, kind, tmp_path):
     Image.fromarray(np.ones((4, 4), dtype)).save(images(tmp_path) / "z.tiff")
     assert f"has an image of {kind} of 32 bits" in refusal(f"imagefolder:{tmp_path}")
+
+
+def test_images_of_one_class_are_refused(tmp_path):
+    images(tmp_path)
+    for part in ("train", "val"):
+        shutil.rmtree(tmp_path / part / "dog")
+    told = f"dataset has but one class in {tmp_path}/train, got imagefolder:{tmp_path}"
+    assert refusal(f"imagefolder:{tmp_path}") == told
 
 
 @pytest.mark.parametrize("file", ["0.png", "z.png"])  # the first that is read, and a later one
