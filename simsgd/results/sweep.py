@@ -8,14 +8,24 @@ DIR/
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from ..settings import SettingError, require_kind
+from ..config import Config
+from ..settings import SettingError, require, require_kind
 from . import html as page
 from .atomic_files import replace
-from .config_values import OF_THE_MACHINE, default_of, in_full, in_short, varying
+from .config_values import (
+    OF_ONE_RUN,
+    OF_THE_MACHINE,
+    ON_RESUME,
+    default_of,
+    in_full,
+    in_short,
+    plain,
+    varying,
+)
 from .metric import Metric, metric_of
 from .outcome import heading_of, mean_in_words, measures_of, metrics_of, outcome
 from .run import Run
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
     from .figures.plot import PlotSettings
 
 FORMAT = "simsgd-sweep/1"
+_LENGTHS = {"epochs", "steps", "until_bytes"}
 _SHOWN = ("payload_bytes", "ratio", "seconds")  # in words, behind the metrics
 _WITHOUT_DEVIATION = ("payload_bytes", "ratio")
 
@@ -75,23 +86,30 @@ class Sweep:
     def table(self) -> "pd.DataFrame":
         """One row for each combination: what varies, and means and deviations over its seeds.
 
-        `seeds` is how many of its runs are done; only they count. `_std` is the standard deviation
-        of the sample (over n - 1), nan for one seed. Errors are in percent, bytes of one worker.
-        The columns of the runs' metrics, such as val_perplexity of text, come first.
+        `seeds` is how many of its runs are done and can be read; only they count. `_std` is the
+        standard deviation of the sample (over n - 1), nan for one seed. Errors are in percent,
+        bytes of one worker. The columns of the runs' metrics, such as val_perplexity of text, come
+        first.
         """
         import pandas as pd
 
-        rows, measures = [], measures_of(self._metrics)
+        rows, measures, given = [], measures_of(self._metrics), self.settings
         for combination, names in self._combinations():
-            done = [r for r in (self.folder / n for n in names) if part_done(r) == 1]
-            ends = [outcome(Run(r), measures) for r in done]
-            seen = pd.DataFrame(ends, columns=list(measures))
+            ends = [_outcome(self.folder / name, given[name], measures) for name in names]
+            done = [end for end in ends if isinstance(end, dict)]
+            seen = pd.DataFrame(done, columns=list(measures))
             row = {**combination, "seeds": len(done)}
             for measure in measures:
                 row[f"{measure}_mean"] = seen[measure].astype(float).mean()
                 row[f"{measure}_std"] = seen[measure].astype(float).std()
             rows.append(row)
         return pd.DataFrame(rows)
+
+    @property
+    def unusable(self) -> dict[str, str]:
+        """Why runs that are done do not count, by name."""
+        ends = {n: _outcome(self.folder / n, own, ()) for n, own in self.settings.items()}
+        return {name: str(end) for name, end in ends.items() if isinstance(end, SettingError)}
 
     @property
     def _metrics(self) -> list[Metric]:
@@ -195,6 +213,35 @@ def write_definition(folder: Path, asked: Mapping[str, object], runs: Mapping[st
     definition = {"format": FORMAT, "asked": dict(asked), "runs": dict(runs)}
     text = json.dumps(definition, indent=2, default=str) + "\n"
     replace(folder / "sweep.json", lambda file: file.write(text.encode()))
+
+
+def _outcome(
+    folder: Path, settings: Mapping[str, object], measures: Iterable[str]
+) -> dict[str, float] | SettingError | None:
+    """Return what a run came to, or why that cannot be told; None while it is not done."""
+    try:
+        if part_done(folder) < 1:
+            return None
+        require_own(folder, settings)
+        return outcome(Run(folder), measures)
+    except SettingError as wrong:
+        return wrong
+
+
+def require_own(folder: Path, settings: Mapping[str, object]) -> None:
+    """Raise `SettingError` for a folder that holds another run than that with these settings."""
+    if not (folder / "config.json").is_file():
+        return
+    config = Run(folder).config
+    try:
+        asked = Config.of(settings).plain()
+    except SettingError:  # of another version, or with a file that is gone
+        return
+    for name in settings.keys() - OF_THE_MACHINE - OF_ONE_RUN - (ON_RESUME - _LENGTHS):
+        own, has = asked[name], config.get(name, default_of(name))
+        rule = f"holds another run, with {name} {in_full(has)} and not {in_full(own)}"
+        same = in_full(plain(own)) == in_full(plain(has))
+        require(same, "runs_dir", str(folder), rule, "remove it, or name another folder")
 
 
 def part_done(folder: Path) -> float:

@@ -10,7 +10,13 @@ import numpy as np
 
 from ...given_object import plain_arguments, without_objects
 from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
-from ...results.sweep import Sweep, part_done, read_definition, write_definition
+from ...results.sweep import (
+    Sweep,
+    part_done,
+    read_definition,
+    require_own,
+    write_definition,
+)
 from ...settings import SettingError, require, require_kind
 from ...units import plain_numbers
 from ..command_line import refuse_of_command_line
@@ -66,6 +72,7 @@ def sweep(
         _write(grid, folder, {**known, **runs})
         failed = RunQueue(folder, runs, starts, request, progress).work()
     left = Sweep(folder, {**{what: str(error) for what, error in refused.items()}, **failed})
+    left.failures |= {name: why for name, why in left.unusable.items() if name in runs}
     left.write_table()
     if request.made:
         raise Interrupted(f"stopped; repeat the command to continue what is in {folder}")
@@ -88,8 +95,14 @@ class RunQueue:
 
     def work(self) -> dict[str, str]:
         """Make all runs that are not done, and return why some failed, by name."""
-        parts = {name: part_done(self.folder / name) for name in self.runs}
-        self.waiting = [name for name, part in parts.items() if part < 1]
+        parts = dict.fromkeys(self.runs, 0.0)
+        for name, settings in self.runs.items():
+            try:
+                require_own(self.folder / name, settings)
+                parts[name] = part_done(self.folder / name)
+            except SettingError as wrong:
+                self.failures[name] = str(wrong)
+        self.waiting = [n for n, part in parts.items() if part < 1 and n not in self.failures]
         self.progress.begin(self.folder, parts)
         while (self.waiting or self.running) and not self.request.made:
             while self.waiting and len(self.running) < self.launcher.jobs:
@@ -125,7 +138,10 @@ class RunQueue:
                 continue
             if ending.code:
                 self.failures[name] = ending.reason
-            self.progress.end(self.folder / name, ending)
+            try:
+                self.progress.end(self.folder / name, ending)
+            except SettingError as wrong:  # its tables were damaged before
+                self.failures[name] = str(wrong)
 
     def _may_wait(self, name: str) -> bool:
         """Return whether a run may wait on for its folder, as for what a killed sweep left."""
@@ -167,8 +183,16 @@ def _require_place(folder: Path) -> None:
 
 
 def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
-    """Return which of the known runs have nothing left to do."""
-    return {identity(run) for name, run in known.items() if part_done(folder / name) == 1}
+    """Return which of the known runs have nothing left to do, or cannot be gone on with."""
+    done = set()
+    for name, run in known.items():
+        try:
+            left = part_done(folder / name) < 1
+        except SettingError:  # its folder is damaged, as is told later
+            left = False
+        if not left:
+            done.add(identity(run))
+    return done
 
 
 def _refused(

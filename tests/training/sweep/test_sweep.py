@@ -129,6 +129,22 @@ def test_what_is_done_is_not_done_again(here):
 
 
 @pytest.mark.slow
+def test_a_folder_of_another_run_and_one_that_cannot_be_read_are_told_and_left_out(here):
+    sweep(lr=[0.1, 0.2], seeds=2, runs_dir="made")
+    simsgd.train(resume="made/lr0.1-seed0", epochs=3, quiet=True)
+    simsgd.train(**TINY, lr=0.3, seed=1, runs_dir="made", name="lr0.1-seed1", overwrite=True)
+    Path("made/lr0.2-seed0/epochs.csv").write_text("x\n1\n2\n")
+    left = sweep(lr=[0.1, 0.2], seeds=2, runs_dir="made")
+    other = "runs_dir holds another run, with {}, got made/{}; remove it, or name another folder"
+    assert left.failures == {
+        "lr0.1-seed0": other.format("epochs 3 and not 2", "lr0.1-seed0"),
+        "lr0.1-seed1": other.format("lr 0.3 and not 0.1", "lr0.1-seed1"),
+        "lr0.2-seed0": "run is damaged: its rows cannot be read, got made/lr0.2-seed0/epochs.csv",
+    }
+    assert left.table["seeds"].tolist() == [0, 1]
+
+
+@pytest.mark.slow
 def test_a_sweep_can_be_widened_and_its_runs_keep_their_names(here):
     sweep(runs_dir="made")
     here.started.clear()
