@@ -13,7 +13,7 @@ from typing import Any
 from .recipe import Recipe
 from .recipe_rules import whole_paths, whole_spec
 from .settings import MOST_THREADS, SettingError, require, setting, size_in_bytes
-from .units import home_path
+from .units import home_path, joined_by_plus
 
 TOKENS = ("word", "char", "byte")
 KEEPS = ("last", "best", "all")
@@ -234,11 +234,9 @@ class Config(Recipe):
         super().__post_init__()
         self._check_text()
         self._check_threads()
-        for setting_name in ("dataset", "criterion", "metric"):
-            spec = getattr(self, setting_name)
-            object.__setattr__(self, setting_name, whole_spec(spec))
-        for name in ("model", "regime"):  # so that a run can be resumed from another folder
-            object.__setattr__(self, name, whole_paths(getattr(self, name)))
+        object.__setattr__(self, "regime", whole_paths(self.regime))
+        for name in ("model", "dataset", "criterion", "metric"):  # to resume from anywhere
+            object.__setattr__(self, name, whole_spec(getattr(self, name)))
         least_one = "batch_size", "global_batch_size", "epochs", "steps", "log_every"
         for name in (*least_one, "min_count", "bptt"):
             value = getattr(self, name)
@@ -277,8 +275,9 @@ class Config(Recipe):
         every = (*specs, *methods, self.outer_optimizer, self.method)
         named = [spec for spec in every if not str(spec).startswith("text:")]
         layers = re.split(r"[=,\"]", self.compress_layers or "")
-        words = re.split(r"[+:]", "+".join(spec for spec in (*named, *layers) if spec))
-        files = [name for name in words if name.endswith(".py")]
+        parts = [part for spec in (*named, *layers) if spec for part in joined_by_plus(spec)]
+        named_by = (re.match(r"(?:[^/:]*:)?((?:.*/)?[^/:]*\.py)(?=:|$)", part) for part in parts)
+        files = [found[1] for found in named_by if found]
         return list(dict.fromkeys(str(home_path(name).absolute()) for name in files))
 
     def recipe(self) -> Recipe:

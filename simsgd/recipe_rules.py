@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .given_object import with_objects
 from .registry import build, settings_of
 from .settings import SettingError, require, require_kind
-from .units import home_path
+from .units import home_path, joined_by_plus
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -195,16 +195,16 @@ def whole_paths(names: str | None) -> str | None:
     """Return names joined by +, those of files with their whole path."""
     if names is None:
         return None
-    parts = [
-        n if not n.endswith(".py") else str(home_path(n).absolute())
-        for n in map(str.strip, names.split("+"))
-    ]
-    return "+".join(parts)
+    return "+".join(map(_whole, joined_by_plus(names)))
 
 
 def whole_spec(spec: str | None) -> str | None:
     """Return the spec of a function in a file with the file's whole path; another as it is."""
     if spec is None or not names_own_file(spec):
         return spec
-    path, _, name = spec.partition(".py")
-    return f"{whole_paths(path + '.py')}{name}"
+    path, _, name = spec.rpartition(".py")
+    return f"{_whole(path + '.py')}{name}"
+
+
+def _whole(name: str) -> str:
+    return str(home_path(name).absolute()) if name.endswith(".py") else name

@@ -32,7 +32,7 @@ from .settings import (
     require_kind,
     unknown,
 )
-from .units import literal
+from .units import joined_by_plus, literal
 
 NOT_A_SETTING = {"setting": False}  # metadata of a field that `for_shape` fills, not a spec
 
@@ -230,7 +230,7 @@ def _given(kind: str, spec: GivenObject) -> object:
 
 def _parts(kind: str, spec: str) -> Iterator[tuple[type, str]]:
     """Yield the class of each part of a spec, and the text of its arguments."""
-    parts = re.split(r"\s*\+\s*(?=[A-Za-z_./+:]|$)", spec.strip())
+    parts = joined_by_plus(spec)
     fix = "as in topk:0.01+sign" if kind == "compressor" else "leave the + out"
     named = len(parts) == 1 or all(parts)
     require(named, kind, spec, "must have a name before and behind each +", fix)

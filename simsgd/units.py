@@ -119,6 +119,22 @@ def home_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # Path's own raises for a user that does not exist
 
 
+def joined_by_plus(text: str) -> list[str]:
+    """Return what + joins in a text; one in a file's path, or in a number, joins nothing.
+
+    >>> joined_by_plus("topk:0.01 + sign"), joined_by_plus("./a+b/mine.py:Mine:1e+3+sign")
+    (['topk:0.01', 'sign'], ['./a+b/mine.py:Mine:1e+3', 'sign'])
+    """
+    first, *rest = re.split(r"(\s*\+\s*(?=[A-Za-z_./+:]|$))", text.strip())
+    parts = [first]
+    for plus, word in zip(rest[::2], rest[1::2], strict=True):
+        if "/" in parts[-1] and ".py" not in parts[-1]:
+            parts[-1] += plus + word
+        else:
+            parts.append(word)
+    return parts
+
+
 def module_name(path: str) -> str:
     """Return what a file of Python is called: by its name, or of a package by its folder's.
 

@@ -89,7 +89,7 @@ class Simulator:
     ) -> None:
         recipe = recipe_of(with_objects(settings))
         with told_of_method(recipe):
-            self._parts = components_of(
+            parts = components_of(
                 model,
                 criterion,
                 recipe,
@@ -100,7 +100,7 @@ class Simulator:
                 observers,
                 wrap_engine,
             )
-        self._entry = Entry(model)
+        self._entry, self._parts = Entry(model), parts  # first what refuses to be pickled
         self._state = RunningState.of(self._parts)
         check_phases(self._parts)
         check_one_model(self._parts)
@@ -111,9 +111,6 @@ class Simulator:
         fix = "give it to Simulator; a regime or a scheduler changes lr and momentum later"
         require(name not in Recipe.__dataclass_fields__, name, value, "cannot be set later", fix)
         super().__setattr__(name, value)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"_entry": self._entry, **self.__dict__}  # which says first that it is not pickled
 
     @guarded_entry
     def step(self, x: Tree, y: Tree, epoch: int | None = None, last: bool = False) -> StepRecord:

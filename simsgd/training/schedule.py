@@ -20,6 +20,7 @@ from ..given_object import PREFIX
 from ..settings import SettingError, require
 from ..simulator.own_optimizer import beside_object
 from ..simulator.regime import Regime
+from ..units import joined_by_plus
 from .declared import check_declared, check_one_schedule, found_in_file, try_epochs
 
 _BATCH = 128  # the global batch of a regime that names none
@@ -45,7 +46,7 @@ def schedule_of(config: Config, module: ModuleType, model: nn.Module, batches: i
     where the number of epochs is given nowhere.
     """
     own = _of_model(module, model, str(config.model))
-    names = [name.strip() for name in (config.regime or "model").split("+")]
+    names = joined_by_plus(config.regime or "model")
     rule, fix = "must have a name before and behind each +", "as in model+./regime.py"
     require(all(names), "regime", config.regime, rule, fix)
     parts = [own if name == "model" else _of_file(name) for name in names]

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from simsgd import registry
+from simsgd import Run, registry
 from simsgd.cli import main
+from simsgd.config import Config
 from simsgd.settings import SettingError
 
 HEAD = "import sys\nimport torch\nfrom torch import nn\n"  # three lines before each file
@@ -260,3 +261,24 @@ def test_a_run_stays_where_its_command_began(tmp_path, monkeypatch):
     assert CliRunner().invoke(main, ["train", "--model", "./own.py", *words]).exit_code == 0
     assert (tmp_path / "runs" / "a" / "last.pt").is_file()
     assert not list((tmp_path / "other").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["c++", "p+q", "x y:z"])
+def test_a_folder_with_a_plus_or_a_colon_in_its_name_is_as_any_other(tmp_path, monkeypatch, name):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    Path("own.py").write_text(HEAD + MODEL)
+    Path("reg.py").write_text("regime = {0: {'lr': 0.1}}\n")
+    Path("comp.py").write_text(
+        "from simsgd.methods import Compressor, Dense\nfrom dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\nclass Half(Compressor):\n    n: float = 1.0\n    biased = True\n"
+        "    def compress(self, x, state, step): return Dense.of(x * self.n)\n"
+    )
+    words = "--dataset digits --workers 4 --steps 1 --quiet --name a"
+    words += " --compressor ./comp.py:Half --model ./own.py --regime model+./reg.py"
+    done = CliRunner().invoke(main, ["train", *words.split()])
+    assert done.output == ""
+    here = tmp_path / name
+    names = [str(here / file) for file in ("own.py", "reg.py", "comp.py")]
+    assert Config.of(Run("runs/a").settings).files_of_code == names
