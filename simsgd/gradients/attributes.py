@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 _LONG = 1000  # entries, from which on only their number counts
 _PLAIN = (bool, int, float, str, type(None))
+_SWITCHES = (bool, int, str, type(None))
+_MOST_STATES = 32
 
 
 def plain_attributes(module: nn.Module) -> Iterator[object]:
@@ -23,6 +25,30 @@ def state_of_attributes(model: nn.Module) -> tuple[object, ...]:
     return tuple(
         each for module in model.modules() for each in (*plain_attributes(module), *_others(module))
     )
+
+
+class Switches:
+    """Tells which way a model goes, as far as its own attributes show.
+
+    After 32 states no others are told apart: the model counts, and each step is another.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._states: set[tuple[object, ...]] = set()
+
+    def now(self) -> object:
+        """Return the texts, whole numbers and truths that the modules have, as a key."""
+        if len(self._states) > _MOST_STATES:
+            return None
+        state = tuple(
+            value
+            for module in self._model.modules()
+            for name, value in module.__dict__.items()
+            if isinstance(value, _SWITCHES) and name[0] != "_"
+        )
+        self._states.add(state)
+        return state
 
 
 def _others(module: nn.Module) -> Iterator[object]:

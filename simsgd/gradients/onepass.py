@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError
+from .attributes import Switches
 from .contract import (
     DEFAULT,
     Criterion,
@@ -67,7 +68,8 @@ class OnePass(GradientEngine):
         self, model: torch.nn.Module, criterion: Criterion, config: EngineConfig = DEFAULT
     ) -> None:
         super().__init__(model, criterion, config)
-        self._seen: dict[object, _Seen] = {}  # by the shape of one worker's batch
+        self._seen: dict[object, _Seen] = {}  # by the shape of one worker's batch, and switches
+        self._switches = Switches(model)
         self._replicas: ThreadReplicas[OnePass] | None = None
         self._plan: Plan | None = None
 
@@ -128,7 +130,7 @@ class OnePass(GradientEngine):
         if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
             raise UnsupportedModel("its batches are not one tensor")
         self._plan = self.plan(x.device)
-        like = (x.shape[1:], min(len(keys), _TRIED), modes(self.model))
+        like = (x.shape[1:], min(len(keys), _TRIED), modes(self.model), self._switches.now())
         if like not in self._seen:
             self._seen[like] = self._tried(params, buffers, x, y, keys)
         return self._seen[like]

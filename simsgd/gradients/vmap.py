@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..registry import register
 from ..settings import SettingError
+from .attributes import Switches
 from .batching import quiet_batching
 from .contract import (
     DEFAULT,
@@ -48,7 +49,8 @@ class Vmap(GradientEngine):
         by_itself = _CONVOLVED if convolves else None
         self._size = by_itself if isinstance(config.chunk, str) else config.chunk
         self._translated = False
-        self._missing: dict[Any, list[str]] = {}  # parameters without gradient, by shape of a batch
+        self._missing: dict[Any, list[str]] = {}  # parameters without gradient, by kind of batch
+        self._switches = Switches(model)
         self._map()
 
     def __call__(
@@ -92,12 +94,14 @@ class Vmap(GradientEngine):
     def _unused(
         self, got: Gradients, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
     ) -> Tensors:
-        """Return who did not use which parameter, as a loop finds for the first batch of a shape.
+        """Return who did not use which parameter, as a loop finds for the first batch of a kind.
 
         All workers do the same under vmap, whatever their data.
         """
-        like = *(part.shape[1:] for part in leaves(x)), modes(self.model)
-        if like not in self._missing:
+        switches = self._switches.now()
+        like = *(part.shape[1:] for part in leaves(x)), modes(self.model), switches
+        known = None if switches is None else self._missing.get(like)
+        if known is None or any(got.values[name].any() for name in known):
             self._missing[like] = []
             if not all(value.any() for value in got.values.values()):
                 one = {name: p[:1] for name, p in params.items()} if self.per_worker else params

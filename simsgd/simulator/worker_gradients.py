@@ -144,6 +144,7 @@ def _without_frozen(parts: Components, gradients: Gradients) -> Gradients:
     frozen = [name for name, p in parts.params.items() if not p.requires_grad]
     if not frozen:
         return gradients
+    parts.parameters.freeze(frozen)
     for name in frozen:
         gradients.values[name].zero_()
     nobody = torch.ones(len(gradients.loss), dtype=torch.bool)

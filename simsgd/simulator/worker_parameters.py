@@ -48,6 +48,9 @@ class Parameters(ABC):
         """Return `rows` if the optimizer steps a row a worker, else what changes nothing."""
         return lambda own: own
 
+    def freeze(self, names: Sequence[str]) -> None:  # noqa: B027 - an algorithm may move models
+        """Take note that no optimizer may move these parameters in the step in hand."""
+
     def stepped(self) -> None:  # noqa: B027 - most have nothing to note
         """Take note that a step ended."""
 
@@ -136,6 +139,18 @@ class SharedParameters(Parameters):
     def __init__(self, params: dict[str, nn.Parameter], workers: int) -> None:
         self.trained = params
         self.workers = workers
+        self._frozen: Tensors = {}
+
+    def freeze(self, names: Sequence[str]) -> None:
+        """Keep the parameters, which may be exchanged with others, to put them back."""
+        self._frozen = {name: self.trained[name].detach().clone() for name in names}
+
+    @torch.no_grad()
+    def stepped(self) -> None:
+        """Put back what is frozen."""
+        for name, value in self._frozen.items():
+            self.trained[name].copy_(value)
+        self._frozen = {}
 
     def read(self) -> Tensors:
         """Return the model's parameters."""
@@ -164,6 +179,7 @@ class StaleParameters(SharedParameters):
 
     def stepped(self) -> None:
         """Remember the model as it is now."""
+        super().stepped()
         for name, past in self.past.items():
             past.copy_(past.roll(1, dims=0))
             past[0].copy_(self.trained[name].detach())

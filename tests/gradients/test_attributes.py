@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import simsgd
 
@@ -59,14 +60,14 @@ def test_a_change_between_steps_is_followed(engine, change):
     threads = 2 if engine == "threads" else 1
     wanted = _trained("loop", CHANGES[change], 1)
     found = _trained(engine, CHANGES[change], threads)
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+    assert_close(found, wanted, rtol=1e-9, atol=1e-12)
     assert not torch.equal(wanted, _trained("loop", copy.copy, 1))
 
 
 @pytest.mark.parametrize("engine", ["vmap", "onepass"])
 def test_a_method_set_in_between_is_followed(engine):
     wanted = _trained("loop", _patch, 1)
-    torch.testing.assert_close(_trained(engine, _patch, 1), wanted, rtol=1e-9, atol=1e-12)
+    assert_close(_trained(engine, _patch, 1), wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_threads_refuse_a_method_that_holds_the_weights():
@@ -80,3 +81,34 @@ def test_a_hook_on_a_parameter_is_refused_at_any_step():
     simulator.model[0].weight.register_hook(lambda gradient: 0 * gradient)
     with pytest.raises(simsgd.SettingError, match=r"has a hook on 0\.weight"):
         simulator.step(X.double(), Y)
+
+
+class Switched(nn.Module):
+    """Goes by a layer or past it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.by, self.last = (nn.Linear(6, n) for n in (6, 6, 2))
+        self.stage = 0
+
+    def forward(self, x):
+        x = self.first(x).tanh()
+        return self.last(self.by(x).tanh() if self.stage % 2 else x)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap", "onepass"])
+@pytest.mark.parametrize("stages", [[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1], range(40)])
+def test_a_layer_that_a_switch_turns_on_or_off_is_trained_as_by_torch(engine, stages):
+    x, y = torch.linspace(-2, 2, 48).sin().view(8, 6).double(), torch.arange(8) % 2
+    settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    plain, own = Switched().double(), Switched().double()
+    optimizer = torch.optim.SGD(plain.parameters(), **settings)
+    simulator = simsgd.Simulator(own, workers=4, engine=engine, **settings)
+    for stage in stages:
+        plain.stage = own.stage = stage
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()
+        optimizer.step()
+        simulator.step(x, y)
+    assert_close([*own.parameters()], [*plain.parameters()], rtol=1e-9, atol=1e-12)

@@ -1,5 +1,7 @@
 """Steps of models of others: what plain loops over deep copies do, or a refusal in one line."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -180,6 +182,26 @@ class TestRequiresGradChangedLater:
             simulator.step(x, y)
             loop.step(x, y)
         assert_same(simulator, loop)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"compressor": "sign:none", "memory": "none"},
+            {"compressor": "topk:0.1", "memory": "dgc", "momentum": 0.9},
+            {"attack": "noise:1"},
+            {"algorithm": "async"},
+        ],
+    )
+    def test_what_goes_in_one_message_with_others_is_left_alone_too(self, settings):
+        simulator = Simulator(normed(), workers=W, lr=0.1, granularity="model", **settings)
+        one, two, three = batches(3)
+        simulator.step(*one)
+        simulator.step(*two)
+        simulator.model[0].requires_grad_(False)
+        before = copy.deepcopy(simulator.model)
+        simulator.step(*three)
+        assert torch.equal(simulator.model[0].weight, before[0].weight)
+        assert not torch.equal(simulator.model[-1].weight, before[-1].weight)
 
     def test_what_is_unfrozen_later_is_refused(self):
         model = normed()
