@@ -198,4 +198,5 @@ def try_out(
             raise UnsupportedModel(refused.rule) from refused
         if isinstance(engine, Threads):
             with thread_count(1):  # as each copy of the model has
-                compare(got, Loop(engine.model, engine.criterion, engine.config)(*asked))
+                loop = Loop(engine.model, engine.criterion, engine.config)
+                compare(got, loop(*asked), engine.model)

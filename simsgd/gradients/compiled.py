@@ -32,7 +32,7 @@ class Compiled(Auto):
         wanted = plain(params, buffers, x, y, keys)
         engine.compile_()
         try:
-            compare(engine.attempt(params, buffers, x, y, keys), wanted)
+            compare(engine.attempt(params, buffers, x, y, keys), wanted, self.model)
         except Exception as wrong:  # the compiler fails in a hundred ways, of its own and others'
             self.chosen, self._engine = "vmap", plain
             self.note = f"compiled declines: {' '.join(_first_line(wrong).split())}"

@@ -226,7 +226,8 @@ class OnePass(GradientEngine):
         except Exception as wrong:  # a loop takes the model: what fails is taking workers together
             first = str(wrong).strip().partition("\n")[0]
             raise UnsupportedModel(f"it cannot take the workers together: {first}") from wrong
-        compare(Gradients(space.values, done.losses, done.output, batch.buffers), wanted)
+        got = Gradients(space.values, done.losses, done.output, batch.buffers)
+        compare(got, wanted, self.model)
         largest = done.largest // (_RECURRENT if done.recurrent else 1)
         return _Seen(math.ceil(largest / len(batch.keys)), work, done.counted)
 

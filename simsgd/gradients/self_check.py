@@ -76,8 +76,11 @@ def _within(t: Tensor) -> Tensor:
     return t.where(t.abs() < _HUGE, 0)
 
 
-def compare(got: Gradients, wanted: Gradients) -> None:
-    """Raise `UnsupportedModel` unless the results are the same up to rounding."""
+def compare(got: Gradients, wanted: Gradients, model: nn.Module | None = None) -> None:
+    """Raise `UnsupportedModel` unless the results are the same up to rounding.
+
+    The gradients of what is frozen in a model are not compared: no step has them.
+    """
     close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH
     outputs = {
         f"output{place or ''}": both
@@ -89,7 +92,9 @@ def compare(got: Gradients, wanted: Gradients) -> None:
     name = _first_apart(given, close, 0) or _first_apart(buffers, close, _least_size(moved))
     if name:
         raise UnsupportedModel(f"{name} is not what a loop over workers gives: samples are mixed")
-    gradients = {name: (got.values[name], value) for name, value in wanted.values.items()}
+    params = {} if model is None else dict(model.named_parameters())
+    frozen = {name for name, p in params.items() if not p.requires_grad}
+    gradients = {n: (got.values[n], value) for n, value in wanted.values.items() if n not in frozen}
     if name := _first_apart(gradients, close, _least_size(gradients.values())):
         raise UnsupportedModel(f"the gradient of {name} is not what a loop over workers gives")
 

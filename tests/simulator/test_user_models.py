@@ -1,6 +1,7 @@
 """Steps of models of others: what plain loops over deep copies do, or a refusal in one line."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -202,6 +203,17 @@ class TestRequiresGradChangedLater:
         simulator.step(*three)
         assert torch.equal(simulator.model[0].weight, before[0].weight)
         assert not torch.equal(simulator.model[-1].weight, before[-1].weight)
+
+    @pytest.mark.parametrize("steps", [0, 1])
+    def test_what_is_frozen_before_a_batch_of_another_kind_is_left_alone(self, steps):
+        simulator = Simulator(normed(), workers=W, lr=0.1, engine="onepass")
+        for batch in itertools.islice(batches(), steps):
+            simulator.step(*batch)
+        simulator.model[0].requires_grad_(False)
+        before = copy.deepcopy(simulator.model[0])
+        x, y = next(batches())
+        simulator.step(torch.cat([x, x]), torch.cat([y, y]))
+        assert torch.equal(simulator.model[0].weight, before.weight)
 
     def test_what_is_unfrozen_later_is_refused(self):
         model = normed()
