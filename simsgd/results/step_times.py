@@ -30,8 +30,16 @@ Waited = Callable[[Any], Any]  # seconds that steps wait for messages, of the se
 
 _OF_STEPS = (
     "epoch", "payload_bytes", "dense_bytes", "network_bytes", "compute_seconds",
-    "compression_seconds",
+    "compression_seconds", "relative_error",
 )  # fmt: skip
+
+
+def _sends_all(run: RunTables, steps: "pd.DataFrame") -> "pd.Series[bool]":
+    """Return in which steps nothing was compressed."""
+    algorithm = str(run.used.get("algorithm")).partition(":")[0]
+    if "relative_error" in steps and algorithm != "powergossip":  # which loses nothing that it has
+        return steps["relative_error"] == 0
+    return steps["payload_bytes"] == steps["dense_bytes"]
 
 
 def step_times(run: RunTables, network: Network, pricing: Pricing | None = None) -> "pd.DataFrame":
@@ -72,7 +80,7 @@ class PricedSteps:
             compression = self._measured("compression_seconds", "compress_ms")
         else:
             compression = np.full(len(self.steps), pricing.compress_ms / 1000)
-        sends_all = self.steps["payload_bytes"] == self.steps["dense_bytes"]
+        sends_all = _sends_all(run, self.steps)
         self.compression: Floats = np.where(sends_all, 0.0, compression)
         self.compresses = ~sends_all.to_numpy() & (self.steps["network_bytes"] > 0).to_numpy()
         self.dense_bytes = self.steps["dense_bytes"].to_numpy("float64")

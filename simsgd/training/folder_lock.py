@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import socket
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,10 @@ _NAME = ".lock"
 _MOST = 200  # bytes of a holder that are read
 
 
-@dataclass
+_held: "weakref.WeakSet[FolderLock]" = weakref.WeakSet()
+
+
+@dataclass(eq=False)
 class FolderLock:
     """The lock on a folder, held until `release`."""
 
@@ -59,7 +63,9 @@ class FolderLock:
             os.close(number)  # the holder before took the file away while this one waited to open
         os.ftruncate(number, 0)
         os.pwrite(number, _this_process().encode(), 0)
-        return cls(folder, number)
+        lock = cls(folder, number)
+        _held.add(lock)
+        return lock
 
     def __del__(self) -> None:
         self.release()
@@ -73,6 +79,18 @@ class FolderLock:
                 (self.folder / _NAME).unlink()
         os.close(self.number)
         self.number = -1
+
+
+def _let_go() -> None:
+    """Leave all locks to the process that this one was forked from, as a loader's workers are."""
+    for lock in _held:
+        if lock.number >= 0:
+            os.close(lock.number)
+            lock.number = -1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def empty(folder: Path) -> None:

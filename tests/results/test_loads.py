@@ -64,7 +64,7 @@ def test_a_run_is_priced_on_all_networks_from_one_look_at_its_tables(tmp_path, r
     run = RunTables(made(tmp_path, "one"))
     simsgd.network(run, ["wan", "1gbe", "10gbe"])
     of_steps, of_transfers = read
-    assert len(of_steps) == 7
+    assert len(of_steps) == 8
     assert of_transfers == [
         "collective", "degree", "messages", "payload_bytes", "payload_bytes_max", "rounds",
         "segments", "sending", "step",

@@ -306,9 +306,16 @@ def test_measured_times_are_medians_of_an_epoch(tmp_path):
 
 
 def test_what_is_not_compressed_takes_no_time_to_compress(tmp_path):
-    run = made(tmp_path, [{"collective": "all-reduce"}], payload=4000)
+    run = made(tmp_path, [{"collective": "all-reduce"}], payload=4000, relative_error=0)
     times = first(run)
     assert (times["compression"], times["total"]) == (0, times["dense"])
+    ring = made(tmp_path, [{"collective": "neighbours"}], "ring", payload=8000, relative_error=0)
+    assert first(ring)["compression"] == 0
+
+
+def test_a_message_as_large_as_the_gradient_takes_time_to_compress(tmp_path):
+    run = made(tmp_path, [{"collective": "all-gather"}], payload=4000, relative_error=0.5)
+    assert first(run)["compression"] == 0.1
 
 
 def test_prices_are_means_over_steps_and_sums_over_the_run(tmp_path):

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import time
+import warnings
 
 import pytest
 
@@ -114,6 +115,27 @@ def test_a_lock_ends_with_its_process(tmp_path):
     child.kill()
     child.join()
     FolderLock.of(tmp_path, "name", "a").release()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
+def test_a_process_that_was_forked_does_not_hold_the_lock(tmp_path):
+    lock = FolderLock.of(tmp_path, "name", "a")
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forked threads
+        child = os.fork()
+    if child == 0:
+        os.close(theirs)
+        os.read(ours, 1)  # until the parent has tried
+        lock.release()
+        os._exit(0)
+    os.close(lock.number)  # as a kill does
+    lock.number = -1
+    again = FolderLock.of(tmp_path, "name", "a")
+    os.close(theirs)
+    os.waitpid(child, 0)
+    assert (tmp_path / ".lock").exists()
+    again.release()
 
 
 def test_a_lock_whose_file_was_taken_away_meanwhile_is_taken_anew(tmp_path, monkeypatch):
