@@ -1,10 +1,14 @@
 """What a module's own attributes are, to find that one was changed."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
+_OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
+_CONTAINERS = (list, dict, set)
 _LONG = 1000  # entries, from which on only their number counts
 _PLAIN = (bool, int, float, str, type(None))
 _SWITCHES = (bool, int, str, type(None))
@@ -49,6 +53,42 @@ class Switches:
         )
         self._states.add(state)
         return state
+
+
+@contextmanager
+def attributes_kept(*owners: object) -> Iterator[None]:
+    """Put back what Python attributes of modules, or of an object, are before the block.
+
+    So are the contents of lists, dicts and sets that are attributes: a cache that a trial fills is
+    as it was. What torch keeps itself, parameters and buffers too, is left alone.
+    """
+    spaces = [vars(part) for owner in owners for part in _parts(owner)]
+    before = [{n: v for n, v in space.items() if n not in _OF_TORCH} for space in spaces]
+    contents = [
+        (value, value.copy())
+        for space in before
+        for value in space.values()
+        if type(value) in _CONTAINERS
+    ]
+    try:
+        yield
+    finally:
+        for space, kept in zip(spaces, before, strict=True):
+            for name in space.keys() - kept.keys() - _OF_TORCH:
+                del space[name]
+            space.update(kept)
+        for value, content in contents:
+            value.clear()
+            (value.extend if isinstance(value, list) else value.update)(content)
+
+
+def _parts(owner: object) -> Iterator[object]:
+    """Yield an object that has attributes, and the modules in it; of a method, what it is of."""
+    owner = getattr(owner, "__self__", owner)
+    if isinstance(owner, nn.Module):
+        yield from owner.modules()
+    elif hasattr(owner, "__dict__") and not isinstance(owner, type | ModuleType):
+        yield owner
 
 
 def _others(module: nn.Module) -> Iterator[object]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError
-from .attributes import Switches
+from .attributes import Switches, attributes_kept
 from .contract import (
     DEFAULT,
     Criterion,
@@ -195,14 +195,15 @@ class OnePass(GradientEngine):
 
         A length that is the batch's by chance is taken for a number of samples at first.
         """
-        batch, wanted = reference(self.model, self.criterion, own.of(slice(_TRIED)))
-        try:
-            return self._compared_as(batch, wanted, replicas, work, None)
-        except UnsupportedModel as declined:
+        with attributes_kept(self.model, self.criterion):  # which may be of float64 by then
+            batch, wanted = reference(self.model, self.criterion, own.of(slice(_TRIED)))
             try:
-                return self._compared_as(batch, wanted, replicas, work, frozenset())
-            except UnsupportedModel:
-                raise declined from None
+                return self._compared_as(batch, wanted, replicas, work, None)
+            except UnsupportedModel as declined:
+                try:
+                    return self._compared_as(batch, wanted, replicas, work, frozenset())
+                except UnsupportedModel:
+                    raise declined from None
 
     def _compared_as(
         self,
