@@ -8,7 +8,7 @@ docs/engines.md.
 Letters: L workers hosted here, b samples each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -27,8 +27,7 @@ from .loop import Loop
 from .model_cost import kind_of, work_of
 from .onepass import OnePass
 from .plan import Plan
-from .self_check import compare, without_extremes
-from .thread_count import thread_count
+from .self_check import without_extremes
 from .threads import Threads
 from .trees import leaves, row
 from .vmap import Vmap
@@ -95,11 +94,20 @@ class Auto(GradientEngine):
     ) -> Gradients:
         """Return the gradients of all workers; shapes as in `GradientEngine`.
 
-        The first call chooses. Raises `SettingError` if the one chosen declines a later batch.
+        The first call chooses, and one that the chosen engine declines chooses among the others.
         """
         if self._engine is None:
             self.choose(params, buffers, x, y, keys)
         assert self._engine is not None
+        try:
+            return self._engine(params, buffers, x, y, keys)
+        except SettingError as declined:
+            if declined.name != "engine" or self.chosen == "loop":
+                raise
+            names = order(self.model, self.plan(leaves(x)[0].device))
+            later = names[names.index(self.chosen) + 1 :] if self.chosen in names else names
+            why_not = [f"{self.chosen} declines a later batch: {declined.rule}"]
+        self._take_first(later, why_not, params, buffers, x, y, keys)
         return self._engine(params, buffers, x, y, keys)
 
     def choose(self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor) -> str:
@@ -107,12 +115,24 @@ class Auto(GradientEngine):
 
         Raises `SettingError` if that is a loop although a chunk of workers was asked for.
         """
-        why_not = []
         plan = self.plan(leaves(x)[0].device)
         names = order(self.model, plan)
         first = self.config.agree(self._one_by_one(params, buffers, x, y, keys))
         if first:
             names = (first, *names)
+        return self._take_first(names, [], params, buffers, x, y, keys)
+
+    def _take_first(
+        self,
+        names: Sequence[str],
+        why_not: list[str],
+        params: Tensors,
+        buffers: Tensors,
+        x: Tensor,
+        y: Tensor,
+        keys: Tensor,
+    ) -> str:
+        """Take the first engine of those named that can take the batch."""
         for name in names:
             engine = self.made(name)
             try:
@@ -184,19 +204,15 @@ def try_out(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
 ) -> None:
     """Raise `UnsupportedModel` if the engine cannot take the model."""
-    if isinstance(engine, OnePass):
+    if isinstance(engine, OnePass | Threads):
         engine.try_out(params, buffers, x, y, keys)
-    elif isinstance(engine, Vmap | Threads):
+    elif isinstance(engine, Vmap):
         first = slice(_TRIED)
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
         asked = params, few, without_extremes(row(x, first)), row(y, first), keys[:_TRIED]
         try:
-            got = engine(*asked)
+            engine(*asked)
         except SettingError as refused:
             raise UnsupportedModel(refused.rule) from refused
-        if isinstance(engine, Threads):
-            with thread_count(1):  # as each copy of the model has
-                loop = Loop(engine.model, engine.criterion, engine.config)
-                compare(got, loop(*asked), engine.model)

@@ -191,6 +191,12 @@ class GradientEngine(ABC):
             loss = _scalar(self.criterion(output, y))
         return loss, mapped(lambda own: _detached(own, loss.dtype), output)
 
+    def attempt(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return what a call does; raise `UnsupportedModel` for a model that it declines."""
+        return self(params, buffers, x, y, keys)
+
     @property
     def scale(self) -> float:
         """What a loss is multiplied by before its backward, so that float16 loses nothing small."""

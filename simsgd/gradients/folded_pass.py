@@ -70,7 +70,8 @@ class FoldedPass:
         states = carried(self.engine.model)
         folding = Folding(weights, batch.buffers, batch.keys, fold, states, self.counted)
         losses, output = self._forward(batch, standing, folding)
-        found = _backward(losses, standing, folding, list(params.values()))
+        past = {f"the model's {n}": p for n, p in self.engine.model.named_parameters()}
+        found = _backward(losses, {**standing, **past}, folding, list(params.values()))
         with torch.no_grad():
             for name, gradient in zip(params, found, strict=True):
                 if gradient is not None:

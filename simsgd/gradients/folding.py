@@ -75,7 +75,7 @@ class Folding(KeyedDropout):
         self._counted, self._number = counted, 0
         self._names = {id(buffer): name for name, buffer in self.shared.items()}
         self._given = dict(self.shared)
-        self._versions = {name: buffer._version for name, buffer in self.shared.items()}
+        self._written = {name: _written(buffer) for name, buffer in self.shared.items()}
         self._read: set[str] = set()  # buffers that another function was given
         self._origin: dict[int, set[str]] = {}  # parameters that weights were computed from
         self._of_samples = WeakIdKeyDictionary()
@@ -164,7 +164,7 @@ class Folding(KeyedDropout):
         for name, buffer in self._given.items():
             if self.shared[name] is not buffer:
                 raise UnsupportedModel(f"the buffer {name} is made anew by the model")
-            if name not in self.kept and buffer._version != self._versions[name]:
+            if name not in self.kept and _written(buffer) != self._written[name]:
                 raise UnsupportedModel(
                     f"the buffer {name} is changed by something onepass does not know"
                 )
@@ -235,3 +235,8 @@ def _lengthens(out: object, weight: Tensor, samples: int) -> bool:
     if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != samples:
         return False
     return weight.dim() < out.dim() or len(weight) == 1
+
+
+def _written(buffer: Tensor) -> tuple[int, int]:
+    """Return where a buffer lies, and how often it was written."""
+    return buffer.data_ptr(), buffer._version

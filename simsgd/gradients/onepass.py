@@ -196,7 +196,8 @@ class OnePass(GradientEngine):
         A length that is the batch's by chance is taken for a number of samples at first.
         """
         with attributes_kept(self.model, self.criterion):  # which may be of float64 by then
-            batch, wanted = reference(self.model, self.criterion, own.of(slice(_TRIED)))
+            few = own.of(slice(_TRIED)).apart()
+            batch, wanted = reference(self.model, self.criterion, few, self.config)
             try:
                 return self._compared_as(batch, wanted, replicas, work, None)
             except UnsupportedModel as declined:

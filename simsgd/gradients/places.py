@@ -6,6 +6,7 @@ Each may have several places there: a block may be reached by two names, and a w
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ def lent(model: nn.Module, params: Tensors, buffers: Tensors) -> Iterator[dict[s
     before = [(p, p.data, p.grad) for p in model.parameters()]
     places = _places(model)
     first = {name: held[key] for name, ((held, key), *_) in places.items()}
+    rows = {name: buffer.detach() for name, buffer in buffers.items()}
     try:
         for p, _, _ in before:
             p.grad = None
@@ -34,15 +36,25 @@ def lent(model: nn.Module, params: Tensors, buffers: Tensors) -> Iterator[dict[s
             if params[name] is not p:
                 p.data = params[name].detach()
         _put(places, buffers)
+        memory = [p.data_ptr() for p, _, _ in before]
         yield own
+        for (p, _, _), address in zip(before, memory, strict=True):
+            if p.data_ptr() != address:
+                _refuse_memory(model, p)
         for name, ((held, key), *_) in places.items():
-            _keep(name, held[key], buffers[name])
+            _keep(name, held[key], rows[name])
     finally:
         for p, data, grad in before:
             p.grad = None
             p.data = data
             p.grad = grad
         _put(places, first)
+
+
+def _refuse_memory(model: nn.Module, parameter: nn.Parameter) -> NoReturn:
+    name = next(name for name, p in model.named_parameters() if p is parameter)
+    rule = f"gives the parameter {name} other memory in its forward, which no step keeps"
+    raise SettingError("model", None, rule, "make it a buffer, which each worker has")
 
 
 _Place = tuple[dict[str, Tensor | None], str]  # a module's own buffers, and a key of them
@@ -67,11 +79,15 @@ def _put(places: dict[str, list[_Place]], buffers: Mapping[str, Tensor | None]) 
 
 @torch.no_grad()
 def _keep(name: str, left: Tensor | None, own: Tensor) -> None:
-    """Copy what the model leaves in a buffer to a worker's own, unless it is that one."""
-    if left is own:
+    """Copy what the model leaves in a buffer to a worker's own, unless it is that memory."""
+    if left is not None and _place(left) == _place(own):
         return
     if left is None or left.shape != own.shape:
         found = "nothing" if left is None else f"shape {tuple(left.shape)}"
         rule = f"changes the buffer {name} of shape {tuple(own.shape)} to {found}"
         raise SettingError("model", None, rule, "let it have one shape from the start")
     own.copy_(left)
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()

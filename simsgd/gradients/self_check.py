@@ -11,11 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from .attributes import attributes_kept
-from .contract import Criterion, EngineConfig, Gradients, Tensors, UnsupportedModel
+from .contract import (
+    Criterion,
+    EngineConfig,
+    GradientEngine,
+    Gradients,
+    Tensors,
+    UnsupportedModel,
+)
 from .loop import Loop
 from .trees import Tree, leaves, mapped, row
 
 Pair = tuple[Tensor, Tensor]  # what an engine gave, and what was wanted
+
+BYPASSED = "the loss uses parameters past the forward, as where the criterion reads the model's"
 
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
 _HUGE = 1e10
@@ -46,6 +55,15 @@ class Batch:
             params = {name: p[some] for name, p in params.items()}
         return Batch(params, buffers, x, y, keys, self.per_worker)
 
+    def apart(self) -> "Batch":
+        """Return the same with other models where each worker has its own.
+
+        In the first step those are what the model itself has, which something may read past them.
+        """
+        if not self.per_worker:
+            return self
+        return replace(self, params={n: _turned(p.detach()) for n, p in self.params.items()})
+
     def in_float64(self) -> "Batch":
         """Return the same in float64, targets apart."""
         params = {n: _double(p.detach()).requires_grad_() for n, p in self.params.items()}
@@ -53,7 +71,22 @@ class Batch:
         return replace(self, params=params, buffers=buffers, x=mapped(_double, self.x))
 
 
-def reference(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
+def check_against_loop(engine: GradientEngine, batch: Batch, workers: int) -> None:
+    """Raise `UnsupportedModel` if what an engine attempts is not what a loop over workers gives.
+
+    The model's own errors are raised, and those of the engine.
+    """
+    few = replace(batch, x=without_extremes(batch.x)).of(slice(workers)).apart()
+    with attributes_kept(engine.model, engine.criterion):
+        own, wanted = reference(engine.model, engine.criterion, few, engine.config)
+    with attributes_kept(engine.model, engine.criterion):
+        got = engine.attempt(own.params, own.buffers, own.x, own.y, own.keys)
+    compare(got, wanted, engine.model)
+
+
+def reference(
+    model: nn.Module, criterion: Criterion, batch: Batch, config: EngineConfig
+) -> tuple[Batch, Gradients]:
     """Return what to compare on, and a loop's gradients there.
 
     It is in float64 if the model can: in float32 a unit whose input is zero up to rounding may be
@@ -61,11 +94,11 @@ def reference(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Bat
     goes before as it is, and what that leaves in caches of no module, such as a function's, stays.
     """
     with attributes_kept(model, criterion):
-        _looped(model, criterion, batch.of(slice(1)))
+        _looped(model, criterion, batch.of(slice(1)), config)
     try:
-        return _looped(model, criterion, batch.in_float64())
+        return _looped(model, criterion, batch.in_float64(), config)
     except Exception:  # whatever a model says to float64; its own errors come again below
-        return _looped(model, criterion, batch)
+        return _looped(model, criterion, batch, config)
 
 
 def without_extremes(x: Tree) -> Tree:
@@ -103,8 +136,10 @@ def compare(got: Gradients, wanted: Gradients, model: nn.Module | None = None) -
         raise UnsupportedModel(f"the gradient of {name} is not what a loop over workers gives")
 
 
-def _looped(model: nn.Module, criterion: Criterion, batch: Batch) -> tuple[Batch, Gradients]:
-    loop = Loop(model, criterion, EngineConfig(per_worker=batch.per_worker))
+def _looped(
+    model: nn.Module, criterion: Criterion, batch: Batch, config: EngineConfig
+) -> tuple[Batch, Gradients]:
+    loop = Loop(model, criterion, config)
     return batch, loop(batch.params, batch.buffers, batch.x, batch.y, batch.keys)
 
 
@@ -143,6 +178,11 @@ def _size(value: Tensor) -> Tensor:
 def _norm(value: Tensor) -> Tensor:
     norm: Tensor = value.norm()
     return norm
+
+
+def _turned(rows: Tensor) -> Tensor:
+    """Return [L, *shape] of the same size and other order."""
+    return 1.25 * rows if rows.dim() == 1 else rows.flip(min(2, rows.dim() - 1))
 
 
 def _parts(value: Tensor) -> Tensor:

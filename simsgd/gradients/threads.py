@@ -3,13 +3,15 @@
 Letters: L workers hosted here, b samples each.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..registry import register
-from ..settings import SettingError
+from ..settings import SettingError, one_line
 from .contract import (
     DEFAULT,
     Criterion,
@@ -23,8 +25,28 @@ from .contract import (
 from .dropout import OneTimeDropout
 from .generators import untouched
 from .loop import Loop
+from .self_check import BYPASSED, Batch, check_against_loop
+from .thread_count import thread_count
 from .trees import leaves, row, stacked
 from .worker_threads import ThreadReplicas
+
+_TRIED = 2  # workers of which a loop is to give the same
+
+
+@contextmanager
+def untouched_gradients(model: nn.Module) -> Iterator[None]:
+    """Raise `UnsupportedModel` if a backward within reaches the parameters of the model itself."""
+    before = [(p, p.grad) for p in model.parameters()]
+    for p, _ in before:
+        p.grad = None
+    try:
+        yield
+        reached = any(p.grad is not None for p, _ in before)
+    finally:
+        for p, grad in before:
+            p.grad = grad
+    if reached:
+        raise UnsupportedModel(BYPASSED)
 
 
 @register("engine", "threads")
@@ -40,6 +62,7 @@ class Threads(GradientEngine):
     ) -> None:
         super().__init__(model, criterion, config)
         self._replicas: ThreadReplicas[Loop] | None = None
+        self._checked = False
 
     def chunk_size(self, workers: int) -> int:
         """Return the number of threads."""
@@ -58,10 +81,31 @@ class Threads(GradientEngine):
     ) -> Gradients:
         """Return the gradients of all workers; shapes as in `GradientEngine`.
 
-        Raises `SettingError` on any other device than the CPU.
+        Raises `SettingError` on any other device than the CPU, and for a model that it declines.
         """
         if leaves(x)[0].device.type != "cpu":
             raise SettingError("engine", "threads", "is for the CPU", "use engine auto or onepass")
+        try:
+            self.try_out(params, buffers, x, y, keys)
+            return self.attempt(params, buffers, x, y, keys)
+        except UnsupportedModel as reason:
+            told = f"declines this model: {reason}"
+            raise SettingError("engine", "threads", told, "use engine loop") from None
+
+    def try_out(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> None:
+        """Compare the first batch with a loop. Raises `UnsupportedModel` if they differ."""
+        if not self._checked:
+            with thread_count(1):  # as each copy of the model has
+                batch = Batch(params, buffers, x, y, keys, self.per_worker)
+                check_against_loop(self, batch, _TRIED)
+            self._checked = True
+
+    def attempt(
+        self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+    ) -> Gradients:
+        """Return what a call does; raise `UnsupportedModel` for a model that it declines."""
         self._replicas = self._replicas or ThreadReplicas(
             self.model, self._loop, own_parameters=True
         )
@@ -74,12 +118,13 @@ class Threads(GradientEngine):
 
         numbers = range(len(keys))
         xs, ys = ([row(batch, w) for w in numbers] for batch in (x, y))
-        try:
-            with untouched(keys.device):  # a generator is one for all threads
+        with untouched(keys.device), untouched_gradients(self.model):  # which all threads share
+            try:
                 done = self._replicas.map(one, numbers, xs, ys, keys)
-        except UnsupportedModel as reason:
-            told = f"declines this model: {reason}"
-            raise SettingError("engine", "threads", told, "use engine loop") from None
+            except RuntimeError as wrong:
+                if self._checked:
+                    raise
+                raise UnsupportedModel(f"its copies fail: {one_line(wrong)}") from wrong
         losses, outputs, missing = zip(*done, strict=True)
         unused = unused_by(missing)
         return Gradients(

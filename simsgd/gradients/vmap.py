@@ -27,9 +27,11 @@ from .contract import (
 from .dropout import KeyedDropout
 from .generators import put_back, untouched
 from .loop import Loop
+from .self_check import BYPASSED, Batch, check_against_loop
 from .training_mode import modes
 from .trees import is_of_tensors, leaves, row
 
+_TRIED = 2  # workers, with models or buffers of their own, of which a loop is to give the same
 _CONVOLVED = 4  # workers at a time, of a model with convolutions
 
 
@@ -48,7 +50,7 @@ class Vmap(GradientEngine):
         convolves = any(isinstance(module, _ConvNd) for module in model.modules())
         by_itself = _CONVOLVED if convolves else None
         self._size = by_itself if isinstance(config.chunk, str) else config.chunk
-        self._translated = False
+        self._translated = self._checked = False
         self._missing: dict[Any, list[str]] = {}  # parameters without gradient, by kind of batch
         self._switches = Switches(model)
         self._map()
@@ -61,6 +63,10 @@ class Vmap(GradientEngine):
         Raises `SettingError` for a model with a part that does not batch under vmap.
         """
         try:
+            if (self.per_worker or buffers) and not (self._checked or self._translated):
+                batch = Batch(params, buffers, x, y, keys, self.per_worker)
+                check_against_loop(self, batch, _TRIED)
+                self._checked = True
             with untouched(keys.device):
                 gradients = self.attempt(params, buffers, x, y, keys)
             return replace(gradients, unused=self._unused(gradients, params, buffers, x, y, keys))
@@ -81,8 +87,10 @@ class Vmap(GradientEngine):
         if not (is_of_tensors(x) and is_of_tensors(y)):
             raise UnsupportedModel("its batches hold what is no tensor")
         shared = {name: parameter.detach() for name, parameter in params.items()}
-        with quiet_batching():
-            values, (_, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
+        with quiet_batching(), torch.enable_grad():
+            values, (value, (loss, output, after)) = self._mapped(shared, buffers, x, y, keys)
+        if value.requires_grad:  # by what vmap does not look at
+            raise UnsupportedModel(BYPASSED)
         space = self.space(params, len(keys))
         for name, value in values.items():
             space.values[name].copy_(value)

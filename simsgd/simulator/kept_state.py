@@ -28,26 +28,28 @@ _CLOSE, _ROUGH = 1e-9, 1e-5  # what losses differ by on a device that adds in an
 _MOST = 1000  # numbers and tensors of a container that are looked at
 
 
-def check_kept_state(parts: Components, buffers: Tensors, x: Tree, y: Tree) -> None:
+def check_kept_state(
+    parts: Components, buffers: Tensors, x: Tree, y: Tree, alone: bool = False
+) -> None:
     """Raise `SettingError` if the same batch, given twice, leads to two losses by what is kept.
 
     So it is with a number that counts calls, a running center or a generator: each real worker has
     its own, as it has buffers. `x`, `y` [b, ...] and `buffers` {name: [*shape]} are a worker's.
     Copies of model and criterion are called, so that nothing changes; what has no copy, or whose
-    copy fails, is not looked at.
+    copy fails, is not looked at. A worker that is `alone` may keep what it likes but in parameters.
     """
     key = parts.key.keys()[0]
     losses: list[Tensor] = []
     try:
         model, criterion = copy.deepcopy((parts.model, parts.engine.criterion))
         engine = Loop(model, criterion, parts.engine.config)
-        kept = [dict(_kept(model, criterion))]
+        kept = [dict(_kept(model, criterion, alone))]
         while len(losses) < 2:
             own = {name: buffer.clone() for name, buffer in buffers.items()}
             with torch.enable_grad(), seeded(key), KeyedDropout(key):
                 loss, _ = engine.loss({}, own, x, y)
             losses.append(loss.detach())
-            kept.append(dict(_kept(model, criterion)))
+            kept.append(dict(_kept(model, criterion, alone)))
             if _differing(*kept[-2:]) is None:
                 return
     except Exception:  # as of a criterion that reads the model itself; the step tells what is wrong
@@ -67,12 +69,15 @@ def _differing(before: Kept, now: Kept) -> Place | None:
     return next((place for place in now if not _same(before.get(place), now[place])), None)
 
 
-def _kept(model: nn.Module, criterion: Criterion) -> Iterator[tuple[Place, object]]:
+def _kept(model: nn.Module, criterion: Criterion, alone: bool) -> Iterator[tuple[Place, object]]:
     """Yield copies of the numbers that Python attributes hold."""
-    for path, module in model.named_modules():
-        yield from _of("model", path, vars(module))
+    if not alone:
+        for path, module in model.named_modules():
+            yield from _of("model", path, vars(module))
     for name, p in model.named_parameters():  # that the forward itself changes
         yield ("model", name), [p.detach().sum(), p.detach().norm()]
+    if alone:
+        return
     owner = getattr(criterion, "__self__", criterion)
     if isinstance(owner, nn.Module):
         if owner is not model:

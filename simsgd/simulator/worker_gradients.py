@@ -62,9 +62,10 @@ def compute_gradients(
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
     x, y = _hosted_pair(parts, x, y)
-    if not state.is_tried and workers * parts.recipe.devices > 1:
+    alone = workers * parts.recipe.devices == 1
+    if not (state.is_tried or (alone and parts.engine_name == "loop")):
         own = {name: buffer[0] for name, buffer in _of_rows(parts, state).items()}
-        check_kept_state(parts, own, row(x, (0, 0)), row(y, (0, 0)))
+        check_kept_state(parts, own, row(x, (0, 0)), row(y, (0, 0)), alone)
     state.is_tried = True
     with thread_count(parts.engine.operation_threads):
         if participants is None:

@@ -118,7 +118,7 @@ def test_what_workers_would_share_is_refused(message, made):
     assert getattr(criterion, "__self__", criterion).__dict__.keys() == before.keys()
     if isinstance(criterion, Annealed):
         assert criterion.seen == [0]
-    stepped(model(), criterion, workers=1)
+    stepped(model(), criterion, workers=1, engine="loop")
 
 
 def test_a_number_without_effect_is_taken():
