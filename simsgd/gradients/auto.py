@@ -204,15 +204,15 @@ def try_out(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
 ) -> None:
     """Raise `UnsupportedModel` if the engine cannot take the model."""
-    if isinstance(engine, OnePass | Threads):
+    if isinstance(engine, OnePass):
         engine.try_out(params, buffers, x, y, keys)
-    elif isinstance(engine, Vmap):
+    elif isinstance(engine, Vmap | Threads):
         first = slice(_TRIED)
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
         asked = params, few, without_extremes(row(x, first)), row(y, first), keys[:_TRIED]
         try:
-            engine(*asked)
+            engine.try_out(*asked) if isinstance(engine, Threads) else engine(*asked)
         except SettingError as refused:
             raise UnsupportedModel(refused.rule) from refused

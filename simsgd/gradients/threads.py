@@ -121,8 +121,8 @@ class Threads(GradientEngine):
         with untouched(keys.device), untouched_gradients(self.model):  # which all threads share
             try:
                 done = self._replicas.map(one, numbers, xs, ys, keys)
-            except RuntimeError as wrong:
-                if self._checked:
+            except Exception as wrong:  # a loop takes the model: what fails is taking copies
+                if self._checked or isinstance(wrong, UnsupportedModel):
                     raise
                 raise UnsupportedModel(f"its copies fail: {one_line(wrong)}") from wrong
         losses, outputs, missing = zip(*done, strict=True)

@@ -69,8 +69,9 @@ def generate(
 
 def _encoded(prompt: str, text: Text) -> Tensor:
     """Return the numbers of a prompt's tokens, [N]; its last line goes on unless it is ended."""
-    require(prompt != "", "prompt", prompt, "must not be empty", "leave it out to begin a line")
     vocabulary = text.vocabulary
+    bare = prompt == "" or (vocabulary.kind == "word" and not prompt.strip(" \t"))
+    require(not bare, "prompt", prompt, "must not be empty", "leave it out to begin a line")
     strange = sorted({*prompt} - {*vocabulary.entries})
     if vocabulary.kind == "char" and text.min_count == 1 and strange:
         rule = f"has characters that the training text lacks: {' '.join(strange)}"

@@ -111,6 +111,8 @@ def test_a_prompt_that_the_text_cannot_hold_is_refused(runs):
         simsgd.generate(runs / "gpt", prompt="Zoo")
     with pytest.raises(SettingError, match="must not be empty"):
         simsgd.generate(runs / "gpt", prompt="")
+    with pytest.raises(SettingError, match="^prompt must not be empty"):
+        simsgd.generate(runs / "gpt-word", prompt=" \t")
 
 
 @pytest.mark.slow
