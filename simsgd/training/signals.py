@@ -53,6 +53,16 @@ def raised_signals(what: str) -> Iterator[None]:
 
 
 @contextmanager
+def postponed_signals() -> Iterator[None]:
+    """Have Ctrl-C, SIGTERM and SIGHUP wait until the end of the block."""
+    noted: list[int] = []
+    with _handled(lambda number, frame: noted.append(number)):
+        yield
+    for number in noted:
+        signal.raise_signal(number)
+
+
+@contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Give the signals that ask to stop to a handler, in the main thread."""
     if threading.current_thread() is not threading.main_thread():

@@ -2,8 +2,11 @@
 
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import queue
+import signal
 import socket
 import sys
 import tempfile
@@ -25,6 +28,7 @@ from torch.multiprocessing.spawn import (
 from ..communication.transport import RankLost, all_gather_object, group
 from ..settings import SettingError, require
 from ..simulator.room import memory_of
+from ..training.signals import postponed_signals
 from ..units import in_units
 from .main_module import without_main
 from .shaped_links import INTERFACE, enter, shaped_links
@@ -52,15 +56,19 @@ def launch(
     context = multiprocessing.get_context(start)
     heavy = [name for name in _IF_IMPORTED if name in sys.modules]
     context.set_forkserver_preload([work.__module__, *_NEEDED, *heavy])
+    if start == "forkserver":
+        _begin_forkserver()
     outputs = context.Queue()
     refused: SettingError | None = None
     links = nullcontext(list[int]()) if link is None else shaped_links(link, ranks)
     with links as namespaces, tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
         asked = (ranks, meeting, dict(os.environ), namespaces, outputs, work, arguments)
-        with without_main():
-            started = start_processes(_enter, asked, ranks, join=False, start_method=start)
+        begun: list[Any] = []
         try:
+            with without_main(), postponed_signals():
+                started = start_processes(_enter, asked, ranks, join=False, start_method=start)
+                begun = started.processes
             ended = False
             while not ended:
                 ended = _joined(started, refused)
@@ -70,11 +78,21 @@ def launch(
                     else:
                         yield thing
         finally:
-            for process in started.processes:
+            for process in begun:
                 if process.is_alive():
                     process.terminate()
     if refused is not None:
         raise refused
+
+
+def _begin_forkserver() -> None:
+    """Start the process to fork from, if none runs; Ctrl-C in a terminal is for this one alone."""
+    multiprocessing.resource_tracker.ensure_running()  # which would let signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # as it inherits
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def require_room(ranks: int) -> None:

@@ -111,7 +111,7 @@ def test_a_prompt_that_the_text_cannot_hold_is_refused(runs):
         simsgd.generate(runs / "gpt", prompt="Zoo")
     with pytest.raises(SettingError, match="must not be empty"):
         simsgd.generate(runs / "gpt", prompt="")
-    with pytest.raises(SettingError, match="^prompt must not be empty"):
+    with pytest.raises(SettingError, match=r"^prompt must not be empty"):
         simsgd.generate(runs / "gpt-word", prompt=" \t")
 
 
