@@ -3,6 +3,7 @@
 Letters: n elements of one parameter. Here L = 1: each process is one worker.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypedDict, Unpack
 
@@ -100,7 +101,14 @@ class Hook:
         self.segment_states = {
             s.name: self._segment_state(s, params[s.name]) for s in layout.segments
         }
-        self.transport = Distributed(len(all_gather_object(None)))
+        own = {
+            "compressor": str(compressor), "memory": str(memory), "compress_if": compress_if,
+            "value_dtype": value_dtype, "index_dtype": index_dtype, "seed": seed,
+            "parallel": {n: (tuple(p.shape), str(p.dtype)) for n, p in params.items()},
+        }  # fmt: skip
+        every = all_gather_object(own)
+        _require_alike(every)
+        self.transport = Distributed(len(every))
         wire = Wire(value_dtype, index_dtype)
         self.channel = Channel(self.transport, Ledger(self.transport.workers), wire)
         device = next(iter(params.values())).device
@@ -164,6 +172,17 @@ class Hook:
         state = SegmentState(segment, like, self.memory)
         state.set_compressor(self.compressor)
         return state
+
+
+def _require_alike(every: Sequence[Mapping[str, object]]) -> None:
+    """Raise `SettingError` on all ranks if some have other settings than rank 0."""
+    for rank, own in enumerate(every):
+        for name, value in own.items():
+            first = every[0][name]
+            plain = not isinstance(value, dict)
+            told = f"{shown(first)} on rank 0 and {shown(value)} on rank {rank}"
+            rule = f"is {told}" if plain else f"has other parameters on rank {rank} than on rank 0"
+            require(value == first, name, None, rule, "give all ranks the same")
 
 
 def _forms(kept: object) -> object:

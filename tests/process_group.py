@@ -372,6 +372,12 @@ def hooked(settings, momentum, steps=8, stop=None, bucket_mb=25):
     return [p.detach().clone() for p in model.parameters()], real.hook.sent_bytes
 
 
+def hooked_unalike(settings):
+    """Register a hook with some settings on rank 1 alone."""
+    rank = Distributed(len(all_gather_object(None))).rank
+    return hooked(settings if rank else {}, 0.0, steps=1)
+
+
 def messages_of_a_hooked_step(settings):
     """Return the collectives of one backward pass with a communication hook."""
     real = Hooked(plain_network(), settings, 0.1, 0.0, 25)

@@ -276,7 +276,7 @@ MADE = {  # a simulator of a model
     "functools.partial(torch.nn.functional.mse_loss, reduction='sum')": "criterion adds up the",
     "samples=5": "samples must be a tensor [2], a number for each worker, got int",
     "samples=torch.ones(3)": "samples must be a tensor [2], a number for each worker, got [3]",
-    "samples=torch.tensor([1.0, -1.0])": "samples must be at least 0 for each, got -1.0",
+    "samples=torch.tensor([1.0, -1.0])": "samples must be greater than 0 for each, got -1.0",
     "worker_batch='x'": "worker_batch must be a whole number, not str, got 'x'",
     "algorithm=LocalSGD(local_steps=2), local_steps=4": "local_steps is 2 in algorithm LocalSGD(",
     "regime={True: {'lr': 0.1}}": "regime must be keyed by epoch, got {True: {'lr': 0.1}}; as {0:",

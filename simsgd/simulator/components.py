@@ -283,7 +283,7 @@ def _check_samples(
     rule = f"must be a tensor [{number}], a number for each {whose}"
     require(shape == [number], "samples", shape, rule)
     least = float(samples.min())
-    require(least >= 0, "samples", least, "must be at least 0 for each")
+    require(least > 0, "samples", least, "must be greater than 0 for each")
 
 
 def _engine(

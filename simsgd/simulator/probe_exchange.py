@@ -3,7 +3,7 @@
 Letters: W workers, L of them as rows here, n elements of one segment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,15 @@ class Sent:
     words: str  # the arithmetic of the payload
     step: int = 0  # of the round
     operation: str = ""  # as in the ledger
+    of_each: tuple[int, ...] = ()  # payload bytes by worker, if they differ
+
+
+def busiest(every: Iterable[Sent]) -> int:
+    """Return the bytes that the worker sends who sends most of one segment."""
+    up = [sent for sent in every if sent.direction == "up"]
+    differ = [sent.of_each for sent in up if sent.of_each]
+    most = max(map(sum, zip(*differ, strict=True)), default=0)
+    return most + sum(sent.payload_bytes for sent in up if not sent.of_each)
 
 
 @dataclass(frozen=True)
@@ -78,10 +87,10 @@ class Exchange:
 
     def step_payloads(self, segments: "Sequence[SegmentSize]") -> tuple[int, ...]:
         """Return the bytes that a worker sends in each step of a round, of all segments."""
-        payloads = [0] * self.period
-        for sent in (sent for segment in segments for sent in segment.sent):
-            payloads[sent.step] += sent.payload_bytes if sent.direction == "up" else 0
-        return tuple(payloads)
+        return tuple(
+            sum(busiest(sent for sent in own.sent if sent.step == step) for own in segments)
+            for step in range(self.period)
+        )
 
     def sent(
         self, segment: Segment, compressor: Compressor, gradient: Tensor, later: int = 0
@@ -131,6 +140,7 @@ class Exchange:
             copies = int(transfer.degree[int(transfer.handed_over.argmax())])
         whole = replace(transfer, payload=transfer.payload.expand(workers))
         leaving, arriving = bytes_on_links(whole)
+        each = whole.handed_over
         return Sent(
             collective=transfer.collective,
             direction=transfer.direction,
@@ -141,4 +151,5 @@ class Exchange:
             words=words if copies == 1 else f"{copies} x ({words})",
             step=step,
             operation=transfer.operation,
+            of_each=() if bool((each == each[0]).all()) else tuple(each.tolist()),
         )

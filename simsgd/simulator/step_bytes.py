@@ -26,7 +26,7 @@ from .epoch_length import worker_batches
 from .layer_compressors import in_words, layer_rules, specs_of
 from .method_choice import algorithm_of, compressors_for
 from .model_shapes import shapes_of
-from .probe_exchange import Exchange, Sent
+from .probe_exchange import Exchange, Sent, busiest
 from .room import memory_of
 from .step_settings import check_use
 
@@ -52,8 +52,8 @@ class SegmentSize:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes that one worker sends."""
-        return sum(sent.payload_bytes for sent in self.sent if sent.direction == "up")
+        """Bytes that one worker sends; where workers differ, the one that sends most."""
+        return busiest(self.sent)
 
     @property
     def downlink_bytes(self) -> int:

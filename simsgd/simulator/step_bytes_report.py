@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..communication.ledger import NEIGHBORS
 from ..results.text_table import columns
 from ..units import in_units
 
@@ -67,11 +66,9 @@ def _worker(sizes: "Sizes") -> str:
 
 
 def _sender(sizes: "Sizes") -> str:
-    """Return whose bytes are told: those of one who sends most, if neighbors are not alike."""
-    sent = sizes.network_bytes
-    is_gossip = [*sent] == [NEIGHBORS]
-    alike = not is_gossip or sent[NEIGHBORS] == sizes.workers * sizes.payload_bytes
-    return "one worker" if alike else "the busiest worker"
+    """Return whose bytes are told: those of one who sends most, if workers are not alike."""
+    differ = any(sent.of_each for segment in sizes.segments for sent in segment.sent)
+    return "the busiest worker" if differ else "one worker"
 
 
 def _network(sizes: "Sizes") -> str:

@@ -19,6 +19,7 @@ from ..process_group import (
     batches,
     carried,
     hooked,
+    hooked_unalike,
     measured,
     messages,
     messages_of_a_hooked_step,
@@ -403,6 +404,20 @@ def test_how_buckets_are_cut_changes_nothing(two_ranks):
     whole, _ = two_ranks(hooked, settings, momentum)
     cut, _ = two_ranks(hooked, settings, momentum, 8, None, 1e-5)
     assert all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"seed": 1}, "seed is 0 on rank 0 and 1 on rank 1"),
+        ({"compressor": "sign"}, "compressor is topk:0.01 on rank 0 and sign on rank 1"),
+        ({"index_dtype": "gap16"}, "index_dtype is int32 on rank 0 and gap16 on rank 1"),
+    ],
+)
+def test_ranks_that_register_other_settings_are_told(two_ranks, settings, told):
+    with pytest.raises(SettingError) as refused:
+        two_ranks(hooked_unalike, settings)
+    assert str(refused.value) == f"{told}; give all ranks the same"
 
 
 @pytest.mark.parametrize(

@@ -288,10 +288,13 @@ def test_what_shapes_do_not_determine_is_refused_rather_than_counted_as_all_redu
         ({"algorithm": "dpsgd", "topology": "star"}, "the busiest worker"),
         ({"algorithm": "dpsgd", "topology": "ring"}, "one worker"),
         ({}, "one worker"),
+        ({"collective": "gtopk"}, "one worker"),
+        ({"collective": "gtopk", "workers": 6}, "the busiest worker"),
     ],
 )
 def test_a_hub_of_neighbors_is_told_apart(settings, told):
-    summary = simsgd.bytes_of(model="mlp", workers=4, compressor="sign", **settings).summary()
+    usual = {"workers": 4, "compressor": "topk:0.1" if "collective" in settings else "sign"}
+    summary = simsgd.bytes_of(model="mlp", **{**usual, **settings}).summary()
     assert [line for line in summary.splitlines() if line.startswith(f"{told} ")]
 
 
