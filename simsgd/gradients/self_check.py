@@ -27,6 +27,7 @@ Pair = tuple[Tensor, Tensor]  # what an engine gave, and what was wanted
 BYPASSED = "the loss uses parameters past the forward, as where the criterion reads the model's"
 
 _CLOSE, _ROUGH = 1e-9, 5e-2  # relative distance, in float64 and in other dtypes
+_ALIKE = 1e-4  # of the same operations, in any dtype
 _HUGE = 1e10
 _NOTHING = 1e-3  # of all of a kind, below which a tensor is compared as if it were that much
 
@@ -71,17 +72,21 @@ class Batch:
         return replace(self, params=params, buffers=buffers, x=mapped(_double, self.x))
 
 
-def check_against_loop(engine: GradientEngine, batch: Batch, workers: int) -> None:
+def check_against_loop(
+    engine: GradientEngine, batch: Batch, workers: int, *, same: bool = False
+) -> None:
     """Raise `UnsupportedModel` if what an engine attempts is not what a loop over workers gives.
 
-    The model's own errors are raised, and those of the engine.
+    One that does the `same` operations is compared in the batch's own dtype. The model's own errors
+    are raised, and those of the engine.
     """
     few = replace(batch, x=without_extremes(batch.x)).of(slice(workers)).apart()
     with attributes_kept(engine.model, engine.criterion):
-        own, wanted = reference(engine.model, engine.criterion, few, engine.config)
+        find = _looped if same else reference
+        own, wanted = find(engine.model, engine.criterion, few, engine.config)
     with attributes_kept(engine.model, engine.criterion):
         got = engine.attempt(own.params, own.buffers, own.x, own.y, own.keys)
-    compare(got, wanted, engine.model)
+    compare(got, wanted, engine.model, _ALIKE if same else None)
 
 
 def reference(
@@ -113,12 +118,14 @@ def _within(t: Tensor) -> Tensor:
     return t.where(t.abs() < _HUGE, 0)
 
 
-def compare(got: Gradients, wanted: Gradients, model: nn.Module | None = None) -> None:
+def compare(
+    got: Gradients, wanted: Gradients, model: nn.Module | None = None, close: float | None = None
+) -> None:
     """Raise `UnsupportedModel` unless the results are the same up to rounding.
 
     The gradients of what is frozen in a model are not compared: no step has them.
     """
-    close = _CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH
+    close = close or (_CLOSE if wanted.loss.dtype == torch.float64 else _ROUGH)
     outputs = {
         f"output{place or ''}": both
         for place, both in enumerate(zip(leaves(got.output), leaves(wanted.output), strict=True))

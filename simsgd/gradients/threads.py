@@ -99,8 +99,8 @@ class Threads(GradientEngine):
         if not self._checked:
             with thread_count(1):  # as each copy of the model has
                 batch = Batch(params, buffers, x, y, keys, self.per_worker)
-                check_against_loop(self, batch, _TRIED)
-            self._checked = True
+                check_against_loop(self, batch, _TRIED, same=True)
+            self._checked, self._replicas = True, None  # what these have kept is of the trial
 
     def attempt(
         self, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor

@@ -77,7 +77,7 @@ class Loss:
         return (F.cross_entropy(output, target, reduction="none") * self.weight[target]).mean()
 
 
-@pytest.mark.parametrize("engine", ["onepass", "vmap", "loop"])
+@pytest.mark.parametrize("engine", ["onepass", "vmap", "loop", "threads"])
 @pytest.mark.parametrize("kind", [Attribute, OfEachBatch, OfEachLength, Elsewhere, Property])
 def test_tables_are_made_as_without_simsgd(kind, engine):
     own, plain, loss = kind(), kind(), Loss()
