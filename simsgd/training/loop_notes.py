@@ -1,6 +1,9 @@
 """Notes at the end of a loop of the user's own, which the simulator sees from within alone."""
 
+import torch
+
 from ..simulator.simulator import Simulator
+from .loop_state import Kept
 
 
 def final_exchange_notes(simulator: Simulator, epoch: int | None) -> list[str]:
@@ -17,6 +20,16 @@ def final_exchange_notes(simulator: Simulator, epoch: int | None) -> list[str]:
     why = "no step was said to be the last"
     how = "call step(x, y, epoch, last=True) there"
     return [f"note: final_exchange did nothing, for {why}; {how}"]
+
+
+def loader_notes(loader: object, kept: Kept) -> list[str]:
+    """Return a note for a loader that draws from a generator of its own, which nobody keeps."""
+    own = (getattr(part, "generator", None) for part in (loader, getattr(loader, "sampler", None)))
+    drawn = [one for one in own if isinstance(one, torch.Generator)]
+    if all(any(one is held for held in kept.values()) for one in drawn):
+        return []
+    what = "the loader's generator is not kept, so that a resumed run sees another order"
+    return [f'note: {what}; give recording(..., state={{"loader": generator}})']
 
 
 def unfinished_batch_notes(done: int, usual: int) -> list[str]:

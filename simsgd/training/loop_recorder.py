@@ -20,7 +20,7 @@ from ..simulator.simulator import Simulator
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
-from .loop_notes import final_exchange_notes, unfinished_batch_notes
+from .loop_notes import final_exchange_notes, loader_notes, unfinished_batch_notes
 from .loop_state import Kept, State, capture_random, load_states, restore_random, states_of
 from .metrics import Metric, num_targets, one_number
 from .progress import epoch_line, is_printed, no_best_line
@@ -59,12 +59,11 @@ class Recording:
         self._length = math.nan  # batches of an epoch, if known
         self._batch_now: int | None = None  # number of the batch in hand, counted from 1
         self._batch_began = self._steps_a_batch = 0  # steps before it, and those of the last one
-        self._in_step = self._is_last = False
+        self._in_step = self._is_last = self._in_epochs = self._ended = False
         self._open_epoch: int | None = None  # of a last step that was not said to be the last
         self._began = time.perf_counter()
         self._random = self._epoch_random = capture_random(kept)
         self._to_restore: State | None = None  # once more, where the loop goes on
-        self._in_epochs = self._ended = False
 
     @plain_arguments
     def epochs(self, epochs: int) -> Iterator[int]:
@@ -94,9 +93,11 @@ class Recording:
         they were, and its first batches are passed over. Outside `epochs` a pass is an epoch.
         """
         self._require_open()
-        rule, fix = "is called within a loop over batches", "go over them once"
-        require(self._batch_now is None, "batches", None, rule, fix)
+        within = "is called within a loop over batches"
+        require(self._batch_now is None, "batches", None, within, "go over them once")
         require(isinstance(loader, Iterable), "loader", loader, "gives no batches one by one")
+        for line in loader_notes(loader, self._kept) if self.epoch == self.batch == 0 else []:
+            self.log(line)
         self._length = float(len(loader)) if isinstance(loader, Sized) else math.nan
         done, iterator = self.batch, self._begun(loader)
         self._began = time.perf_counter()

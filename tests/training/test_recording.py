@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from click.testing import CliRunner
 from torch import nn
+from torch.utils.data import DataLoader
 
 import simsgd
 from simsgd.cli import main
@@ -392,6 +393,18 @@ def test_a_loop_that_is_done_says_no_fewer_epochs_than_it_has(tmp_path):
             for epoch in run.epochs(epochs):
                 sim.step(*data(), epoch)
     assert simsgd.Run(tmp_path / "a").config["epochs"] == 2
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_loader_whose_generator_is_not_kept_is_noted(tmp_path, kept):
+    generator, sim = torch.Generator(), simulator()
+    loader = DataLoader([*zip(*data(), strict=True)], 32, shuffle=True, generator=generator)
+    state = {"loader": generator} if kept else None
+    with simsgd.recording(tmp_path / "a", sim, quiet=True, state=state or {}) as run:
+        for _ in run.epochs(2):
+            for x, y in run.batches(loader):
+                sim.step(x, y, 0)
+    assert simsgd.Run(tmp_path / "a").log.count("the loader's generator is not kept") == 1 - kept
 
 
 def test_a_stop_between_two_steps_of_a_batch_is_noted(tmp_path):

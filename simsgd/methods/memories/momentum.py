@@ -23,7 +23,8 @@ class LocalMomentum(Memory):
     this is Signum.
     Bernstein et al., "signSGD", ICML 2018, https://arxiv.org/abs/1802.04434.
 
-    Differs from the paper: g is not multiplied by 1 - m, which changes no sign.
+    Differs from the paper: g is not multiplied by 1 - m, which changes no sign, and weight decay
+    has a momentum of its own.
     """
 
     elementwise = True
