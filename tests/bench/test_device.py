@@ -108,7 +108,7 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path):
     asked = ["bench", "device", "--device", "cpu", "--page", str(tmp_path / "none" / "page.md")]
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 2
-    assert "--page cannot be written" in done.stderr
+    assert "Invalid value for '--page': there is no folder" in done.stderr
 
 
 @pytest.mark.cuda

@@ -63,7 +63,7 @@ def test_the_quick_scaling_bench_prints_writes_and_draws_both_rows(tmp_path):
     [
         (("scaling", "--workers", "3"), "must be a divisor of the 512 samples"),
         (("step", "--plot", "a.gif"), "plot must end in .png, .svg or .pdf"),
-        (("step", "--plot", "none/a.png"), "names a folder that does not exist"),
+        (("step", "--plot", "none/a.png"), "there is no folder none"),
         (("step", "--model", "resnett"), "did you mean resnet"),
         (("step", "--batch", "0"), "batch must be at least 1"),
     ],

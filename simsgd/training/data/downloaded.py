@@ -114,6 +114,7 @@ def _unreadable(
     if missing:
         rule = f"lacks {', '.join(missing)} in {folder}"
         return SettingError("dataset", name, rule, "put them there, or fetch them with --download")
-    why = "" if isinstance(wrong, AssertionError | RuntimeError) else f" ({one_line(wrong)})"
+    told = str(wrong) and "download=" not in str(wrong)  # as torchvision tells of each
+    why = f" ({one_line(wrong)})" if told else ""
     rule = f"has a damaged file among {', '.join(files)} in {folder}{why}"
     return SettingError("dataset", name, rule, "remove them and fetch them anew with --download")

@@ -36,7 +36,6 @@ def class_folders(name: str, root: Path, layout: str) -> "tuple[ImageFolder, Ima
         train, val = ImageFolder(root / "train"), ImageFolder(root / second)
     except OSError as wrong:  # no class, a class without images, or one that cannot be read
         raise SettingError("dataset", name, f"is incomplete: {one_line(wrong)}", layout) from wrong
-    require(len(train.classes) > 1, "dataset", name, f"has but one class in {root / 'train'}")
     for part in (train, val):
         _check_files(name, [Path(path) for path, _ in part.samples])
     differ = sorted({*train.classes} ^ {*val.classes})
@@ -44,6 +43,7 @@ def class_folders(name: str, root: Path, layout: str) -> "tuple[ImageFolder, Ima
         named = ", ".join(differ[:_MOST_NAMED])
         rule = f"has classes in one of train and {second} only: {named}"
         raise SettingError("dataset", name, rule, layout)
+    require(len(train.classes) > 1, "dataset", name, f"has but one class in {root / 'train'}")
     return train, val
 
 

@@ -25,6 +25,7 @@ from .contract import Dataset, Numbers, Samples
 from .rows import paired
 from .transfer import on_device
 
+_LOOKED_AT = 32  # samples, for whether their targets are those that the data set keeps
 _LABELS = ("targets", "labels")  # attributes in which data sets keep the classes of all samples
 _SECOND = ("val", "validation", "valid", "test")  # names of the part for validation
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
@@ -96,13 +97,13 @@ class Read:
         each = zip(index.tolist(), seeds.tolist(), strict=True)
         xs, ys = zip(*(self._one(i, int(seed)) for i, seed in each), strict=True)
         x = _stacked(xs, index)
-        return x, _stacked(ys, index) if self.labels is None else self.labels[index]
+        return x, _stacked(ys, index)
 
     def _one(self, index: int, seed: int) -> tuple[Tree, Tree]:
         with put_back(torch.device("cpu")) as generators:
             generators.seed(seed)
             x, y = _pair(self.source, index)
-        return _tensors(x), _targets(_tensors(y)) if self.labels is None else y
+        return _tensors(x), _targets(_tensors(y))
 
 
 def _stacked(trees: Sequence[Tree], index: Tensor) -> Tree:
@@ -238,11 +239,15 @@ def _read(name: str, part: Any) -> Read:
     if not isinstance(first, Tensor) or first.dim() or first.is_floating_point():
         return Read(part, None)
     known = next((getattr(part, own) for own in _LABELS if hasattr(part, own)), None)
-    if known is None or getattr(part, "target_transform", None) is not None:
-        known = [_class(_pair(part, i)[1], i) for i in range(len(part))]
-    labels = _tensors_of(known)
-    rule = f"has {len(labels)} targets for {len(part)} samples"
-    require(len(labels) == len(part), "dataset", name, rule, "each input needs a target")
+    if known is None:
+        labels = _tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
+    else:
+        labels = _tensors_of(known)
+        rule = f"has {len(labels)} targets for {len(part)} samples"
+        require(len(labels) == len(part), "dataset", name, rule, "each input needs a target")
+        some = range(0, len(part), -(-len(part) // _LOOKED_AT))
+        if any(_class(_pair(part, i)[1], i) != labels[i] for i in some):  # it makes others of them
+            labels = _tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
     return Read(part, _classes(name, labels))
 
 

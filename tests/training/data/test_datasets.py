@@ -127,8 +127,9 @@ def test_a_folder_of_images_is_read_at_the_size_of_its_first(tmp_path: Path) -> 
 def test_an_image_of_16_bits_is_read_as_its_upper_8(tmp_path: Path) -> None:
     deep = (np.arange(16).reshape(4, 4) * 4000).astype("uint16")
     for part in ("train", "val"):
-        (tmp_path / part / "cat").mkdir(parents=True)
-        Image.fromarray(deep).save(tmp_path / part / "cat" / "1.png")
+        for kind in ("cat", "dog"):
+            (tmp_path / part / kind).mkdir(parents=True)
+            Image.fromarray(deep).save(tmp_path / part / kind / "1.png")
     loaded = data.load(f"imagefolder:{tmp_path}")
     assert loaded.note == ""
     assert loaded.train.images[0, 0].tolist() == (deep >> 8).tolist()
@@ -136,17 +137,19 @@ def test_an_image_of_16_bits_is_read_as_its_upper_8(tmp_path: Path) -> None:
 
 def test_a_folder_of_images_may_lie_in_the_data_folder(tmp_path: Path) -> None:
     for part in ("train", "val"):
-        _write_image(tmp_path / "pets" / part / "cat" / "1.png", (0, 0, 0), (4, 4))
-    assert len(data.load("imagefolder:pets", tmp_path).train) == 1
+        for kind in ("cat", "dog"):
+            _write_image(tmp_path / "pets" / part / kind / "1.png", (0, 0, 0), (4, 4))
+    assert len(data.load("imagefolder:pets", tmp_path).train) == 2
 
 
 @pytest.mark.parametrize("second", ["valid", "test"])
 def test_the_part_for_validation_may_have_another_name(tmp_path: Path, second: str) -> None:
     for part, images in (("train", 2), (second, 1)):
         for number in range(images):
-            _write_image(tmp_path / part / "cat" / f"{number}.png", (0, 0, 0), (4, 4))
+            for kind in ("cat", "dog"):
+                _write_image(tmp_path / part / kind / f"{number}.png", (0, 0, 0), (4, 4))
     loaded = data.load(f"imagefolder:{tmp_path}")
-    assert (len(loaded.train), len(loaded.val)) == (2, 1)
+    assert (len(loaded.train), len(loaded.val)) == (4, 2)
 
 
 def test_classes_that_differ_between_train_and_val_are_named(tmp_path: Path) -> None:
@@ -163,7 +166,8 @@ def test_the_error_of_a_missing_image_folder_shows_the_layout(tmp_path: Path) ->
 
 def test_a_damaged_image_is_named(tmp_path: Path) -> None:
     for part in ("train", "val"):
-        _write_image(tmp_path / part / "cat" / "1.png", (0, 0, 0), (4, 4))
+        for kind in ("cat", "dog"):
+            _write_image(tmp_path / part / kind / "1.png", (0, 0, 0), (4, 4))
     (tmp_path / "val" / "cat" / "1.png").write_bytes(b"no image")
     with pytest.raises(SettingError, match=r"damaged image, .*val/cat/1\.png"):
         data.load(f"imagefolder:{tmp_path}")

@@ -198,3 +198,24 @@ def test_samples_of_other_keys_are_told_by_these():
     told = r"has samples of other keys, a and b of sample 1; make them all alike"
     with pytest.raises(SettingError, match=told):
         next(Read(source, torch.tensor([0, 1])).batches([torch.arange(2)]))
+
+
+class Other(Dataset):
+    """Makes other targets than those it keeps, as a torchvision set's wrapper may."""
+
+    def __init__(self, keeps):
+        self.x = torch.arange(40.0).view(20, 2)
+        setattr(self, keeps, torch.arange(20) % 2)
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, i):
+        return self.x[i], 1 - i % 2
+
+
+@pytest.mark.parametrize("keeps", ["targets", "labels"])
+def test_targets_are_those_that_a_data_set_gives(keeps):
+    split = own_dataset("mine", (Other(keeps), Other(keeps))).train
+    [(_, y)] = split.batches([torch.arange(4)])
+    assert y.tolist() == split.labels[:4].tolist() == [1, 0, 1, 0]
