@@ -39,7 +39,7 @@ def with_options(error: SettingError, command: click.Command) -> str:
 def _spelled(text: str, options: Mapping[str, str]) -> str:
     """Return a text with the names of settings as options, but what a file has or declares."""
     compound = "|".join(name for name in options if "_" in name) or "(?!)"  # which nothing is
-    unquoted = rf"(?<![\",:])(?<!\bhas )(?<!\bdeclares )\b({compound})\b"  # nor within a spec
+    unquoted = rf"(?<![\"',:])(?<!\bhas )(?<!\bdeclares )\b({compound})\b"  # nor within a spec
     text = re.sub(unquoted, lambda word: options[word[0]], text)
     names = "|".join(options) or "(?!)"
     text = re.sub(rf"(?<![-:,\w])({names})=(?=\w)", lambda word: f"{options[word[1]]} ", text)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from ..given_object import WITHOUT_ASYNC, is_async
-from ..settings import SettingError, require, shown
+from ..settings import SettingError, quoted, require, shown
 from ..simulator.optimizer_class import optimizer_arguments, taken_by_any
 from ..simulator.parameter_groups import Settings
 from ..simulator.regime import Regime
@@ -20,7 +20,7 @@ def check_declared(declared: Mapping[str, object], setting: str, file: str) -> N
     """
 
     def refuse(key: str, what: str) -> NoReturn:
-        rule = f"declares {key} = {shown(declared[key])}, which is {what}"
+        rule = f"declares {key} = {shown(quoted(declared[key]))}, which is {what}"
         raise SettingError(setting, file, rule)
 
     for key, what in (("epochs", "a whole number"), ("batch", "a whole number of samples")):

@@ -165,13 +165,13 @@ REGIMES = {
     "regime = schedule = None": "--regime defines no regime, got HERE/own.py",
     "schedule = 5": "--regime declares schedule = 5, which is no function, got HERE/own.py",
     'regime = {0: {"lr": 0.1}}; batch = "64"': (
-        "--regime declares batch = 64, which is not a whole number of samples of at least 1"
+        "--regime declares batch = '64', which is not a whole number of samples of at least 1"
     ),
     'regime = {0: {"lr": 0.1}}; epochs = -3': (
         "--regime declares epochs = -3, which is not a whole number of at least 1, got HERE/own.py"
     ),
     'regime = {0: {"lr": 0.1}}; scale_lr = "cubic"': (
-        "--regime declares scale_lr = cubic, which is none of sqrt, linear and none, got HERE"
+        "--regime declares scale_lr = 'cubic', which is none of sqrt, linear and none, got HERE"
     ),
 }
 
