@@ -36,6 +36,7 @@ from .training_mode import modes
 from .trees import copy_all
 from .worker_threads import ThreadReplicas, helpful, is_single_threaded, measured
 
+_QUANTIZED = "torch.ao.quantization"  # whose modules watch numbers by kernels of their own
 _TRIED = 3  # workers on which the first call is compared with a loop; of two, what counts all
 # samples once looks like what counts those of each twice
 _CACHE = 1 << 20  # elements of a layer's result that go through a processor's cache well
@@ -127,6 +128,8 @@ class OnePass(GradientEngine):
             raise UnsupportedModel(
                 "its products for each worker are of one dtype, not of mixed ones"
             )
+        if any(type(own).__module__.startswith(_QUANTIZED) for own in self.model.modules()):
+            raise UnsupportedModel("its quantization looks at all samples together")
         if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
             raise UnsupportedModel("its batches are not one tensor")
         self._plan = self.plan(x.device)

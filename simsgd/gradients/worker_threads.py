@@ -65,7 +65,8 @@ class ThreadReplicas(Generic[Engine]):
     """As many engines as torch has threads (OMP_NUM_THREADS), `make(model)` each, at work at once.
 
     With `own_parameters` each model has Parameter objects of its own, which share their numbers.
-    The copies are made anew once an attribute, a hook or a method of the model is another one.
+    The copies are made anew once an attribute, a hook or a method of the model is another one, or
+    another parameter is frozen.
     Raises `SettingError` for a model that cannot be copied.
     """
 
@@ -82,16 +83,20 @@ class ThreadReplicas(Generic[Engine]):
 
     def _begin(self) -> None:
         """Copy the model as it is now."""
-        self._attributes = state_of_attributes(self.model)
+        self._state = self._state_now()
         self.engines = [self._make() for _ in range(self._threads)]
         while not self._free.empty():
             self._free.get()
         for engine in self.engines:
             self._free.put(engine)
 
+    def _state_now(self) -> object:
+        frozen = tuple(p.requires_grad for p in self.model.parameters())
+        return frozen, state_of_attributes(self.model)
+
     def map(self, task: Callable[..., Result], *items: Iterable[object]) -> list[Result]:
         """Return `task(engine, *own)` for each of the items, in their order."""
-        if self._attributes != state_of_attributes(self.model):
+        if self._state != self._state_now():
             self._begin()
         one = partial(self._one, task)
         if is_single_threaded():

@@ -61,6 +61,9 @@ def check_kept_state(
     whose, name = _differing(*kept[-2:]) or ("", "")
     rule = f"keeps {name} from one call to the next, which all workers would share"
     fix = "make it a buffer of the model; draw from torch's global generator, as each worker does"
+    if whose == "model" and name in dict(parts.model.named_parameters()):
+        rule = f"changes the parameter {name} in its forward, which no step keeps"
+        fix = "make it a buffer of the model"
     raise SettingError(whose, None, rule, fix)
 
 

@@ -149,7 +149,7 @@ class Teacher(nn.Module):
 def test_parameters_that_the_forward_puts_elsewhere_are_refused(workers, engine):
     simulator = simsgd.Simulator(Teacher(), workers=workers, lr=0.1, engine=engine)
     with pytest.raises(
-        simsgd.SettingError, match=r"^model (keeps|gives the parameter) slow.weight"
+        simsgd.SettingError, match=r"^model (changes|gives) the parameter slow.weight"
     ):
         simulator.step(torch.ones(4, 4), torch.zeros(4, dtype=torch.int64))
 
@@ -225,3 +225,10 @@ def test_a_criterion_that_reads_the_model_is_followed_or_refused(
     with may_decline:
         found = _trained(engine, criterion, weights, algorithm)
         assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_models_that_are_trained_for_quantization_are_not_taken_together():
+    quantization = pytest.importorskip("torch.ao.quantization")
+    model = nn.Sequential(quantization.FakeQuantize(), nn.Linear(4, 3))
+    simulator = simsgd.Simulator(model, workers=2, lr=0.1)
+    assert simulator.engine_for(torch.ones(4, 4), torch.zeros(4, dtype=torch.int64)) != "onepass"

@@ -88,7 +88,7 @@ def stepped(model, criterion=F.cross_entropy, steps=1, **settings):
 
 
 KEPT = {
-    "model keeps key.weight from": (Momentum, F.cross_entropy),
+    "model changes the parameter key.weight in its forward": (Momentum, F.cross_entropy),
     "model keeps generator from": (
         lambda: Noisy(lambda: torch.Generator().manual_seed(3)),
         F.cross_entropy,

@@ -215,6 +215,17 @@ class TestRequiresGradChangedLater:
         simulator.step(torch.cat([x, x]), torch.cat([y, y]))
         assert torch.equal(simulator.model[0].weight, before.weight)
 
+    @pytest.mark.parametrize("engine", ["auto", "loop", "threads", "onepass", "vmap"])
+    def test_parameters_may_take_turns_from_the_first_step_on(self, engine):
+        simulator, loop = (
+            Simulator(normed(), workers=W, lr=0.1, engine=e) for e in (engine, "loop")
+        )
+        for number, (x, y) in enumerate(batches(4)):
+            for each in (simulator, loop):
+                each.model[0].requires_grad_(number % 2 == 1)
+                each.step(x, y)
+        torch.testing.assert_close(simulator.parameters(), loop.parameters(), rtol=1e-9, atol=1e-12)
+
     def test_what_is_unfrozen_later_is_refused(self):
         model = normed()
         model[0].requires_grad_(False)

@@ -281,4 +281,6 @@ def test_a_folder_with_a_plus_or_a_colon_in_its_name_is_as_any_other(tmp_path, m
     assert done.output == ""
     here = tmp_path / name
     names = [str(here / file) for file in ("own.py", "reg.py", "comp.py")]
-    assert Config.of(Run("runs/a").settings).files_of_code == names
+    config = Run("runs/a").config
+    settings = {name: config[name] for name in ("model", "regime", "compressor")}
+    assert Config.of(settings).files_of_code == names
