@@ -10,10 +10,11 @@ Letters: L workers hosted here, b samples each.
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from ..registry import register
-from ..settings import SettingError
+from ..settings import SettingError, one_line
 from .contract import (
     DEFAULT,
     Criterion,
@@ -214,5 +215,9 @@ def try_out(
         asked = params, few, without_extremes(row(x, first)), row(y, first), keys[:_TRIED]
         try:
             engine.try_out(*asked) if isinstance(engine, Threads) else engine(*asked)
+        except torch.OutOfMemoryError:
+            raise
         except SettingError as refused:
             raise UnsupportedModel(refused.rule) from refused
+        except RuntimeError as wrong:  # the model's own are a loop's too
+            raise UnsupportedModel(f"it fails ({one_line(wrong)})") from wrong

@@ -91,6 +91,7 @@ class Sweep:
         bytes of one worker. The columns of the runs' metrics, such as val_perplexity of text, come
         first.
         """
+        import numpy as np
         import pandas as pd
 
         rows, measures, given = [], measures_of(self._metrics), self.settings
@@ -99,9 +100,10 @@ class Sweep:
             done = [end for end in ends if isinstance(end, dict)]
             seen = pd.DataFrame(done, columns=list(measures))
             row = {**combination, "seeds": len(done)}
-            for measure in measures:
-                row[f"{measure}_mean"] = seen[measure].astype(float).mean()
-                row[f"{measure}_std"] = seen[measure].astype(float).std()
+            with np.errstate(invalid="ignore"):  # of ratios that are infinite
+                for measure in measures:
+                    row[f"{measure}_mean"] = seen[measure].astype(float).mean()
+                    row[f"{measure}_std"] = seen[measure].astype(float).std()
             rows.append(row)
         return pd.DataFrame(rows)
 

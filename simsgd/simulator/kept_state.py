@@ -63,7 +63,7 @@ def check_kept_state(
     fix = "make it a buffer of the model; draw from torch's global generator, as each worker does"
     if whose == "model" and name in dict(parts.model.named_parameters()):
         rule = f"changes the parameter {name} in its forward, which no step keeps"
-        fix = "make it a buffer of the model"
+        fix = f"{'use engine loop, or ' if alone else ''}make it a buffer of the model"
     raise SettingError(whose, None, rule, fix)
 
 
