@@ -235,8 +235,10 @@ class Config(Recipe):
         self._check_text()
         self._check_threads()
         object.__setattr__(self, "regime", whole_paths(self.regime))
-        for name in ("model", "dataset", "criterion", "metric"):  # to resume from anywhere
+        for name in ("dataset", "criterion", "metric"):
             object.__setattr__(self, name, whole_spec(getattr(self, name)))
+        if str(self.model).endswith(".py"):  # so that a run can be resumed from another folder
+            object.__setattr__(self, "model", whole_spec(self.model))
         least_one = "batch_size", "global_batch_size", "epochs", "steps", "log_every"
         for name in (*least_one, "min_count", "bptt"):
             value = getattr(self, name)

@@ -53,7 +53,7 @@ def test_gradients_of_another_engine_are_found_to_differ(monkeypatch):
 
     def wrong(self, *given):
         got = attempt(self, *given)
-        got.flat[0].mul_(1 + 1e-8)
+        got.flat[0].mul_(1 + 7e-10)  # which no check of an engine sees
         return got
 
     monkeypatch.setattr(Vmap, "attempt", wrong)

@@ -120,15 +120,17 @@ def test_a_lock_ends_with_its_process(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
 def test_a_process_that_was_forked_does_not_hold_the_lock(tmp_path):
     lock = FolderLock.of(tmp_path, "name", "a")
-    ours, theirs = os.pipe()
+    (ours, theirs), (begun, begins) = os.pipe(), os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forked threads
         child = os.fork()
     if child == 0:
         os.close(theirs)
+        os.write(begins, b"!")
         os.read(ours, 1)  # until the parent has tried
         lock.release()
         os._exit(0)
+    os.read(begun, 1)
     os.close(lock.number)  # as a kill does
     lock.number = -1
     again = FolderLock.of(tmp_path, "name", "a")
