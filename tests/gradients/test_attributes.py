@@ -8,6 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import simsgd
+from simsgd.gradients.attributes import attributes_kept
 
 X, Y = torch.linspace(-2, 2, 16 * 3 * 36).sin().view(16, 3, 6, 6), torch.arange(16) % 2
 
@@ -112,3 +113,43 @@ def test_a_layer_that_a_switch_turns_on_or_off_is_trained_as_by_torch(engine, st
         optimizer.step()
         simulator.step(x, y)
     assert_close([*own.parameters()], [*plain.parameters()], rtol=1e-9, atol=1e-12)
+
+
+ON = [False]
+
+
+class Elsewhere(Switched):
+    """Is switched by what is no attribute of it."""
+
+    def forward(self, x):
+        x = self.first(x).tanh()
+        return self.last(self.by(x).tanh() if ON[0] else x)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap", "onepass"])
+def test_a_layer_that_something_else_turns_on_is_trained(engine):
+    x, y = torch.linspace(-2, 2, 48).sin().view(8, 6), torch.arange(8) % 2
+    model = Elsewhere()
+    before = copy.deepcopy(model.by)
+    simulator = simsgd.Simulator(model, workers=4, lr=0.1, momentum=0.9, engine=engine)
+    try:
+        for ON[0] in (False, False, True):
+            assert torch.equal(model.by.weight, before.weight)
+            simulator.step(x, y)
+    finally:
+        ON[0] = False
+    assert not torch.equal(model.by.weight, before.weight)
+
+
+def test_attributes_are_put_back_and_what_they_hold():
+    model = _net()
+    model.table, model.seen = {1: 2}, [3]
+    held = model.table, model.seen
+    with attributes_kept(model):
+        model.warmth, model.new = 5.0, 6
+        model.table[7] = 8
+        model.seen.append(9)
+        model.seen = []
+    assert (model.table, model.seen, model.warmth) == ({1: 2}, [3], 1.0)
+    assert (model.table is held[0], model.seen is held[1]) == (True, True)
+    assert not hasattr(model, "new")
