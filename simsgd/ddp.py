@@ -18,6 +18,7 @@ from .communication.transport import (
     Distributed,
     all_gather_object,
     fused,
+    odd_rank,
     register_hook,
 )
 from .communication.wire import Wire
@@ -176,13 +177,12 @@ class Hook:
 
 def _require_alike(every: Sequence[Mapping[str, object]]) -> None:
     """Raise `SettingError` on all ranks if some have other settings than rank 0."""
-    for rank, own in enumerate(every):
-        for name, value in own.items():
-            first = every[0][name]
-            plain = not isinstance(value, dict)
-            told = f"{shown(first)} on rank 0 and {shown(value)} on rank {rank}"
-            rule = f"is {told}" if plain else f"has other parameters on rank {rank} than on rank 0"
-            require(value == first, name, None, rule, "give all ranks the same")
+    if (odd := odd_rank(every)) is not None:
+        name, rank = odd
+        rule = f"is {shown(every[0][name])} on rank 0 and {shown(every[rank][name])} on rank {rank}"
+        if name == "parallel":
+            rule = f"has other parameters on rank {rank} than on rank 0"
+        raise SettingError(name, None, rule, "give all ranks the same")
 
 
 def _forms(kept: object) -> object:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
+OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
 _CONTAINERS = (list, dict, set)
 _LONG = 1000  # entries, from which on only their number counts
 _PLAIN = (bool, int, float, str, type(None))
@@ -63,7 +63,7 @@ def attributes_kept(*owners: object) -> Iterator[None]:
     as it was. What torch keeps itself, parameters and buffers too, is left alone.
     """
     spaces = [vars(part) for owner in owners for part in _parts(owner)]
-    before = [{n: v for n, v in space.items() if n not in _OF_TORCH} for space in spaces]
+    before = [{n: v for n, v in space.items() if n not in OF_TORCH} for space in spaces]
     contents = [
         (value, value.copy())
         for space in before
@@ -74,7 +74,7 @@ def attributes_kept(*owners: object) -> Iterator[None]:
         yield
     finally:
         for space, kept in zip(spaces, before, strict=True):
-            for name in space.keys() - kept.keys() - _OF_TORCH:
+            for name in space.keys() - kept.keys() - OF_TORCH:
                 del space[name]
             space.update(kept)
         for value, content in contents:

@@ -128,8 +128,6 @@ class OnePass(GradientEngine):
             raise UnsupportedModel(
                 "its products for each worker are of one dtype, not of mixed ones"
             )
-        if any(type(own).__module__.startswith(_QUANTIZED) for own in self.model.modules()):
-            raise UnsupportedModel("its quantization looks at all samples together")
         if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
             raise UnsupportedModel("its batches are not one tensor")
         self._plan = self.plan(x.device)
@@ -173,6 +171,8 @@ class OnePass(GradientEngine):
 
         Raises `UnsupportedModel` if this engine cannot take the model, or workers together.
         """
+        if any(type(own).__module__.startswith(_QUANTIZED) for own in self.model.modules()):
+            raise UnsupportedModel("its quantization looks at all samples together")
         own = Batch(params, buffers, without_extremes(x), y, keys, self.per_worker)
         if (
             self.plan(x.device).threads

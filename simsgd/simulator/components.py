@@ -55,7 +55,6 @@ class Components:
     recipe: Recipe
     regime: Regime
     model: nn.Module
-    criterion: Criterion
     mode: TrainingMode  # of its modules
     params: dict[str, nn.Parameter]  # the model's, those to train
     frozen: dict[str, nn.Parameter]  # those that are not trained
@@ -167,7 +166,6 @@ def components_of(
         recipe=recipe,
         regime=regime,
         model=model,
-        criterion=criterion,
         mode=_mode(model),
         params=params,
         frozen={n: p for n, p in model.named_parameters() if n not in params},

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from ..gradients.attributes import OF_TORCH
 from ..gradients.contract import Criterion, Tensors
 from ..gradients.dropout import KeyedDropout
 from ..gradients.generators import seeded
@@ -23,7 +24,6 @@ from .components import Components
 Place = tuple[str, str]  # "model" or "criterion", and the name of an attribute
 Kept = dict[Place, object]
 
-_OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
 _CLOSE, _ROUGH = 1e-9, 1e-5  # what losses differ by on a device that adds in any order
 _MOST = 1000  # numbers and tensors of a container that are looked at
 
@@ -92,7 +92,7 @@ def _kept(model: nn.Module, criterion: Criterion, alone: bool) -> Iterator[tuple
 
 def _of(whose: str, path: str, attributes: dict[str, object]) -> Iterator[tuple[Place, object]]:
     for name, value in attributes.items():
-        if name not in _OF_TORCH:
+        if name not in OF_TORCH:
             numbers = [_copied(leaf) for leaf in tree_leaves(value)[:_MOST]]
             yield (whose, f"{path}.{name}".lstrip(".")), numbers
 

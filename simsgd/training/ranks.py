@@ -16,6 +16,7 @@ from ..communication.transport import (
     is_torchrun,
     launched_group,
     launched_number,
+    odd_rank,
     restarts,
 )
 from ..config import Config
@@ -78,9 +79,8 @@ def restarted_folder(config: Config) -> Path | None:
 def _agreed(config: Config) -> Distributed:
     plain = {name: value for name, value in config.plain().items() if name not in PER_RANK}
     everyone = all_gather_object({**plain, "torch": torch.__version__, "simsgd": __version__})
-    for name in everyone[0]:
-        for rank, other in enumerate(everyone):
-            if other[name] != everyone[0][name]:
-                told = f"is {other[name]} on rank {rank} and {everyone[0][name]} on rank 0"
-                raise SettingError(name, None, told, "start every rank alike")
+    if (odd := odd_rank(everyone)) is not None:
+        name, rank = odd
+        told = f"is {everyone[rank][name]} on rank {rank} and {everyone[0][name]} on rank 0"
+        raise SettingError(name, None, told, "start every rank alike")
     return Distributed(config.workers, partial_sums=True)

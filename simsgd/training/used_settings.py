@@ -49,7 +49,7 @@ def used_in_a_loop(simulator: Simulator, config: Config) -> dict[str, Used]:
     return {
         **{name: v for name, v in settings if name not in OF_ONE_RUN and v is not None},
         **_of_algorithm(simulator),
-        "criterion": name_of(simulator.components.criterion),
+        "criterion": name_of(simulator.components.engine.criterion),
         **{n: f"{v} at first, then as the regime says" if varies else v for n, v in now.items()},
     }
 

@@ -22,6 +22,7 @@ from .process_group import (
     is_torchrun,
     launched_group,
     launched_number,
+    odd_rank,
     register_hook,
     restarts,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "is_torchrun",
     "launched_group",
     "launched_number",
+    "odd_rank",
     "of_all_ranks",
     "register_hook",
     "restarts",

@@ -1,7 +1,7 @@
 """Joins a group of processes, and exchanges Python objects in it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -127,6 +127,13 @@ def all_gather_object(thing: _Thing) -> list[_Thing]:
     with collective_errors():
         dist.all_gather_object(box, thing)
     return box
+
+
+def odd_rank(every: Sequence[Mapping[str, object]]) -> tuple[str, int] | None:
+    """Return the first name under which a rank has something else than rank 0, and that rank."""
+    first = every[0]
+    names = ((name, rank) for name in first for rank in range(len(every)))
+    return next((odd for odd in names if every[odd[1]][odd[0]] != first[odd[0]]), None)
 
 
 def register_hook(parallel: Parallel, reduce_bucket: Callable[[Bucket], None]) -> None:

@@ -184,15 +184,14 @@ def _require_place(folder: Path) -> None:
 
 def _done(folder: Path, known: Mapping[str, Settings]) -> set[Identity]:
     """Return which of the known runs have nothing left to do, or cannot be gone on with."""
-    done = set()
-    for name, run in known.items():
-        try:
-            left = part_done(folder / name) < 1
-        except SettingError:  # its folder is damaged, as is told later
-            left = False
-        if not left:
-            done.add(identity(run))
-    return done
+    return {identity(run) for name, run in known.items() if not _goes_on(folder / name)}
+
+
+def _goes_on(folder: Path) -> bool:
+    try:
+        return part_done(folder) < 1
+    except SettingError:  # it is damaged, as is told later
+        return False
 
 
 def _refused(
