@@ -218,6 +218,7 @@ def try_out(
         except torch.OutOfMemoryError:
             raise
         except SettingError as refused:
-            raise UnsupportedModel(refused.rule) from refused
+            reason = refused.rule.removeprefix("declines this model: ")
+            raise UnsupportedModel(reason) from refused
         except RuntimeError as wrong:  # the model's own are a loop's too
             raise UnsupportedModel(f"it fails ({one_line(wrong)})") from wrong
