@@ -241,6 +241,10 @@ STEPS = {  # of a simulator of two workers
     "load_state_dict(simulator.state_dict() | {'optimizer': 5})": "checkpoint holds missing or ",
     "load_state_dict(simulator.state_dict() | {'optimizer': {'name': '', 'inner': 5, 'decayed': "
     "{}}})": "checkpoint holds missing or broken parts",
+    "load_state_dict((s := simulator.state_dict()) | {'voices': {n: v | {'compressor': None} for "
+    "n, v in s['voices'].items()}})": "checkpoint holds missing or broken parts",
+    "load_state_dict((s := simulator.state_dict()) | {'optimizer': s['optimizer'] | {'inner': "
+    "s['optimizer']['inner'] | {'state': {0: None}}}})": "checkpoint holds missing or broken parts",
     "load_state_dict(simulator.state_dict() | {'compressor': 5})": "checkpoint holds missing or ",
     "load_state_dict(simulator.state_dict() | {'compress_layers': 5})": "checkpoint holds missing",
     "load_state_dict({**(s := simulator.state_dict()), 'parameters': {n: p.double() for n, p in "

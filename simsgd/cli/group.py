@@ -12,6 +12,11 @@ from ..registry import own_file, own_line
 from ..settings import SettingError, known_by_another_name
 from .error_text import with_options
 
+_COMPLETION = "_SIMSGD_COMPLETE"  # set where a shell asks for its script, or for words
+_NO_COMPLETION = (
+    f"{_COMPLETION} must be bash_source, zsh_source or fish_source, which print what your shell is "
+    "to load; what that asks for needs COMP_WORDS and COMP_CWORD too"
+)
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -72,10 +77,14 @@ def _code(work: Callable[[], object], with_traceback: bool) -> int:
     except click.exceptions.Abort:
         return _print_error("stopped at once", 130)
     except SystemExit as error:
+        if error.code and _COMPLETION in os.environ:
+            return _print_error(_NO_COMPLETION, 2)
         if not own_file(error):
             raise
         return _code_of(error, with_traceback)
     except Exception as error:
+        if _COMPLETION in os.environ:
+            return _print_error(_NO_COMPLETION, 2)
         return _code_of(error, with_traceback)
     return result if isinstance(result, int) else 0
 

@@ -55,7 +55,7 @@ def network_command(
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
-    found = find_runs(runs, with_epochs=True)
+    found = find_runs(runs, with_epochs=True, with_steps=True)
     rows = prices(found, networks_of(network), pricing, target, size)
     if as_json:
         show(json.dumps(rows, indent=2))

@@ -100,7 +100,7 @@ def network(
     pricing = Pricing(compute_ms, compress_ms, all_reduce, fusion, overlap, cluster)
     target = None if to is None else Target.of(to)
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
-    found = find_runs(runs, with_epochs=True)
+    found = find_runs(runs, with_epochs=True, with_steps=True)
     return pd.DataFrame(prices(found, networks_of(network), pricing, target, size))
 
 

@@ -90,7 +90,7 @@ def result_rows(
 ) -> list[Row]:
     """Return the rows of `results`."""
     size = None if at_bytes is None else size_in_bytes("at_bytes", at_bytes)
-    found = by_name(find_runs(runs))
+    found = by_name(find_runs(runs, with_steps=True))
     settings = [n for n in varying(run.config for run in found.values()) if n not in _NOT_SHOWN]
     metrics = [metric.key for metric in metrics_of(found.values())]
     rows = [_row(name, run, settings, metrics, size) for name, run in found.items()]

@@ -13,19 +13,23 @@ RunPath = RunTables | Path | str  # a run, a run folder, or a folder that holds 
 RunPaths = RunPath | Iterable[RunPath]
 
 
-def find_runs(places: RunPaths, with_epochs: bool = False) -> list[RunTables]:
+def find_runs(
+    places: RunPaths, with_epochs: bool = False, with_steps: bool = False
+) -> list[RunTables]:
     """Return the runs of run folders and of folders that hold some at any depth, each once.
 
     `places` are one or several; runs that are already opened are taken as they are.
     With `with_epochs`, those found inside a folder count only if an epoch of theirs has ended,
     unless that is true of none; so with the folders that `verify` leaves, wherever they are found.
-    Raises `SettingError` for a place without runs.
+    Those inside a folder that are damaged are named on stderr and left out, `with_steps` also those
+    of which steps.csv alone is. Raises `SettingError` for a place without runs, and for one whose
+    runs are all damaged.
     """
     found: dict[Path, RunTables] = {}
     for place in several(places):
         if not isinstance(place, RunTables):
             require_kind("run", place, str, Path)
-        for run in _runs_of(place, with_epochs):
+        for run in _runs_of(place, with_epochs, with_steps):
             found.setdefault(run.folder.resolve(), run)
     if not found:
         raise SettingError("run", None, "must name at least one run folder")
@@ -60,7 +64,7 @@ def natural_key(text: str) -> list[tuple[int, float, str]]:
     return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 
-def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
+def _runs_of(place: RunPath, with_epochs: bool, with_steps: bool) -> Sequence[RunTables]:
     if isinstance(place, RunTables):
         return [place]
     folder = Path(place)
@@ -72,7 +76,7 @@ def _runs_of(place: RunPath, with_epochs: bool) -> Sequence[RunTables]:
     if not runs:
         rule = "is not a run folder and holds none (no config.json)"
         raise SettingError("run", str(place), rule)
-    runs = _sound(runs)
+    runs = _sound(runs, with_steps)
     ended = [run for run in runs if len(run.evaluations)] if with_epochs else []
     return ended or runs
 
@@ -82,15 +86,15 @@ def is_verification(run: RunTables) -> bool:
     return run.config.get("verified_steps") is not None and run.evaluations.empty
 
 
-def _sound(runs: Sequence[RunTables]) -> list[RunTables]:
-    """Return the runs whose config.json can be read, and name the others on stderr.
+def _sound(runs: Sequence[RunTables], with_steps: bool) -> list[RunTables]:
+    """Return the runs whose files can be read, and name the others on stderr.
 
     Raises the `SettingError` of the first if none can.
     """
     sound, wrong = [], []
     for run in runs:
         try:
-            run.config  # noqa: B018, raises if it cannot be read
+            _read(run, with_steps)
         except SettingError as error:
             wrong.append(error)
         else:
@@ -100,6 +104,13 @@ def _sound(runs: Sequence[RunTables]) -> list[RunTables]:
     for left_out in wrong:
         _name(f"simsgd: left out: {left_out}")
     return sound
+
+
+def _read(run: RunTables, with_steps: bool) -> None:
+    """Raise `SettingError` for a run whose config, evaluations or steps cannot be read."""
+    run.seconds  # noqa: B018, for which config.json and both tables of evaluations are read
+    if with_steps:
+        run.mean_bytes  # noqa: B018
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Checks that a checkpoint fits a simulator: the same shapes of all that it holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,13 +15,20 @@ _OPTIONAL = ("compress_layers", "engine", "workers")  # which earlier versions l
 _STATES = {"memory": "memory", "exchange": "algorithm"}  # of a segment, and what it is of
 
 
+@contextmanager
+def taken_apart() -> Iterator[None]:
+    """Raise what missing or broken parts of a state raise as `SettingError`."""
+    try:
+        yield
+    except (AttributeError, TypeError, LookupError) as wrong:
+        raise SettingError("checkpoint", None, "holds missing or broken parts") from wrong
+
+
 def require_fitting(state: StateDict, own: StateDict) -> None:
     """Raise `SettingError` unless `state` has the form of a simulation's `own` state."""
     require_kind("checkpoint", state, dict)
-    try:
+    with taken_apart():
         _require_fitting(state, own)
-    except (AttributeError, TypeError, KeyError) as wrong:
-        raise SettingError("checkpoint", None, "holds missing or broken parts") from wrong
 
 
 def _require_fitting(state: StateDict, own: StateDict) -> None:
@@ -62,14 +70,12 @@ def require_optimizers(state: StateDict, own: Mapping[str, str]) -> None:
     saved = state["optimizer"]
     if saved["inner"] is None:
         return
-    try:
+    with taken_apart():
         kept = {
             number: str(group.get("optimizer", saved["name"]))
             for group in saved["inner"]["param_groups"]
             for number in group["params"]
         }
-    except (AttributeError, TypeError, KeyError) as wrong:
-        raise SettingError("checkpoint", None, "holds missing or broken parts") from wrong
     for number, (name, now) in enumerate(own.items()):
         require(number in kept, "checkpoint", None, "holds missing or broken parts")
         before = kept[number]

@@ -9,13 +9,14 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..given_object import WITHOUT_ASYNC, GivenObject, is_async, is_lost, refuse_lost
-from ..settings import SettingError, one_line, require
+from ..settings import SettingError, one_line, require, shown
 from .optimizer_class import (
     optimizer_arguments,
     optimizer_class,
@@ -25,6 +26,9 @@ from .optimizer_class import (
 from .parameter_groups import ParameterGroup, Settings
 from .regime import Regime
 
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_OF_TORCH = {"param_groups", "state", "defaults"}  # attributes that every optimizer has
+_BY_SCHEDULERS = {"step", "_opt_called"}  # attributes that torch's schedulers set
 _NO_OPTIONS = ("params", "initial_lr", "param_names")
 
 
@@ -136,9 +140,7 @@ def _settings(
         kind = optimizer_name(type(optimizer))
         stepped = any(float(own.get("step", 1)) > 0 for own in optimizer.state.values())
         require(not stepped, "optimizer", kind, "has taken steps already", "make a new one")
-        hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-        fix = "let the regime regularize or clip, or leave them out"
-        require(not hooked, "optimizer", kind, "has hooks, which would not be called", fix)
+        _require_options_alone(kind, optimizer)
         for group in optimizer.param_groups:
             own = [p for p in group["params"] if p.requires_grad]
             if any(p not in names for p in own):
@@ -149,7 +151,7 @@ def _settings(
                 rule = f"has the parameter {twice[0]}, which another optimizer has too"
                 raise SettingError("optimizer", kind, rule, "give each parameter to one")
             usual = found[0][1] if found else {}
-            options = {"optimizer": kind, **_options(kind, group, usual)}
+            options = {"optimizer": kind, **_options(kind, optimizer, group, usual)}
             found.append((frozenset(names[p] for p in own), options))
     taken = frozenset[str]().union(*(own for own, _ in found))
     missing = [name for name in params if name not in taken]
@@ -162,10 +164,54 @@ def _settings(
     return {**usual, **({"param_groups": groups} if groups else {})}
 
 
-def _options(kind: str, group: Settings, first: Settings) -> Settings:
+def _require_options_alone(kind: str, optimizer: torch.optim.Optimizer) -> None:
+    """Raise `SettingError` for what an optimizer has and another of its class and options lacks."""
+    begun = all(hasattr(optimizer, name) for name in _HOOKS)
+    rule = "has an __init__ that does not call torch.optim.Optimizer.__init__"
+    fix = "call it, and make an optimizer that holds no other"
+    require(begun, "optimizer", kind, rule, fix)
+    hooked = any(getattr(optimizer, name) for name in _HOOKS)
+    fix = "let the regime regularize or clip, or leave them out"
+    require(not hooked, "optimizer", kind, "has hooks, which would not be called", fix)
+    takes = optimizer_arguments(kind)
+    rule, fix = "takes no lr", "only an optimizer that does, and calls no other, can be made anew"
+    require("lr" in takes, "optimizer", kind, rule, fix)
+    groups = [{**group} for group in optimizer.param_groups]
+    given = {key: groups[0][key] for key in takes & groups[0].keys()}
+    given |= _kept_apart(kind, optimizer)
+    try:
+        made = vars(optimizer_class(kind)(groups, **given))
+    except Exception:  # noqa: BLE001, of a user's own class, which is told where it is made
+        return
+    own = {name: value for name, value in vars(optimizer).items() if name not in _OF_TORCH}
+    if hasattr(own.get("step"), "_wrapped_by_lr_sched"):
+        own = {name: value for name, value in own.items() if name not in _BY_SCHEDULERS}
+    for name, value in own.items():
+        if name not in made or _other(value, made[name]):
+            rule = f"has {name} = {shown(value)}, which one made anew of its options would lack"
+            fix = "make it an argument of the class, kept in the groups or under its name"
+            raise SettingError("optimizer", kind, rule, fix)
+
+
+def _other(one: object, two: object) -> bool:
+    """Return whether an attribute differs, as far as that can be told: numbers, text, functions."""
+    plain = isinstance(one, bool | int | float | str | FunctionType | None)
+    return plain and getattr(one, "__code__", one) != getattr(two, "__code__", two)
+
+
+def _kept_apart(kind: str, optimizer: torch.optim.Optimizer) -> Settings:
+    """Return the arguments that an optimizer keeps as attributes, not in its groups."""
+    apart = optimizer_arguments(kind) & vars(optimizer).keys()
+    return {key: vars(optimizer)[key] for key in apart - optimizer.param_groups[0].keys()}
+
+
+def _options(
+    kind: str, optimizer: torch.optim.Optimizer, group: Settings, first: Settings
+) -> Settings:
     """Return a group's options: lr, and those that are not the default or that the first sets."""
     usual = inspect.signature(optimizer_class(kind)).parameters
     chosen = {key: group[key] for key in optimizer_arguments(kind) if key in group}
+    chosen |= _kept_apart(kind, optimizer)
     chosen["lr"] = group.get("initial_lr", group["lr"])  # that a scheduler has not changed
     kept = {k: v for k, v in chosen.items() if k in first or v != usual[k].default}
     return {**dict(sorted(kept.items())), "lr": chosen["lr"]}

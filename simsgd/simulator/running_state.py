@@ -12,7 +12,7 @@ from torch import Tensor
 from ..given_object import plainly
 from ..gradients.contract import Tensors, carried
 from .checkpoint_check import StateDict as StateDict
-from .checkpoint_check import require_fitting, require_optimizers
+from .checkpoint_check import require_fitting, require_optimizers, taken_apart
 from .client_pool import ClientPool
 from .components import Components
 from .layer_compressors import LayerRule, LayerRules, in_words, specs_of
@@ -106,6 +106,10 @@ class RunningState:
         require_fitting(state, self.state_dict(parts))
         if not parts.regime.follows_results:  # whose optimizers depend on more
             require_optimizers(state, _optimizers(parts, state))
+        with taken_apart():
+            self._load(parts, state)
+
+    def _load(self, parts: Components, state: StateDict) -> None:
         parts.parameters.load_state_dict(state["parameters"], parts.hosted)
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][parts.hosted])

@@ -136,7 +136,9 @@ class TorchOptimizers:
                 {k: v for k, v in group.items() if k not in ("params", "optimizer")}
                 for group in own
             ]
-            self.inners[kind] = self._built(kind, names, [{"lr": 0.0}] * len(own))
+            takes = optimizer_arguments(kind)  # some are kept in no group
+            given = [{"lr": 0.0, **{k: v for k, v in o.items() if k in takes}} for o in options]
+            self.inners[kind] = self._built(kind, names, given)
             for group, saved in zip(self.inners[kind].param_groups, options, strict=True):
                 group.update(saved)
 

@@ -5,6 +5,7 @@ Letters: B samples of a batch.
 
 import copy
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from ..catalog import begin_texts
 from ..given_object import plainly
 from ..gradients.generators import put_back
-from ..gradients.trees import Tree, mapped
+from ..gradients.trees import Tree, leaves, mapped
 from ..registry import own_line
 from ..settings import SettingError, one_line, require
 from .criteria import shapes_in_words, shapes_that_fit, takes_tensors
@@ -48,6 +49,7 @@ def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
         except SettingError:
             raise
         except Exception as wrong:
+            _require_usual(x, y, str(wrong))
             if isinstance(wrong, RuntimeError | TypeError | AttributeError):
                 _require_scores(experiment, x)
             if experiment.config.criterion is not None:
@@ -154,6 +156,20 @@ def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
             return
         with _criterion_of_its_own(experiment):
             experiment.criterion(output, y)
+
+
+def _require_usual(x: Tree, y: Tree, told: str) -> None:
+    """Raise `SettingError` for samples of a form that few models take, if that is what was told."""
+    rule = fix = ""
+    if re.search(r"\blist\b", told) and isinstance(x, list) and all(leaf.dim() == 1 for leaf in leaves(x)):
+        rule, fix = "gives lists of numbers as inputs, and the model takes a tensor", "give torch.tensor(x)"
+    elif "dtype" in told and isinstance(x, Tensor) and not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        rule, fix = f"gives inputs of {kind}, and the model takes floating point", "give x.float()"
+    elif "multi-target" in told and isinstance(y, Tensor) and y.dim() == 2:
+        rule = f"gives targets of shape [samples, {y.shape[1]}], and the loss takes [samples]"
+        fix = "give each sample one class, as with y.squeeze(1)"
+    require(not rule, "dataset", None, rule, fix)
 
 
 def _require_trained(experiment: "Experiment", x: Tree, y: Tree) -> None:

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
+from click.testing import CliRunner
 
 from simsgd.cli import main
 from simsgd.cli.completion import known_names
@@ -88,6 +89,22 @@ def test_every_partition_is_completed():
     assert all(name.rstrip(":") in text for name in known_names("partition"))
     named = re.findall(r"[a-z-]+(?= \(|:[A-Z])", text)
     assert {name.rstrip(":") for name in known_names("partition")} >= {*named}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"_SIMSGD_COMPLETE": "bash_complete"},
+        {"_SIMSGD_COMPLETE": "bash_complete", "COMP_WORDS": "simsgd", "COMP_CWORD": "x"},
+        {"_SIMSGD_COMPLETE": "nosuch_source"},
+        {"_SIMSGD_COMPLETE": "yes"},
+    ],
+)
+def test_a_shell_that_asks_wrongly_is_told(asked):
+    done = CliRunner().invoke(main, [], prog_name="simsgd", env=asked)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("simsgd: _SIMSGD_COMPLETE must be bash_source, zsh_source or ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("shell", SHELLS)

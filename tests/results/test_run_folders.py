@@ -115,6 +115,28 @@ def test_a_run_with_a_bad_config_is_named_and_the_others_are_shown(runs, capsys)
         find_runs([runs])
 
 
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("command", ["results", "network", "report", "plot-results"])
+@pytest.mark.parametrize("table", ["evaluations.csv", "epochs.csv", "steps.csv"])
+def test_a_run_with_a_damaged_table_is_named_and_the_others_are_shown(
+    runs, table, command, tmp_path
+):
+    path = runs / "seed2" / table
+    path.write_text((path.read_text() if path.exists() else "step,epoch\n") + "0,5,nan\n")
+    output = tmp_path / "figure.svg" if command == "plot-results" else tmp_path / "page.html"
+    options = {"results": ["--json"], "network": ["--json"]}.get(command, ["-o", str(output)])
+    done = CliRunner().invoke(main, [command, str(runs), *options])
+    assert done.exit_code == 0, done.output
+    shown = done.stdout if "--json" in options else output.read_text()
+    assert "seed10" in shown
+    if (command, table) != ("plot-results", "steps.csv"):  # which draws no steps
+        assert done.stderr.startswith("simsgd: left out: run is damaged: ")
+        assert done.stderr.endswith(f", got {path}\n")
+        assert "seed2" not in shown
+    if command == "results":
+        assert CliRunner().invoke(main, [command, str(runs / "seed2")]).exit_code == 2
+
+
 def test_what_verify_leaves_is_not_drawn_beside_runs(tmp_path):
     made(tmp_path, "a")
     settings = {"workers": 2, "epochs": 1, "verified_steps": 5}

@@ -1,6 +1,7 @@
 """Objects in Python where a name may stand: the same numbers, or one line."""
 
 import copy
+import functools
 from dataclasses import dataclass
 
 import pytest
@@ -71,6 +72,104 @@ def test_an_optimizer_with_hooks_is_refused():
     optimizer.register_step_pre_hook(lambda *given: None)
     with pytest.raises(SettingError, match="has hooks, which would not be called"):
         Simulator(model, workers=2, optimizer=optimizer)
+
+
+class Signed(torch.optim.SGD):
+    """SGD that keeps an argument under its name, in no group."""
+
+    def __init__(self, params, lr=0.1, sign=False):
+        super().__init__(params, lr=lr)
+        self.sign = sign
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(p.grad.sign() if self.sign else p.grad, alpha=group["lr"])
+
+
+@pytest.mark.parametrize("how", ["object", "function", "regime"])
+def test_what_an_optimizer_keeps_beside_its_groups_stays(how):
+    given, model = nn.Linear(4, 3), nn.Linear(4, 3)
+    model.load_state_dict(given.state_dict())
+
+    def made():
+        if how == "regime":
+            return {"regime": {0: {"optimizer": Signed, "lr": 0.01, "sign": True}}}
+        by = functools.partial(Signed, lr=0.01, sign=True)
+        own = by(given.parameters()) if how == "object" else lambda m: by(m.parameters())
+        return {"optimizer": own}
+
+    simulator = Simulator(given, workers=2, **made())
+    optimizer = Signed(model.parameters(), lr=0.01, sign=True)
+    for step in range(4):
+        x, y = torch.randn(8, 4), torch.arange(8) % 3
+        simulator.step(x, y)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step == 1:  # also in one that goes on from a state
+            state = simulator.state_dict()
+            simulator = Simulator(given, workers=2, **made())
+            simulator.load_state_dict(state)
+    assert torch.allclose(given.weight, model.weight, atol=1e-6)
+
+
+def _lookahead():
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, base):
+            self.base, self.param_groups, self.state = base, base.param_groups, base.state
+
+    return lambda model: Lookahead(_sgd(model))
+
+
+class SAM(torch.optim.Optimizer):
+    """An optimizer around another, whose arguments come by **kwargs."""
+
+    def __init__(self, params, rho=0.05, **kwargs):
+        super().__init__(params, {"rho": rho, **kwargs})
+        self.base = torch.optim.SGD(self.param_groups, **kwargs)
+
+
+def _changed(name, value):
+    def made(model):
+        optimizer = _sgd(model)
+        setattr(optimizer, name, value)
+        return optimizer
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (_changed("power", 2), "has power = 2, which one made anew of its options would lack"),
+        (_changed("step", print), "has step = "),
+        (_changed("step", lambda closure=None: None), r"has step = function <lambda>, which one"),
+        (lambda model: SAM(model.parameters(), lr=0.1), "takes no lr, got SAM"),
+        (_lookahead(), r"has an __init__ that does not call torch\.optim\.Optimizer\.__init__"),
+    ],
+)
+def test_an_optimizer_that_is_more_than_its_options_is_refused(made, told):
+    model = nn.Linear(3, 2)
+    with pytest.raises(SettingError, match=rf"^optimizer {told}"):
+        Simulator(model, workers=2, optimizer=made(model))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda p: torch.optim.Adam(p, fused=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
+        lambda p: torch.optim.lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.1), 3).optimizer,
+        lambda p: torch.optim.RMSprop(p, lr=torch.tensor(0.1)),
+    ],
+)
+def test_an_optimizer_that_is_its_options_is_taken(made):
+    model = nn.Linear(3, 2)
+    simulator = Simulator(model, workers=2, optimizer=made(model.parameters()))
+    simulator.step(torch.ones(4, 3), torch.zeros(4).long())
 
 
 @pytest.mark.parametrize("in_a_list", [False, True])

@@ -189,7 +189,7 @@ def _outputs(train: Samples, val: Samples, target: Tree) -> int | None:
 
 
 def _samples(name: str, part: Any) -> Samples:
-    tensors = part.tensors if isinstance(part, torch.utils.data.TensorDataset) else part
+    tensors = part.tensors if _is_plain(part) else part
     if isinstance(tensors, list | tuple) and len(tensors) == 2 and _is_tree(tensors):
         return _held(name, *tensors)
     are_lists = isinstance(tensors, tuple) and all(isinstance(each, list) for each in tensors)
@@ -209,6 +209,13 @@ def _samples(name: str, part: Any) -> Samples:
         raise SettingError("dataset", name, wrong.rule, wrong.fix) from wrong
     except Exception as wrong:  # whatever the user's own code raises
         raise _no_pair(name, wrong) from wrong
+
+
+def _is_plain(part: object) -> bool:
+    """Return whether a data set gives its tensors as they are, and all of them."""
+    plain, kind = torch.utils.data.TensorDataset, type(part)
+    same = all(getattr(kind, n, 0) is getattr(plain, n) for n in ("__getitem__", "__len__"))
+    return isinstance(part, plain) and same
 
 
 def _is_tree(parts: Sequence[Any]) -> bool:
@@ -246,7 +253,7 @@ def _read(name: str, part: Any) -> Read:
         rule = f"has {len(labels)} targets for {len(part)} samples"
         require(len(labels) == len(part), "dataset", name, rule, "each input needs a target")
         some = range(0, len(part), -(-len(part) // _LOOKED_AT))
-        if any(_class(_pair(part, i)[1], i) != labels[i] for i in some):  # it makes others of them
+        if labels.dim() > 1 or any(_class(_pair(part, i)[1], i) != labels[i] for i in some):  # it makes others of them
             labels = _tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
     return Read(part, _classes(name, labels))
 

@@ -219,3 +219,75 @@ def test_targets_are_those_that_a_data_set_gives(keeps):
     split = own_dataset("mine", (Other(keeps), Other(keeps))).train
     [(_, y)] = split.batches([torch.arange(4)])
     assert y.tolist() == split.labels[:4].tolist() == [1, 0, 1, 0]
+
+
+class Flipped(TensorDataset):
+    """Has tensors, and gives others."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return 2 * x, 2 - y
+
+
+class Shorter(TensorDataset):
+    def __len__(self):
+        return 6
+
+
+@pytest.mark.parametrize("kind", [Flipped, Shorter])
+def test_a_tensor_data_set_of_ones_own_gives_what_it_gives(kind):
+    (x, y), _ = parts()
+    part = kind(x, y)
+    found = own_dataset("mine", (part, part))
+    (given, labels), *_ = found.val.batches([torch.arange(len(part))])
+    wanted = [part[i] for i in range(len(part))]
+    assert torch.equal(given, torch.stack([sample for sample, _ in wanted]))
+    assert labels.tolist() == [int(label) for _, label in wanted] == found.train.labels.tolist()
+
+
+class Pairs(Dataset):
+    """Samples and targets made by functions of their number, and what is kept beside them."""
+
+    def __init__(self, x, y, targets=None):
+        self.x, self.y = x, y
+        if targets is not None:
+            self.targets = targets
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return self.x(i), self.y(i)
+
+
+def test_targets_that_are_kept_in_another_form_are_those_that_are_given():
+    part = Pairs(lambda i: torch.ones(2), lambda i: i % 3, torch.eye(3)[torch.arange(12) % 3])
+    assert own_dataset("mine", (part, part)).val.labels.tolist() == [0, 1, 2] * 4
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "told"),
+    [
+        (
+            lambda i: [0.5, float(i)],
+            lambda i: i % 3,
+            "gives lists of numbers as inputs, and the model takes a tensor, got tuple; give "
+            r"torch\.tensor\(x\)",
+        ),
+        (
+            lambda i: torch.tensor([i, 1]),
+            lambda i: i % 3,
+            r"gives inputs of int64, and the model takes floating point, got tuple; give x\.float",
+        ),
+        (
+            lambda i: torch.ones(2),
+            lambda i: torch.tensor([i % 3]),
+            r"gives targets of shape \[samples, 1\], and the loss takes \[samples\], got tuple; ",
+        ),
+    ],
+)
+def test_samples_of_a_form_that_the_model_does_not_take_are_told(tmp_path, x, y, told):
+    part = Pairs(x, y)
+    with pytest.raises(SettingError, match=rf"^dataset {told}"):
+        simsgd.train(dataset=(part, part), runs_dir=tmp_path, **{**RUN, "model": nn.Linear(2, 3)})
+    assert list(tmp_path.iterdir()) == []
