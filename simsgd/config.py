@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from .recipe import Recipe
-from .recipe_rules import whole_paths, whole_spec
+from .recipe_rules import whole_spec
 from .settings import MOST_THREADS, SettingError, require, setting, size_in_bytes
 from .units import home_path, joined_by_plus
 
 TOKENS = ("word", "char", "byte")
 KEEPS = ("last", "best", "all")
+_SPECS = (  # settings that may name files of a user's own
+    "model", "dataset", "criterion", "metric", "regime", "compressor", "compress_layers", "memory",
+    "algorithm", "aggregate", "attack", "downlink", "outer_optimizer", "method",
+)  # fmt: skip
 BPTT = 35  # as in Zaremba et al., "Recurrent Neural Network Regularization", 2014
 
 
@@ -234,11 +238,8 @@ class Config(Recipe):
         super().__post_init__()
         self._check_text()
         self._check_threads()
-        object.__setattr__(self, "regime", whole_paths(self.regime))
-        for name in ("dataset", "criterion", "metric"):
+        for name in _SPECS:  # so that a run can be resumed from another folder
             object.__setattr__(self, name, whole_spec(getattr(self, name)))
-        if str(self.model).endswith(".py"):  # so that a run can be resumed from another folder
-            object.__setattr__(self, "model", whole_spec(self.model))
         least_one = "batch_size", "global_batch_size", "epochs", "steps", "log_every"
         for name in (*least_one, "min_count", "bptt"):
             value = getattr(self, name)
@@ -272,9 +273,7 @@ class Config(Recipe):
     @property
     def files_of_code(self) -> list[str]:
         """The .py files that settings name, each once, by their whole paths."""
-        methods = self.compressor, self.memory, self.algorithm, self.aggregate, self.downlink
-        specs = (self.model, self.dataset, self.criterion, self.metric, self.regime)
-        every = (*specs, *methods, self.outer_optimizer, self.method)
+        every = [getattr(self, name) for name in _SPECS if name != "compress_layers"]
         named = [spec for spec in every if not str(spec).startswith("text:")]
         layers = re.split(r"[=,\"]", self.compress_layers or "")
         parts = [part for spec in (*named, *layers) if spec for part in joined_by_plus(spec)]

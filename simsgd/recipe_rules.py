@@ -1,11 +1,12 @@
 """Fills in settings: a published method's, and files by their whole paths; refuses what clashes."""
 
+import os
 import re
 from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from .given_object import with_objects
+from .given_object import PREFIX, with_objects
 from .registry import build, settings_of
 from .settings import SettingError, require, require_kind
 from .units import home_path, joined_by_plus
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .recipe import Recipe
 
 _MOST_DIGITS = 6  # of the nodes of a cluster, and of the devices of a node
+_OF_FILES = ("text", "libsvm", "imagefolder")  # data sets
 _IN_PLACE_OF = {"clients": "participation", "local_epochs": "local_steps"}
 
 
@@ -191,20 +193,30 @@ def names_own_file(spec: str) -> bool:
     return not spec.startswith("text:") and re.search(r"\.py(:[^:/]*)?$", spec) is not None
 
 
-def whole_paths(names: str | None) -> str | None:
-    """Return names joined by +, those of files with their whole path."""
-    if names is None:
-        return None
-    return "+".join(map(_whole, joined_by_plus(names)))
-
-
 def whole_spec(spec: str | None) -> str | None:
-    """Return the spec of a function in a file with the file's whole path; another as it is."""
-    if spec is None or not names_own_file(spec):
+    """Return a spec with the whole path of each file that it names; an object's as it is.
+
+    It may be one of a method, of several joined by +, of compressors by layer, or of a data set. A
+    data set's file is left as it is if it is not here, but in the folder of data.
+    """
+    if spec is None or spec.startswith(PREFIX):
         return spec
-    path, _, name = spec.rpartition(".py")
-    return f"{_whole(path + '.py')}{name}"
+    kind, colon, path = spec.partition(":")
+    if colon and kind in _OF_FILES:
+        file = home_path(path)
+        return f"{kind}:{file.absolute()}" if path and os.path.exists(file) else spec
+    before = re.match(r"""[^/=",]*(?<!\.py)[=",]""", spec)
+    if before:  # layers, or settings of a method that + joins with another
+        return "".join(_whole(piece) for piece in re.split(r"""([=",])""", spec))
+    return _whole(spec)
 
 
-def _whole(name: str) -> str:
-    return str(home_path(name).absolute()) if name.endswith(".py") else name
+def _whole(spec: str) -> str:
+    if ".py" not in spec:
+        return spec
+    return "+".join(map(_whole_part, joined_by_plus(spec)))
+
+
+def _whole_part(part: str) -> str:
+    found = re.fullmatch(r"((?:[^/:]*:)?)((?:.*/)?[^/:]*\.py)((?::.*)?)", part)
+    return f"{found[1]}{home_path(found[2]).absolute()}{found[3]}" if found else part

@@ -1,5 +1,6 @@
 import pytest
 
+from simsgd.recipe_rules import whole_spec
 from simsgd.settings import SettingError, count, kept, require, unknown
 
 
@@ -53,3 +54,31 @@ def test_of_many_known_names_only_the_nearest_are_shown():
 def test_a_long_value_is_cut():
     text = str(SettingError("name", "a" * 500, "must be short"))
     assert text == f"name must be short, got {'a' * 100}... (500 characters)"
+
+
+@pytest.mark.parametrize(
+    ("spec", "whole"),
+    [
+        ("topk:0.1+sign", "topk:0.1+sign"),
+        ("c.py:L:3", "{here}/c.py:L:3"),
+        ("./a+b/c.py:L:1e+3+sign", "{here}/a+b/c.py:L:1e+3+sign"),
+        ("topk:ratio=0.1+./c.py:L", "topk:ratio=0.1+{here}/c.py:L"),
+        ("./c.py:L:k=3,m=4", "{here}/c.py:L:k=3,m=4"),
+        ("grace:c.py:L", "grace:{here}/c.py:L"),
+        ("conv*=c.py:L:3,fc.*=topk:0.1,idx=8,*=./d.py:M",
+         "conv*={here}/c.py:L:3,fc.*=topk:0.1,idx=8,*={here}/d.py:M"),
+        ('{"fc": "c.py:L"}', '{"fc": "{here}/c.py:L"}'),
+        ("model+./net.py", "model+{here}/net.py"),
+        ("libsvm:a.svm", "libsvm:{here}/a.svm"),
+        ("text:nowhere.txt", "text:nowhere.txt"),
+        ("text:", "text:"),
+        ("object:Mine(path='c.py:L')", "object:Mine(path='c.py:L')"),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_files_in_a_spec_get_their_whole_paths(spec, whole, tmp_path, monkeypatch):
+    (tmp_path / "a.svm").touch()
+    monkeypatch.chdir(tmp_path)
+    wanted = whole and whole.replace("{here}", str(tmp_path))
+    assert whole_spec(spec) == wanted
+    assert whole_spec(wanted) == wanted

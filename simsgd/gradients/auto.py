@@ -30,7 +30,7 @@ from .onepass import OnePass
 from .plan import Plan
 from .self_check import without_extremes
 from .threads import Threads
-from .trees import leaves, row
+from .trees import cloned, leaves, row
 from .vmap import Vmap
 from .worker_threads import helpful
 
@@ -212,7 +212,13 @@ def try_out(
         few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
         if engine.per_worker:
             params = {name: p[:_TRIED] for name, p in params.items()}
-        asked = params, few, without_extremes(row(x, first)), row(y, first), keys[:_TRIED]
+        asked = (
+            params,
+            few,
+            cloned(without_extremes(row(x, first))),
+            cloned(row(y, first)),
+            keys[:_TRIED],
+        )
         try:
             engine.try_out(*asked) if isinstance(engine, Threads) else engine(*asked)
         except torch.OutOfMemoryError:

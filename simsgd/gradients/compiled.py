@@ -9,6 +9,7 @@ from ..registry import register
 from .auto import Auto
 from .contract import Tensors
 from .self_check import compare, without_extremes
+from .trees import cloned
 from .vmap import Vmap
 
 
@@ -29,10 +30,10 @@ class Compiled(Auto):
         plain, engine = self.made("vmap"), self.made("vmap")
         assert isinstance(engine, Vmap)
         x = without_extremes(x)
-        wanted = plain(params, buffers, x, y, keys)
+        wanted = plain(params, buffers, cloned(x), cloned(y), keys)
         engine.compile_()
         try:
-            compare(engine.attempt(params, buffers, x, y, keys), wanted, self.model)
+            compare(engine.attempt(params, buffers, cloned(x), cloned(y), keys), wanted, self.model)
         except Exception as wrong:  # the compiler fails in a hundred ways, of its own and others'
             self.chosen, self._engine = "vmap", plain
             self.note = f"compiled declines: {' '.join(_first_line(wrong).split())}"

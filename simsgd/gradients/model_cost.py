@@ -14,7 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from .contract import GradientEngine, Tensors
 from .dropout import KeyedDropout
 from .generators import seeded
-from .trees import row
+from .trees import cloned, row
 
 
 def work_of(
@@ -31,7 +31,7 @@ def work_of(
         read = {n: p[0].detach().requires_grad_() for n, p in params.items()}
     counter = CallCounter()
     with torch.enable_grad(), counter, seeded(keys[0]), KeyedDropout(keys[0]):
-        engine.loss(read, own, row(x, 0), row(y, 0))
+        engine.loss(read, own, cloned(row(x, 0)), cloned(row(y, 0)))
     return counter
 
 

@@ -217,7 +217,7 @@ class OnePass(GradientEngine):
         work: int,
         counted: frozenset[int] | None,
     ) -> _Seen:
-        batch = batch.with_buffers(_copied(batch.buffers))
+        batch = batch.once_more(_copied(batch.buffers))
         like = {name: value[0] for name, value in wanted.values.items()}
         space = FlatRows.empty(like, len(batch.keys))
         try:

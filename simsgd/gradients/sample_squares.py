@@ -3,14 +3,15 @@
 Letters: L workers hosted here, b samples each, P all parameters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..settings import SettingError
+from ..settings import SettingError, one_line
 from .contract import Criterion, Tensors, carried
 from .dropout import SampleDropout
 
@@ -33,8 +34,8 @@ def sample_squares(
     g_z is the gradient of the loss of sample z alone; their mean is the gradient that an engine
     returns for the same arguments, if the criterion is a mean over samples. Shapes as in
     `GradientEngine`; the samples go through the model a few at a time, all workers together.
-    Raises `SettingError` for a model with BatchNorm in training: samples that are normalized
-    together have no gradients of their own.
+    Raises `SettingError` for a model that does not batch under vmap, and for BatchNorm in training:
+    samples that are normalized together have no gradients of their own.
     """
     _refuse_batch_norm(model)
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
@@ -54,10 +55,24 @@ def sample_squares(
     for first in range(0, b, chunk):
         now = slice(first, first + chunk)
         place = torch.arange(b, device=keys.device)[now]
-        squares = squares_of(shared, buffers, x[:, now], y[:, now], keys, place)
+        with _told():
+            squares = squares_of(shared, buffers, x[:, now], y[:, now], keys, place)
         for name, value in total.items():
             value.add_(squares[name], alpha=b**-2)
     return total
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise what vmap says of a model, whose gradients an engine has computed, in our words."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as wrong:
+        rule = "variance needs the gradient of each sample, which vmap cannot compute of this model"
+        fix = "use another compressor"
+        raise SettingError("compressor", None, f"{rule}: {one_line(wrong)}", fix) from wrong
 
 
 def _squares_of_samples(model: nn.Module, criterion: Criterion) -> Callable[..., Tensors]:

@@ -20,7 +20,7 @@ from .contract import (
     UnsupportedModel,
 )
 from .loop import Loop
-from .trees import Tree, leaves, mapped, row
+from .trees import Tree, cloned, leaves, mapped, row
 
 Pair = tuple[Tensor, Tensor]  # what an engine gave, and what was wanted
 
@@ -43,9 +43,9 @@ class Batch:
     keys: Tensor
     per_worker: bool = False  # parameters have a row for each worker
 
-    def with_buffers(self, buffers: Tensors) -> "Batch":
-        """Return the same with other buffers."""
-        return replace(self, buffers=buffers)
+    def once_more(self, buffers: Tensors) -> "Batch":
+        """Return the same with other buffers, and with samples that may be written into."""
+        return replace(self, buffers=buffers, x=cloned(self.x), y=cloned(self.y))
 
     def of(self, some: slice) -> "Batch":
         """Return the part of some workers."""
@@ -85,7 +85,7 @@ def check_against_loop(
         find = _looped if same else reference
         own, wanted = find(engine.model, engine.criterion, few, engine.config)
     with attributes_kept(engine.model, engine.criterion):
-        got = engine.attempt(own.params, own.buffers, own.x, own.y, own.keys)
+        got = engine.attempt(own.params, own.buffers, cloned(own.x), cloned(own.y), own.keys)
     compare(got, wanted, engine.model, _ALIKE if same else None)
 
 
@@ -147,7 +147,8 @@ def _looped(
     model: nn.Module, criterion: Criterion, batch: Batch, config: EngineConfig
 ) -> tuple[Batch, Gradients]:
     loop = Loop(model, criterion, config)
-    return batch, loop(batch.params, batch.buffers, batch.x, batch.y, batch.keys)
+    x, y = cloned(batch.x), cloned(batch.y)
+    return batch, loop(batch.params, batch.buffers, x, y, batch.keys)
 
 
 def _least_size(pairs: Iterable[Pair]) -> float:

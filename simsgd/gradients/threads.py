@@ -27,7 +27,7 @@ from .generators import untouched
 from .loop import Loop
 from .self_check import BYPASSED, Batch, check_against_loop
 from .thread_count import thread_count
-from .trees import leaves, row, stacked
+from .trees import leaves, mapped, row, stacked
 from .worker_threads import ThreadReplicas
 
 _TRIED = 2  # workers of which a loop is to give the same
@@ -117,7 +117,8 @@ class Threads(GradientEngine):
             return loop.one(w, params, after, values, x, y, OneTimeDropout(key))
 
         numbers = range(len(keys))
-        xs, ys = ([row(batch, w) for w in numbers] for batch in (x, y))
+        # of each its own count of changes, as a model may write into its input
+        xs, ys = ([mapped(_apart, row(batch, w)) for w in numbers] for batch in (x, y))
         with untouched(keys.device), untouched_gradients(self.model):  # which all threads share
             try:
                 done = self._replicas.map(one, numbers, xs, ys, keys)
@@ -133,3 +134,8 @@ class Threads(GradientEngine):
 
     def _loop(self, model: nn.Module) -> Loop:
         return Loop(model, self.criterion, self.config)
+
+
+def _apart(part: Tensor) -> Tensor:
+    """Return the same numbers in the same place, of whose changes autograd keeps another count."""
+    return part.data

@@ -26,6 +26,11 @@ def row(tree: Tree, index: Any) -> Tree:
     return tree[index] if isinstance(tree, Tensor) else mapped(lambda leaf: leaf[index], tree)
 
 
+def cloned(tree: Tree) -> Tree:
+    """Return a copy, for what is called on a batch more than once: it may write into its inputs."""
+    return mapped(Tensor.clone, tree)
+
+
 def leaves(tree: Tree) -> list[Tensor]:
     """Return the tensors."""
     if isinstance(tree, Tensor):

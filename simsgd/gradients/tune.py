@@ -13,7 +13,7 @@ from ..registry import register
 from ..settings import SettingError
 from .auto import Auto, try_out
 from .contract import GradientEngine, Tensors, UnsupportedModel
-from .trees import leaves
+from .trees import cloned, leaves
 
 _ROUNDS = 3  # after one that allocates memory and is not counted
 
@@ -50,7 +50,7 @@ class Tune(Auto):
         for turn in range(_ROUNDS + 1):
             for name, engine in engines.items():
                 began = _now(leaves(x)[0].device)
-                engine(params, buffers, x, y, keys)
+                engine(params, buffers, cloned(x), cloned(y), keys)
                 if turn > 0:
                     seconds[name].append(_now(leaves(x)[0].device) - began)
         took = {name: statistics.median(spent) for name, spent in seconds.items()}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..config import Config, default
+from ..recipe_rules import whole_spec
 from ..settings import Scope, SettingError
 
 # Keys of config.json that are no settings.
@@ -87,10 +88,11 @@ def in_full(value: object) -> str:
 def in_short(value: object) -> str:
     """Return the same with files by their names alone.
 
-    >>> in_short("/home/me/mine.py:Mine:5"), in_short(False)
-    ('mine.py:Mine:5', 'false')
+    >>> in_short("/home/me/mine.py:Mine:5"), in_short("libsvm:/data/a9a"), in_short(False)
+    ('mine.py:Mine:5', 'libsvm:a9a', 'false')
     """
-    return re.sub(r"[^+]*/(?=[^/+]*\.py\b)", "", in_full(value))
+    text = re.sub(r"^(text|libsvm|imagefolder):.*/(?=.)", r"\1:", in_full(value))
+    return re.sub(r"""[^+=,"]*/(?=[^/+]*\.py\b)""", "", text)
 
 
 def default_of(name: str) -> object:
@@ -102,6 +104,8 @@ def plain(value: object) -> object:
     """Return a value that equals another where they mean the same: paths as text, 1.0 as 1."""
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, str):  # earlier versions kept some paths as they were typed
+        return whole_spec(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -17,7 +17,7 @@ from ..gradients.contract import Criterion, Tensors
 from ..gradients.dropout import KeyedDropout
 from ..gradients.generators import seeded
 from ..gradients.loop import Loop
-from ..gradients.trees import Tree
+from ..gradients.trees import Tree, cloned
 from ..settings import SettingError
 from .components import Components
 
@@ -47,7 +47,7 @@ def check_kept_state(
         while len(losses) < 2:
             own = {name: buffer.clone() for name, buffer in buffers.items()}
             with torch.enable_grad(), seeded(key), KeyedDropout(key):
-                loss, _ = engine.loss({}, own, x, y)
+                loss, _ = engine.loss({}, own, cloned(x), cloned(y))
             losses.append(loss.detach())
             kept.append(dict(_kept(model, criterion, alone)))
             if _differing(*kept[-2:]) is None:

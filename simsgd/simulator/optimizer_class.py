@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ..given_object import GivenObject
-from ..settings import SettingError, quoted, unknown
+from ..settings import SettingError, quoted, require, unknown
 
 _OF_NO_STEP = {
     "differentiable": "no step is differentiated",
@@ -33,9 +33,19 @@ def optimizer_name(kind: type) -> str:
     name = kind.__name__
     if torch_optimizers().get(name) is kind:
         return name
-    if not issubclass(kind, torch.optim.Optimizer) or kind.__module__.startswith("torch."):
+    if not issubclass(kind, torch.optim.Optimizer) or is_of_torch(kind):
         raise SettingError("optimizer", name, f"must be one of {', '.join(torch_optimizers())}")
+    wanted = [*inspect.signature(kind.step).parameters.values()][1:]  # after self
+    by_kind = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    needed = [p.name for p in wanted if p.default is p.empty and p.kind not in by_kind]
+    rule, fix = f"has a step that needs {', '.join(needed)}", "no step is given anything here"
+    require(not needed, "optimizer", name, rule, fix)
     return GivenObject.of(kind)
+
+
+def is_of_torch(kind: type) -> bool:
+    """Return whether a class is one of torch's own."""
+    return kind.__module__.startswith("torch.")
 
 
 def optimizer_arguments(name: str) -> frozenset[str]:

@@ -181,7 +181,7 @@ def _require_options_alone(kind: str, optimizer: torch.optim.Optimizer) -> None:
     given |= _kept_apart(kind, optimizer)
     try:
         made = vars(optimizer_class(kind)(groups, **given))
-    except Exception:  # noqa: BLE001, of a user's own class, which is told where it is made
+    except Exception:
         return
     own = {name: value for name, value in vars(optimizer).items() if name not in _OF_TORCH}
     if hasattr(own.get("step"), "_wrapped_by_lr_sched"):

@@ -9,9 +9,9 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from ..settings import SettingError
+from ..settings import SettingError, require, shown
 from .checkpoint_check import StateDict
-from .optimizer_class import optimizer_arguments, optimizer_class
+from .optimizer_class import is_of_torch, optimizer_arguments, optimizer_class
 from .parameter_groups import GroupPlan, Settings
 
 _AMSGRAD = {"amsgrad": "max_exp_avg_sq"}
@@ -61,8 +61,23 @@ class TorchOptimizers:
             parameter.grad = gradients.get(name)
         for inner in self.inners.values():
             with _in_few_calls(inner) if self.together else nullcontext():
-                inner.step()
+                inner.step() if is_of_torch(type(inner)) else self._step_own(inner)
             inner.zero_grad(set_to_none=True)
+
+    def _step_own(self, inner: torch.optim.Optimizer) -> None:
+        """Take a step of a user's own, whose parameters stay where they are in memory.
+
+        Raises `SettingError` for one that keeps what belongs to no parameter.
+        """
+        places = {p: p.detach() for p in self.params.values()}
+        inner.step()
+        for parameter, place in places.items():
+            if parameter.data_ptr() != place.data_ptr():  # it was assigned, as p.data = ...
+                parameter.data = place.copy_(parameter.detach())
+        strange = next((key for key in inner.state if key not in places), None)
+        rule = f"keeps state of {shown(strange)}, which is no parameter"
+        fix = "keep it in the state of each parameter, or in a group"
+        require(strange is None, "optimizer", type(inner).__name__, rule, fix)
 
     def steps_done(self) -> dict[str, int]:
         """Return the steps that an optimizer such as Adam counts, by parameter."""

@@ -18,7 +18,7 @@ from ..gradients.generators import seeded
 from ..gradients.loop import Loop
 from ..gradients.sample_squares import sample_squares
 from ..gradients.thread_count import thread_count
-from ..gradients.trees import Tree, leaves, mapped, row
+from ..gradients.trees import Tree, cloned, leaves, mapped, row
 from ..keyed_random import RandomKey
 from ..settings import SettingError, require
 from .components import Components
@@ -232,7 +232,7 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
     Generators are left as they were too.
     """
     parts.mode.enter()
-    batch, target = (row(part, (0, 0)) for part in _hosted_pair(parts, x, y))
+    batch, target = (cloned(row(part, (0, 0))) for part in _hosted_pair(parts, x, y))
     own = {name: buffer[0].clone() for name, buffer in _of_rows(parts, state).items()}
     key = parts.key.keys()[0]
     with torch.enable_grad(), seeded(key), KeyedDropout(key):
@@ -248,7 +248,7 @@ def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> lis
     loop = Loop(parts.model, parts.engine.criterion, config)
     own = {name: buffer[:1] for name, buffer in _of_rows(parts, state).items()}
     keys = parts.key.keys()[:1]
-    x, y = (row(part, (slice(1), 0)) for part in _hosted_pair(parts, x, y))
+    x, y = (cloned(row(part, (slice(1), 0))) for part in _hosted_pair(parts, x, y))
     return [*loop(dict(parts.params), own, x, y, keys).unused]
 
 

@@ -32,9 +32,10 @@ def evaluate(experiment: "Experiment", model: nn.Module, part: str = "val") -> M
     loss, sums = 0.0, torch.zeros(4, dtype=torch.float64)
     for x, y in evaluation_batches(experiment, model, part):
         output = model(x)
+        lost = float(experiment.criterion(output, y))  # before a metric changes the output in place
         own = experiment.metric.sums(output, y).cpu()
         if own[3] > 0:  # else the loss is a mean of nothing
-            loss += float(experiment.criterion(output, y)) * float(own[3])
+            loss += lost * float(own[3])
             sums += own
     counted = float(sums[3])
     error1, error5 = (100 * sums[:2] / counted).tolist()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..catalog import begin_texts
 from ..given_object import plainly
 from ..gradients.generators import put_back
-from ..gradients.trees import Tree, leaves, mapped
+from ..gradients.trees import Tree, cloned, leaves, mapped, row
 from ..registry import own_line
 from ..settings import SettingError, one_line, require
 from .criteria import shapes_in_words, shapes_that_fit, takes_tensors
@@ -148,7 +148,8 @@ def _criterion_of_its_own(experiment: "Experiment") -> Iterator[None]:
 def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
     """Raise for a criterion that fails on what the model makes of a worker's share of x."""
     workers = experiment.simulator.recipe.workers
-    x, y = (mapped(lambda part: part[: len(part) // workers], each) for each in (x, y))
+    few = slice(len(leaves(x)[0]) // workers)
+    x, y = cloned(row(x, few)), cloned(row(y, few))
     with torch.no_grad(), put_back(torch.device(experiment.config.device)), shapes_that_fit():
         try:
             output = experiment.model(x)
@@ -161,8 +162,10 @@ def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
 def _require_usual(x: Tree, y: Tree, told: str) -> None:
     """Raise `SettingError` for samples of a form that few models take, if that is what was told."""
     rule = fix = ""
-    if re.search(r"\blist\b", told) and isinstance(x, list) and all(leaf.dim() == 1 for leaf in leaves(x)):
-        rule, fix = "gives lists of numbers as inputs, and the model takes a tensor", "give torch.tensor(x)"
+    of_numbers = isinstance(x, list) and all(leaf.dim() == 1 for leaf in leaves(x))
+    if of_numbers and re.search(r"\blist\b", told):
+        rule = "gives lists of numbers as inputs, and the model takes a tensor"
+        fix = "give torch.tensor(x)"
     elif "dtype" in told and isinstance(x, Tensor) and not x.is_floating_point():
         kind = str(x.dtype).removeprefix("torch.")
         rule, fix = f"gives inputs of {kind}, and the model takes floating point", "give x.float()"
@@ -188,7 +191,7 @@ def _require_finite(experiment: "Experiment", x: Tree) -> None:
     if not _nonfinite(experiment.model):
         return
     model = copy.deepcopy(experiment.model).train()
-    few = mapped(lambda part: part[: len(part) // experiment.simulator.recipe.workers], x)
+    few = cloned(row(x, slice(len(leaves(x)[0]) // experiment.simulator.recipe.workers)))
     with torch.no_grad(), put_back(torch.device(experiment.config.device)):
         model(few)
     for name in _nonfinite(model):
@@ -208,7 +211,7 @@ def _require_scores(experiment: "Experiment", x: Tree) -> None:
 
     A loss that is not torch's may take several tensors.
     """
-    few = mapped(lambda part: part[: len(part) // experiment.simulator.recipe.workers], x)
+    few = cloned(row(x, slice(len(leaves(x)[0]) // experiment.simulator.recipe.workers)))
     with torch.no_grad(), put_back(torch.device(experiment.config.device)):
         output = experiment.model(few)
     if not isinstance(output, Tensor) and takes_tensors(experiment.criterion):

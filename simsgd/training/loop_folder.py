@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
-from ..given_object import plainly
+from ..given_object import PREFIX, plainly
 from ..recipe import Recipe
-from ..results.config_values import ON_RESUME, in_full
+from ..results.config_values import ON_RESUME, in_full, plain
 from ..results.metric import NAMES, Metric, metric_of
 from ..results.run import Run
 from ..results.used_settings import Used
@@ -151,7 +151,8 @@ def _require_same(folder: Path, config: Config, used: Mapping[str, Used]) -> Non
 
 def _named(value: object) -> object:
     """Return a setting's value, that of an object without the address it had in memory."""
-    return plainly(value) if isinstance(value, str) else value
+    of_object = isinstance(value, str) and value.startswith(PREFIX)
+    return plainly(str(value)) if of_object else plain(value)
 
 
 def _written(simulator: Simulator, config: Config) -> dict[str, object]:

@@ -327,6 +327,34 @@ def test_a_run_of_a_users_file_resumes_from_another_folder(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("typed_paths_are_kept", [False, True], ids=["now", "earlier versions"])
+def test_a_run_of_own_methods_and_data_resumes_from_another_folder(
+    tmp_path, monkeypatch, typed_paths_are_kept
+):
+    (tmp_path / "mine.py").write_text(MINE)
+    lines = (f"{i % 2} 1:{i % 5} 2:{i % 3} 3:{i % 7}" for i in range(60))
+    (tmp_path / "file.svm").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    typed = {
+        "compressor": "mine.py:Half", "compress_layers": "*.weight=./mine.py:Half",
+        "dataset": "libsvm:file.svm",
+    }  # fmt: skip
+    settings = {**typed, "model": "logistic", "model_config": "", "memory": "none", "batch_size": 4}
+    whole = train(tmp_path / "runs", name="whole", epochs=2, **settings)
+    part = train(tmp_path / "runs", name="part", epochs=1, **settings)
+    if typed_paths_are_kept:
+        state = torch.load(part.folder / "last.pt", weights_only=True)
+        torch.save({**state, "config": {**state["config"], **typed}}, part.folder / "last.pt")
+        path = part.folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **typed}))
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    again = simsgd.train(resume=part.folder, epochs=2)
+    same(again, whole)
+
+
+@pytest.mark.slow
 def test_a_resumed_run_logs_the_files_of_its_methods(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     spec = f"{tmp_path / 'mine.py'}:Half"

@@ -85,6 +85,8 @@ def rgb_image(name: str, path: str) -> "Image":
     except too_large as wrong:
         fix = f"at most {_MOST_PIXELS:,} pixels are read: make it smaller"
         raise SettingError("dataset", name, f"has too large an image, {path}", fix) from wrong
+    except SettingError:
+        raise
     except (OSError, SyntaxError, ValueError) as wrong:  # what PIL raises for damaged files
         rule = f"has a damaged image, {path} ({one_line(wrong)})"
         raise SettingError("dataset", name, rule, "replace or remove it") from wrong

@@ -14,16 +14,16 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from ...gradients.generators import put_back
 from ...gradients.trees import Tree, leaves, mapped, row, stacked
 from ...registry import own_line
-from ...settings import SettingError, one_line, quoted, require, shown
+from ...settings import SettingError, one_line, quoted, require
 from ..own_functions import own_function
 from .contract import Dataset, Numbers, Samples
 from .rows import paired
 from .transfer import on_device
+from .tree_forms import as_tensors, on, refuse_streams, scaled, targets_of, tensors_of
 
 _LOOKED_AT = 32  # samples, for whether their targets are those that the data set keeps
 _LABELS = ("targets", "labels")  # attributes in which data sets keep the classes of all samples
@@ -49,7 +49,7 @@ class Held:
 
     def to(self, device: torch.device | str) -> "Held":
         """Return the split on a device."""
-        x, y = _on(self.x, device), _on(self.y, device)
+        x, y = on(self.x, device), on(self.y, device)
         return Held(x, y, None if self.labels is None else y)
 
     def batches(
@@ -58,7 +58,7 @@ class Held:
         """Return samples and targets at each of `indices`; nothing is drawn."""
         for index in indices:
             own = index.to(leaves(self.y)[0].device)
-            yield _scaled(row(self.x, own)), row(self.y, own)
+            yield scaled(row(self.x, own)), row(self.y, own)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Read:
         """
         read = (self._batch(index, numbers) for index in indices)
         for x, y in on_device(read, self.device):
-            yield _scaled(x), y
+            yield scaled(x), y
 
     def _batch(self, index: Tensor, numbers: Numbers | None) -> tuple[Tree, Tree]:
         """Return the samples and targets at `index` [B], on the CPU."""
@@ -103,7 +103,7 @@ class Read:
         with put_back(torch.device("cpu")) as generators:
             generators.seed(seed)
             x, y = _pair(self.source, index)
-        return _tensors(x), _targets(_tensors(y))
+        return as_tensors(x), targets_of(as_tensors(y))
 
 
 def _stacked(trees: Sequence[Tree], index: Tensor) -> Tree:
@@ -160,6 +160,8 @@ def own_dataset(name: str, pair: object) -> Dataset:
         raise SettingError("dataset", name, "has class numbers as targets in one of its parts only")
     x, y = _first(name, train)
     _first(name, val)
+    filled = all(leaf.numel() > 0 for leaf in leaves(x))
+    require(filled, "dataset", name, "has samples without numbers", f"give {_PAIR}")
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else None
     return Dataset(name, train, val, _outputs(train, val, y), shape)
 
@@ -199,6 +201,7 @@ def _samples(name: str, part: Any) -> Samples:
         rule = f"has a part of {kinds}, and both must be tensors"
         raise SettingError("dataset", name, rule, "such as torch.as_tensor makes of an array")
     indexed = hasattr(part, "__len__") and hasattr(part, "__getitem__")
+    refuse_streams(name, part)
     if isinstance(part, Tensor) or not indexed or (isinstance(part, tuple) and _is_tree(part)):
         rule = f"has a part of type {type(part).__name__}, which holds no pairs (x, y)"
         raise SettingError("dataset", name, rule, f"give {_PAIR}")
@@ -233,7 +236,7 @@ def _held(name: str, x: Tree, y: Tree) -> Held:
     require(not empty, "dataset", name, rule, fix)
     sparse = any(leaf.layout != torch.strided for leaf in (*leaves(x), *leaves(y)))
     require(not sparse, "dataset", name, "has sparse tensors", "make them dense, with to_dense()")
-    x, y = mapped(Tensor.detach, x), _targets(mapped(Tensor.detach, y))
+    x, y = mapped(Tensor.detach, x), targets_of(mapped(Tensor.detach, y))
     return Held(x, y, _classes(name, y))
 
 
@@ -241,20 +244,21 @@ def _read(name: str, part: Any) -> Read:
     rule = f"has a part of {len(part):,} samples, and may have {_MOST:,}"
     require(len(part) <= _MOST, "dataset", name, rule)
     x, y = _pair(part, 0)
-    _tensors(x)
-    first = _tensors(y)
+    as_tensors(x)
+    first = as_tensors(y)
     if not isinstance(first, Tensor) or first.dim() or first.is_floating_point():
         return Read(part, None)
     known = next((getattr(part, own) for own in _LABELS if hasattr(part, own)), None)
     if known is None:
-        labels = _tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
+        labels = tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
     else:
-        labels = _tensors_of(known)
+        labels = tensors_of(known)
         rule = f"has {len(labels)} targets for {len(part)} samples"
         require(len(labels) == len(part), "dataset", name, rule, "each input needs a target")
         some = range(0, len(part), -(-len(part) // _LOOKED_AT))
-        if labels.dim() > 1 or any(_class(_pair(part, i)[1], i) != labels[i] for i in some):  # it makes others of them
-            labels = _tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
+        others = labels.dim() > 1 or any(_class(_pair(part, i)[1], i) != labels[i] for i in some)
+        if others:  # it makes others of them
+            labels = tensors_of([_class(_pair(part, i)[1], i) for i in range(len(part))])
     return Read(part, _classes(name, labels))
 
 
@@ -299,50 +303,3 @@ def _classes(name: str, targets: Tree) -> Tensor | None:
     fix = f"classes go up to {_MOST_CLASSES:,}; make numbers that are no classes floating point"
     require(largest < _MOST_CLASSES, "dataset", name, rule, fix)
     return targets.long()
-
-
-def _targets(y: Tree) -> Tree:
-    """Return targets as losses take them: whole numbers as int64."""
-
-    def of_leaf(leaf: Tensor) -> Tensor:
-        whole = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool)
-        return leaf.long() if whole else leaf
-
-    return mapped(of_leaf, y)
-
-
-def _tensors(sample: object) -> Tree:
-    """Return a sample's arrays and numbers as tensors."""
-
-    def of_leaf(leaf: object) -> Tensor:
-        if type(leaf).__module__.startswith("PIL."):
-            raise SettingError("dataset", None, "gives PIL images", "give it transforms.ToTensor()")
-        return _tensors_of(leaf)
-
-    return (
-        of_leaf(sample)
-        if not isinstance(sample, dict | list | tuple)
-        else tree_map(of_leaf, sample)
-    )
-
-
-def _tensors_of(numbers: Any) -> Tensor:
-    """Return numbers as a tensor. Raises `SettingError` for text, and for anything else."""
-    try:
-        return torch.as_tensor(numbers)
-    except (TypeError, ValueError, RuntimeError) as wrong:
-        first = numbers[0] if isinstance(numbers, list | tuple) and numbers else numbers
-        if isinstance(first, str | bytes):
-            rule = f"gives text, such as {shown(first)!r}, where numbers are needed"
-            fix = "make words numbers: classes from 0 on"
-        else:
-            rule, fix = f"gives {shown(first)} where numbers are needed", "give tensors or numbers"
-        raise SettingError("dataset", None, rule, fix) from wrong
-
-
-def _on(tree: Tree, device: torch.device | str) -> Tree:
-    return mapped(lambda leaf: leaf.to(device), tree)
-
-
-def _scaled(x: Tree) -> Tree:
-    return mapped(lambda leaf: leaf.float().div_(255) if leaf.dtype == torch.uint8 else leaf, x)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...gradients.trees import Tree
-from ...settings import SettingError
+from ...settings import SettingError, require
 
 _TARGETS = ("label", "labels", "target", "targets")
 
@@ -44,9 +44,10 @@ def paired(name: str, part: Any) -> Any:
         return part
     target = next((column for column in _TARGETS if column in first), None)
     columns = ", ".join(map(str, first))
-    if target is None or len(first) < 2:
+    if target is None:
         rule = f"has the columns {columns}, and of these none is a target"
         raise SettingError("dataset", name, rule, f"name it {_TARGETS[0]}")
+    require(len(first) > 1, "dataset", name, f"has but one column, {target}", "give inputs too")
     for column, value in first.items():
         if isinstance(value, str | bytes):
             rule = f"has a column {column} of text"

@@ -38,6 +38,7 @@ class _Matrix(Protocol):
 
 
 _LAYOUT = "a line must read: LABEL NUMBER:VALUE NUMBER:VALUE ..."
+_PACKED = (".gz", ".bz2")
 _MOST = 1 << 24  # features; webspam's trigrams, 16.6 million, are in
 _SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 
@@ -87,11 +88,13 @@ def libsvm(name: str, path: str, data_dir: Path) -> Dataset:
     file = file if file.exists() else data_dir / path
     fix = f"put one there, such as those of {_SOURCE}"
     require(file.is_file(), "dataset", name, f"names no file {file}", fix)
-    second = _second(file)
+    second = _second(name, file)
     parts = _read(name, [file] if second is None else [file, second])
     classes, labels = np.unique(parts[0][1], return_inverse=True)
     require(len(classes) > 1, "dataset", name, f"has but one class in {file}")
-    require(len(classes) <= len(labels) // 2, "dataset", name, "has real numbers for labels")
+    rule = f"has {len(classes)} different labels in {len(labels)} samples, as real numbers are"
+    fix = "classes need two samples each on average"
+    require(len(classes) <= len(labels) // 2, "dataset", name, rule, fix)
     train = _rows(parts[0][0], labels)
     if second is None:
         is_val = for_validation(train.labels).numpy()
@@ -104,11 +107,15 @@ def libsvm(name: str, path: str, data_dir: Path) -> Dataset:
     return Dataset(name, train, val, len(classes), (train.features,))
 
 
-def _second(file: Path) -> Path | None:
-    """Return the file for validation, `a.t` beside `a` and `a.t.bz2` beside `a.bz2`, if any."""
-    packed = file.suffix if file.suffix in (".gz", ".bz2") else ""
-    second = file.with_name(f"{file.name.removesuffix(packed)}.t{packed}")
-    return second if second.is_file() else None
+def _second(name: str, file: Path) -> Path | None:
+    """Return the file for validation, `a.t` beside `a`, each packed or not, if there is one."""
+    own = file.suffix if file.suffix in _PACKED else ""
+    plain = file.name.removesuffix(own)
+    places = [file.with_name(f"{plain}.t{packed}") for packed in (own, "", *_PACKED)]
+    second = next((place for place in places if place.exists()), None)
+    rule = f"has {second} for validation, which is no file"
+    require(second is None or second.is_file(), "dataset", name, rule)
+    return second
 
 
 def _read(name: str, files: list[Path]) -> list[tuple[_Matrix, NDArray[np.float64]]]:

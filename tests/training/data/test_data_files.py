@@ -205,14 +205,23 @@ def test_samples_come_in_any_order(tmp_path: Path) -> None:
     assert len(train) < len(x)
 
 
-def test_a_packed_file_and_its_packed_validation_file_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [("rcv1", "rcv1.t"), ("rcv1",), ("rcv1.t",)])
+def test_a_packed_file_and_its_validation_file_are_read(tmp_path: Path, packed: Any) -> None:
     for name in ("rcv1", "rcv1.t"):
         written(tmp_path / name, 0)
-        packed = bz2.compress((tmp_path / name).read_bytes())
-        (tmp_path / f"{name}.bz2").write_bytes(packed)
+    for name in packed:
+        content = bz2.compress((tmp_path / name).read_bytes())
+        (tmp_path / f"{name}.bz2").write_bytes(content)
         (tmp_path / name).unlink()
-    loaded = data.load("libsvm:rcv1.bz2", tmp_path)
+    loaded = data.load("libsvm:rcv1.bz2" if "rcv1" in packed else "libsvm:rcv1", tmp_path)
     assert (len(loaded.train), len(loaded.val)) == (40, 40)
+
+
+def test_a_folder_in_place_of_a_validation_file_is_told(tmp_path: Path) -> None:
+    written(tmp_path / "rcv1", 0)
+    (tmp_path / "rcv1.t").mkdir()
+    with pytest.raises(SettingError, match=r"has .*rcv1\.t for validation, which is no file"):
+        data.load("libsvm:rcv1", tmp_path)
 
 
 def test_without_a_second_file_a_fifth_of_each_class_is_for_validation(tmp_path: Path) -> None:
@@ -229,7 +238,8 @@ def test_without_a_second_file_a_fifth_of_each_class_is_for_validation(tmp_path:
         ("1 1:0.5 nonsense\n", "cannot be read from"),
         ("", "has no samples in"),
         ("1 1:0.5\n1 2:0.5\n", "has but one class"),
-        ("0.5 1:1\n0.25 1:2\n0.125 1:3\n", "real numbers for labels"),
+        ("0.5 1:1\n0.25 1:2\n0.125 1:3\n", "has 3 different labels in 3 samples, as real "),
+        ("1 1:1\n-1 1:2\n", "has 2 different labels in 2 samples, as real numbers are"),
         ("1 1:nan\n0 1:1\n1 1:2\n0 1:3\n", "not finite"),
     ],
 )
