@@ -26,7 +26,7 @@ from .keyed_random import RandomKey
 from .methods.compressors import composed
 from .methods.memories import Memory
 from .settings import SettingError, one_line, require, require_kind, shown, unknown
-from .simulator.checkpoint_check import StateDict
+from .simulator.checkpoint_check import StateDict, taken_apart
 from .simulator.exchange_step import ExchangeStep, exchange_gradient
 from .simulator.method_choice import memory_named, needs_memory
 from .simulator.own_methods import without_draws
@@ -85,6 +85,7 @@ class Hook:
     ) -> None:
         require_kind("seed", seed, int)
         require(0 <= seed < 2**63, "seed", seed, "must lie in [0, 2**63)")
+        require_kind("compress_if", compress_if, str)
         require_kind("parallel", parallel, nn.parallel.DistributedDataParallel)
         params = {n: p for n, p in parallel.module.named_parameters() if p.requires_grad}
         self.names = {id(parameter): name for name, parameter in params.items()}
@@ -146,8 +147,9 @@ class Hook:
         if _forms(state["parameters"]) != _forms(own["parameters"]):
             rule = "belongs to another model, memory or compressor"
             raise SettingError("checkpoint", None, rule)
-        for name, segment_state in self.segment_states.items():
-            segment_state.load_state_dict(state["parameters"][name])
+        with taken_apart():
+            for name, segment_state in self.segment_states.items():
+                segment_state.load_state_dict(state["parameters"][name])
         self.steps = state["steps"]
 
     def reduce_bucket(self, bucket: Bucket) -> None:

@@ -36,6 +36,7 @@ from .model_check import check_hooks, check_memory, check_one_forward
 from .model_form import check_tensors
 from .nonfinite import NonfiniteGuard
 from .optimizer import RegimeOptimizer
+from .outside_parameters import note_trained
 from .own_optimizer import GivenOptimizers
 from .regime import Form, Regime
 from .regularizers import Regularized
@@ -126,6 +127,7 @@ def components_of(
 ) -> Components:
     """Return the parts of a simulator. Raises `SettingError` for settings that do not fit."""
     params = _trainable(model)
+    note_trained(params.values())
     regime = regime_of(recipe, regime, model, params)
     recipe = replace(recipe, memory=memory_name(recipe, regime))
     _check_criterion(criterion)

@@ -1,4 +1,4 @@
-"""Refuses a model or a criterion that remembers in Python what its workers would share.
+"""Refuses models and losses that keep in Python what workers share, or that train something else.
 
 Letters: b samples of a worker.
 """
@@ -20,6 +20,7 @@ from ..gradients.loop import Loop
 from ..gradients.trees import Tree, cloned
 from ..settings import SettingError
 from .components import Components
+from .outside_parameters import outside, refuse_outside, trained_parameters
 
 Place = tuple[str, str]  # "model" or "criterion", and the name of an attribute
 Kept = dict[Place, object]
@@ -34,25 +35,32 @@ def check_kept_state(
     """Raise `SettingError` if the same batch, given twice, leads to two losses by what is kept.
 
     So it is with a number that counts calls, a running center or a generator: each real worker has
-    its own, as it has buffers. `x`, `y` [b, ...] and `buffers` {name: [*shape]} are a worker's.
+    its own, as it has buffers. It is raised too if the loss trains what is not the model's.
+    `x`, `y` [b, ...] and `buffers` {name: [*shape]} are a worker's.
     Copies of model and criterion are called, so that nothing changes; what has no copy, or whose
     copy fails, is not looked at. A worker that is `alone` may keep what it likes but in parameters.
     """
     key = parts.key.keys()[0]
     losses: list[Tensor] = []
+    strange, copies = None, dict[int, object]()
     try:
-        model, criterion = copy.deepcopy((parts.model, parts.engine.criterion))
+        model, criterion = copy.deepcopy((parts.model, parts.engine.criterion), copies)
         engine = Loop(model, criterion, parts.engine.config)
         kept = [dict(_kept(model, criterion, alone))]
         while len(losses) < 2:
             own = {name: buffer.clone() for name, buffer in buffers.items()}
             with torch.enable_grad(), seeded(key), KeyedDropout(key):
                 loss, _ = engine.loss({}, own, cloned(x), cloned(y))
+            strange = outside(loss, _known(parts.model, model, copies))
             losses.append(loss.detach())
             kept.append(dict(_kept(model, criterion, alone)))
-            if _differing(*kept[-2:]) is None:
-                return
+            if strange is not None or _differing(*kept[-2:]) is None:
+                break
     except Exception:  # as of a criterion that reads the model itself; the step tells what is wrong
+        return
+    if strange is not None:
+        raise refuse_outside(strange, alone)
+    if len(losses) < 2 or _differing(*kept[-2:]) is None:
         return
     first, second = losses
     close = _CLOSE if first.dtype == torch.float64 else _ROUGH
@@ -65,6 +73,16 @@ def check_kept_state(
         rule = f"changes the parameter {name} in its forward, which no step keeps"
         fix = f"{'use engine loop, or ' if alone else ''}make it a buffer of the model"
     raise SettingError(whose, None, rule, fix)
+
+
+def _known(model: nn.Module, copied: nn.Module, copies: dict[int, object]) -> list[Tensor]:
+    """Return the parameters of a model and its copy, and the copies of other simulators'."""
+    others = [copies.get(id(trained)) for trained in trained_parameters()]
+    return [
+        *model.parameters(),
+        *copied.parameters(),
+        *(own for own in others if isinstance(own, Tensor)),
+    ]
 
 
 def _differing(before: Kept, now: Kept) -> Place | None:

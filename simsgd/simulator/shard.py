@@ -12,10 +12,9 @@ from ..settings import SettingError, require
 def shard(batch: Tree, workers: int, passes: int, devices: int = 1) -> Tree:
     """Return the samples of each device and pass, [W * G, M, b, ...], of a batch [B, ...].
 
-    A batch may be dicts, lists and tuples of such tensors. What they were computed from gets no
-    gradient.
-    Raises `SettingError` if it has no tensor, if B is no multiple of W * G * M, or if parts differ
-    in B.
+    A batch may be dicts, lists and tuples of such tensors. Raises `SettingError` if it has no
+    tensor or one that requires a gradient, which no step gives it, if B is no multiple of
+    W * G * M, or if parts differ in B.
     """
     if not leaves(batch):
         rule, fix = "has no tensor", "give tensors, as torch.as_tensor makes of an array"
@@ -30,6 +29,9 @@ def _shard(batch: Tensor, workers: int, passes: int, devices: int) -> Tensor:
     if form := odd_form(batch):
         fix = "give dense tensors, with a row for each sample"
         raise SettingError("batch", form, "has a tensor of another form", fix)
+    if batch.requires_grad:
+        rule, fix = "requires a gradient, which a step gives to the model alone", "give x.detach()"
+        raise SettingError("batch", None, rule, fix)
     if batch.is_inference():
         fix = "make it outside, or give a clone of it"
         raise SettingError("batch", None, "has a tensor of torch.inference_mode", fix)

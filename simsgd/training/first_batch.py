@@ -41,6 +41,8 @@ def trained_once(experiment: "Experiment") -> tuple[Tree, Tree]:
 
     Raises `SettingError` for a model or a loss that cannot be trained on it.
     """
+    rule, fix = "is trained within torch.no_grad() or inference_mode()", "train outside of it"
+    require(torch.is_grad_enabled(), "model", str(experiment.config.model), rule, fix)
     with _told(experiment, "trained on"):
         x, y = next(experiment.epoch_batches(0))
         try:

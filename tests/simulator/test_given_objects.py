@@ -116,6 +116,58 @@ def test_what_an_optimizer_keeps_beside_its_groups_stays(how):
     assert torch.allclose(given.weight, model.weight, atol=1e-6)
 
 
+class Assigning(torch.optim.Optimizer):
+    """Puts its parameters elsewhere in each step, as was usual once."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.data = p.data - group["lr"] * p.grad
+
+
+@pytest.mark.parametrize(
+    "method",
+    [{}, {"algorithm": "local", "local_steps": 2}, {"algorithm": "dpsgd", "topology": "ring"},
+     {"method": "diloco", "local_steps": 2}],
+    ids=str,
+)  # fmt: skip
+def test_parameters_that_an_optimizer_assigns_are_stepped_in_place(method):
+    def parameters(optimizer):
+        torch.manual_seed(0)
+        simulator = Simulator(mlp(), workers=4, lr=0.1, **method, optimizer=optimizer)
+        for x, y in batches(4, 16):
+            simulator.step(x, y, epoch=0)
+        return [p.clone() for p in simulator.evaluation_model().parameters()]
+
+    for own, wanted in zip(parameters(Assigning), parameters("SGD"), strict=True):
+        assert torch.allclose(own, wanted, atol=1e-6)
+
+
+def test_state_that_belongs_to_no_parameter_is_told():
+    class Counting(torch.optim.SGD):
+        def step(self, closure=None):
+            self.state["calls"] = {"number": 1}
+            super().step()
+
+    simulator = Simulator(nn.Linear(3, 2), workers=2, lr=0.1, optimizer=Counting)
+    with pytest.raises(SettingError, match=r"^optimizer keeps state of calls, which is no parame"):
+        simulator.step(torch.ones(4, 3), torch.zeros(4).long())
+
+
+def test_an_optimizer_whose_step_needs_its_closure_is_told():
+    class Closed(torch.optim.SGD):
+        def step(self, closure):
+            closure()
+
+    with pytest.raises(SettingError, match=r"^optimizer has a step that needs closure, got Closed"):
+        Simulator(nn.Linear(3, 2), workers=2, lr=0.1, optimizer=Closed)
+
+
 def _lookahead():
     class Lookahead(torch.optim.Optimizer):
         def __init__(self, base):

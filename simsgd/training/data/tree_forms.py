@@ -49,7 +49,7 @@ def as_tensors(sample: object) -> Tree:
 def tensors_of(numbers: Any) -> Tensor:
     """Return numbers as a tensor. Raises `SettingError` for text, and for anything else."""
     try:
-        return torch.as_tensor(numbers)
+        return torch.as_tensor(numbers).detach()
     except (TypeError, ValueError, RuntimeError) as wrong:
         first = numbers[0] if isinstance(numbers, list | tuple) and numbers else numbers
         if isinstance(first, str | bytes):

@@ -72,7 +72,8 @@ def load(dataset: str) -> None:
     """Import what a run on a data set does, and take a step of a small model, which loads more."""
     for name in ["pandas", *readers(dataset)]:  # pandas writes the tables
         importlib.import_module(name)
-    with torch.random.fork_rng(devices=[]):
+    modes = torch.inference_mode(False), torch.enable_grad()  # whatever it is called within
+    with torch.random.fork_rng(devices=[]), modes[0], modes[1]:
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 8)
         )
