@@ -122,7 +122,8 @@ class Regime:
         begun, _ = self._unscheduled(place.epoch, place.step, results[: place.epoch])
         require("lr" in begun, "scheduler", scheduler.text, "begins without an lr", "set lr too")
         changed = scheduler.after(steps, begun, results[place.epoch :])
-        again: Settings = {key: changed[key] for key in CHANGED if key in changed}
+        own = changed.keys() - {"param_groups"}
+        again = {k: changed[k] for k in own if k in CHANGED or changed[k] is not begun.get(k)}
         groups = settings.get("param_groups", ())
         if groups == begun.get("param_groups", ()) and groups:
             again["param_groups"] = changed["param_groups"]

@@ -33,7 +33,7 @@ from .parameter_groups import ParameterGroup, Settings
 EVERY = ("epoch", "step")
 _ROUNDED = 1e-9  # below 0, where a schedule would end at 0
 _MOST_STEPS = 2_000_000  # of a scheduler: the values after each are kept
-CHANGED = ("lr", "momentum", "betas")  # by schedulers
+CHANGED = ("lr", "momentum", "betas")  # by schedulers of torch
 Made = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
@@ -84,7 +84,7 @@ class Scheduler:
         if self._runs is None or self._begun != begun or self._looks_at_losses:
             self._begun, self._past = begun, []
             self._runs = self._made(begun)
-            self._past.append(_values(self._runs.optimizer, begun))
+            self._past.append(_values(self._runs.optimizer, begun, [{}] * len(begun)))
             self._require_numbers(self._past[-1])
         scheduler = self._runs
         if self._looks_at_losses:
@@ -96,7 +96,7 @@ class Scheduler:
                     scheduler.step(losses[len(self._past) - 1])
                 else:
                     self._step(scheduler)
-            self._past.append(_values(scheduler.optimizer, begun))
+            self._past.append(_values(scheduler.optimizer, begun, self._past[-1]))
             self._require_numbers(self._past[-1])
         return self._past[steps]
 
@@ -230,14 +230,18 @@ def _copied(scheduler: Any, optimizer: torch.optim.Optimizer) -> Any:
     return copy.deepcopy(scheduler, {id(theirs): optimizer})
 
 
-def _values(optimizer: torch.optim.Optimizer, begun: list[Settings]) -> list[Settings]:
-    """Return what schedulers may change, of each group, if `begun` has it or it has changed."""
+def _values(
+    optimizer: torch.optim.Optimizer, begun: list[Settings], before: list[Settings]
+) -> list[Settings]:
+    """Return the options of each group that the scheduler changed, now or `before`.
+
+    With those of `begun` that it may change.
+    """
     found = []
-    for group, own in zip(optimizer.param_groups, begun, strict=True):
-        usual = {key: optimizer.defaults.get(key) for key in CHANGED}
-        chosen = [
-            key for key in CHANGED if key in group and (key in own or group[key] != usual[key])
-        ]
+    for group, own, past in zip(optimizer.param_groups, begun, before, strict=True):
+        usual = {key: own.get(key, value) for key, value in optimizer.defaults.items()}
+        may = past.keys() | (own.keys() & CHANGED)
+        chosen = [k for k in usual if k in group and (k in may or group[k] != usual[k])]
         found.append({key: group[key] for key in chosen})
     return found
 

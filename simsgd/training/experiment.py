@@ -19,8 +19,9 @@ from ..catalog import attribute, begin_texts, build_model, parse_config
 from ..communication.transport import Observer, Transport
 from ..config import BPTT, TOKENS, Config
 from ..gradients.contract import Criterion, GradientEngine, carried
-from ..gradients.trees import Tree, mapped
-from ..keyed_random import RandomKey
+from ..gradients.generators import put_back
+from ..gradients.trees import Tree, leaves, mapped
+from ..keyed_random import RandomKey, derived
 from ..results.metric import NONE, PIXEL_ERROR
 from ..results.metric import metric_of as shown_metric
 from ..settings import require
@@ -158,8 +159,8 @@ class Experiment:
         indices = order.to(self.config.device).unbind()  # [B] each
         asked = order.unbind() if self.dataset.train.streamed else indices
         drawn = self.dataset.train.batches(asked, lambda index: self._draw(index, epoch, 4))
-        for index, (x, y) in zip(indices, drawn, strict=True):
-            yield self.prepared(x, "train", index, epoch), self.typed(y)
+        for number, (index, (x, y)) in enumerate(zip(indices, drawn, strict=True), start):
+            yield self.prepared(x, "train", index, epoch, number), self.typed(y)
 
     def _order(self, epoch: int) -> Tensor:
         """Return the samples of each global batch of an epoch, [batches, B]."""
@@ -259,13 +260,17 @@ class Experiment:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, engine=engine))
 
     def prepared(
-        self, images: Tree, part: str, index: Tensor | None = None, epoch: int = 0
+        self,
+        images: Tree,
+        part: str,
+        index: Tensor | None = None,
+        epoch: int = 0,
+        number: int = 0,
     ) -> Tree:
         """Return images [B, C, H, W], or other samples, as the model takes them in a `part`.
 
-        The part is "train" or "eval".
-
-        A transform with random numbers gets those of (seed, epoch, sample).
+        The part is "train" or "eval". A transform with random numbers gets those of (seed, epoch,
+        sample); what one draws itself is a function of seed, epoch and the batch's `number`.
         """
         transform = self.transforms.get(part)
         if transform is None:
@@ -275,7 +280,9 @@ class Experiment:
             assert index is not None
             taken = transform(images, self._draw(index, epoch, draws))
         else:
-            taken = transform(images)
+            with put_back(leaves(images)[0].device) as generators:
+                generators.seed(derived("transform", self.config.seed, epoch, number))
+                taken = transform(images)
         require_as_many(images, taken, part, str(self.config.model))
         return self.typed(taken)
 
