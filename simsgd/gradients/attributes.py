@@ -5,7 +5,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
+
+from .same_bits import digest
 
 OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
 _CONTAINERS = (list, dict, set)
@@ -93,10 +96,25 @@ def _parts(owner: object) -> Iterator[object]:
 
 def _others(module: nn.Module) -> Iterator[object]:
     for name, value in module.__dict__.items():
+        if name in OF_TORCH:
+            continue
         if isinstance(value, Tensor):
-            yield name, id(value), value._version
+            yield name, id(value), value._version, digest(value)
+        elif isinstance(value, np.ndarray | list | tuple | dict):
+            yield name, *_contents(value)
         elif callable(value):
             yield name, id(value)
+
+
+def _contents(value: Any) -> Iterator[object]:
+    """Yield what differs once tensors and arrays in a container hold other numbers."""
+    if isinstance(value, Tensor):
+        yield digest(value)
+    elif isinstance(value, np.ndarray):
+        yield hash(value.tobytes()) if value.size <= _LONG**2 else id(value)
+    elif isinstance(value, list | tuple | dict) and len(value) <= _LONG:
+        for own in value.values() if isinstance(value, dict) else value:
+            yield from _contents(own)
 
 
 def _frozen(value: Any) -> object:

@@ -66,7 +66,7 @@ class ThreadReplicas(Generic[Engine]):
 
     With `own_parameters` each model has Parameter objects of its own, which share their numbers.
     The copies are made anew once an attribute, a hook or a method of the model is another one, or
-    another parameter is frozen.
+    another parameter is frozen or lies elsewhere.
     Raises `SettingError` for a model that cannot be copied.
     """
 
@@ -91,8 +91,8 @@ class ThreadReplicas(Generic[Engine]):
             self._free.put(engine)
 
     def _state_now(self) -> object:
-        frozen = tuple(p.requires_grad for p in self.model.parameters())
-        return frozen, state_of_attributes(self.model)
+        places = tuple((p.requires_grad, p.data_ptr()) for p in self.model.parameters())
+        return places, state_of_attributes(self.model)
 
     def map(self, task: Callable[..., Result], *items: Iterable[object]) -> list[Result]:
         """Return `task(engine, *own)` for each of the items, in their order."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..communication.segments import Layout, Segment
 from ..gradients.contract import Tensors
+from ..gradients.same_bits import same_bits
 from ..keyed_random import RandomKey
 from ..methods.algorithms import Algorithm
 from ..settings import require
@@ -219,7 +220,7 @@ class WorkerParameters(Parameters):
         views = self._views()
         self.trained = {name: nn.Parameter(views[name]) for name in params}
         self._model = params
-        self._changes = _changes(params)
+        self._note()
 
     def __deepcopy__(self, memo: dict[int, object]) -> "WorkerParameters":
         copied = WorkerParameters.__new__(WorkerParameters)
@@ -227,7 +228,7 @@ class WorkerParameters(Parameters):
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         for name, view in copied._views().items():
             copied.trained[name].data = view  # torch copies each parameter by itself
-        copied._changes = _changes(copied._model)
+        copied._note()
         return copied
 
     def _views(self) -> Tensors:
@@ -254,14 +255,21 @@ class WorkerParameters(Parameters):
         """
         rule = "has other parameters by now, which workers with models of their own do not see"
         fix = "load them before the Simulator is made"
-        require(_changes(self._model) == self._changes, "model", None, rule, fix)
+        same = _changes(self._model) == self._changes
+        same = same and all(same_bits(self._model[n], p) for n, p in self._begun.items())
+        require(same, "model", None, rule, fix)
         return dict(self.trained)
 
     def load_average(self, model: nn.Module, *how: Any) -> nn.Module:
         """Return the model with the mean of the workers' parameters, or those of one."""
         loaded = super().load_average(model, *how)
-        self._changes = _changes(self._model)
+        self._note()
         return loaded
+
+    def _note(self) -> None:
+        """Take note of what the model has, to find that somebody changed it."""
+        self._changes = _changes(self._model)
+        self._begun = {n: p.detach().clone() for n, p in self._model.items() if not p.is_cuda}
 
     def average(self, rows: Rows, weights: Tensor | None = None) -> Tensors:
         """Return the mean of all workers' models."""

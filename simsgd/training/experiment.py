@@ -317,8 +317,8 @@ def _model(config: Config, dataset: Dataset | Text, module: ModuleType) -> nn.Mo
         shape: tuple[int, ...] | None = (Streams.of(dataset.train, config).longest,)
     else:
         shape = dataset.input_shape
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with put_back(torch.device(config.device)) as generators:
+        generators.seed(config.seed)
         model: nn.Module = build_model(
             module,
             parse_config(config.model_config),

@@ -128,16 +128,20 @@ def own_file(spec: str, data_dir: Path) -> Dataset:
     """Return what a function in a file makes, of `./mine.py` or `./mine.py:function`.
 
     It is named as the file or `dataset` unless it is named, and given `data_dir` if it takes that.
+    File and function draw the same each time, so that a resumed run, an evaluation and the runs of
+    a sweep have the same data.
     Raises `SettingError` for a file or a function that does not exist, raises or returns something
     else than (train, val).
     """
-    make = own_function("dataset", spec)
-    takes = inspect.signature(make).parameters
-    try:
-        made = make(**({"data_dir": data_dir} if "data_dir" in takes else {}))
-    except Exception as wrong:  # whatever the user's own code raises
-        told = f"cannot be made: {type(wrong).__name__}: {one_line(wrong)}"
-        raise SettingError("dataset", spec, told) from wrong
+    with put_back(torch.device("cpu")) as generators:
+        generators.seed(0)
+        make = own_function("dataset", spec)
+        takes = inspect.signature(make).parameters
+        try:
+            made = make(**({"data_dir": data_dir} if "data_dir" in takes else {}))
+        except Exception as wrong:  # whatever the user's own code raises
+            told = f"cannot be made: {type(wrong).__name__}: {one_line(wrong)}"
+            raise SettingError("dataset", spec, told) from wrong
     return own_dataset(Path(spec).name, made)
 
 

@@ -291,3 +291,42 @@ def test_samples_of_a_form_that_the_model_does_not_take_are_told(tmp_path, x, y,
     with pytest.raises(SettingError, match=rf"^dataset {told}"):
         simsgd.train(dataset=(part, part), runs_dir=tmp_path, **{**RUN, "model": nn.Linear(2, 3)})
     assert list(tmp_path.iterdir()) == []
+
+
+SPLIT = """
+import random
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset, random_split
+AT_IMPORT = torch.rand(60, 4)
+def split():
+    y = torch.from_numpy(np.random.permutation(60)) % 3
+    whole = TensorDataset(AT_IMPORT + random.random(), y)
+    return random_split(whole, [40, 20])
+"""
+
+
+def test_what_a_file_draws_is_the_same_each_time(tmp_path):
+    (tmp_path / "split.py").write_text(SPLIT)
+    every = torch.arange(20)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    parts = [load(f"{tmp_path}/split.py") for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    (one, y), (other, z) = (next(iter(part.val.batches([every]))) for part in parts)
+    assert torch.equal(one, other)
+    assert torch.equal(y, z)
+
+
+def test_what_a_model_draws_follows_from_the_seed(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import random, numpy as np, torch\n"
+        "def model(num_classes=3):\n"
+        "    net = torch.nn.Linear(2, 3)\n"
+        "    net.bias.data.fill_(random.random() + np.random.rand())\n"
+        "    return net\n"
+    )
+    settings = {**RUN, "model": f"{tmp_path}/net.py", "dataset": parts(), "runs_dir": tmp_path}
+    one, same, other = (simsgd.train(**settings, seed=seed) for seed in (0, 0, 1))
+    assert one.epochs["val_loss"].tolist() == same.epochs["val_loss"].tolist()
+    assert one.epochs["val_loss"].tolist() != other.epochs["val_loss"].tolist()

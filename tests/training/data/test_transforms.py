@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+import simsgd
 from simsgd.config import Config
 from simsgd.training import data
 from simsgd.training.data.statistics import statistics
@@ -170,3 +171,31 @@ def _pixel(image: Tensor, y: float, x: float) -> Tensor:
     above = image[:, top, left] * (1 - x + left) + image[:, top, right] * (x - left)
     below = image[:, bottom, left] * (1 - x + left) + image[:, bottom, right] * (x - left)
     return above * (1 - y + top) + below * (y - top)
+
+
+DRAWING = """
+import random
+import torch
+def model(num_classes, input_shape):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, num_classes))
+def noisy(x):
+    x += torch.rand_like(x) + random.random()
+    return x
+input_transform = {"train": noisy}
+"""
+
+
+def test_what_a_transform_draws_by_itself_follows_from_seed_epoch_and_batch(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(DRAWING)
+    settings: Any = {
+        "model": f"{tmp_path}/net.py", "dataset": "digits", "workers": 2, "batch_size": 60,
+        "lr": 0.1, "quiet": True, "runs_dir": tmp_path,
+    }  # fmt: skip
+    one = simsgd.train(**settings, epochs=2)
+    other = simsgd.train(**settings, epochs=1)
+    again = simsgd.train(resume=other.folder, epochs=2)
+    assert again.epochs["train_loss"].tolist() == one.epochs["train_loss"].tolist()
+    first, second = one.steps["loss"].to_numpy().reshape(2, -1)
+    assert (first != second).all()
+    changed = simsgd.train(**settings, epochs=1, seed=1)
+    assert changed.epochs["train_loss"].iloc[0] != one.epochs["train_loss"].iloc[0]

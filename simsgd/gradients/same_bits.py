@@ -1,0 +1,35 @@
+"""Finds that somebody wrote into a tensor past autograd's count of that, as through `.data`.
+
+It is looked for on the CPU alone: nothing here waits for another device.
+"""
+
+import torch
+from torch import Tensor
+
+_EXACT = 1 << 16  # elements of which all count
+_SAMPLED = 1 << 12  # of those of larger ones
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors of one dtype hold the same bits; True on another device."""
+    if one.device.type != "cpu" or one.device != other.device:
+        return True
+    return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
+
+
+def digest(tensor: Tensor) -> object:
+    """Return what differs if a tensor holds other bits: of a large one, some and the sum count.
+
+    None on another device, and for what has no bits of its own.
+    """
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_nested:
+        return None
+    if tensor.numel() <= _EXACT:
+        return hash(_bits(tensor).numpy().tobytes())
+    some = tensor.detach().flatten()[:: tensor.numel() // _SAMPLED]
+    total = float(tensor.detach().abs().sum(dtype=torch.float64))
+    return total, hash(_bits(some).numpy().tobytes())
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().flatten().view(torch.uint8)
