@@ -1,8 +1,11 @@
 """What a module's own attributes are, to find that one was changed."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Set, Sized
 from contextlib import contextmanager
-from types import ModuleType
+from functools import partial
+from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,8 +15,10 @@ from .same_bits import digest
 
 OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
 _CONTAINERS = (list, dict, set)
+_MOST_SEEN = 20_000  # objects whose contents are looked at
 _LONG = 1000  # entries, from which on only their number counts
 _PLAIN = (bool, int, float, str, type(None))
+_ONE = (FunctionType, BuiltinFunctionType, ModuleType, type)  # which have no contents
 _SWITCHES = (bool, int, str, type(None))
 _MOST_STATES = 32
 
@@ -28,9 +33,18 @@ def plain_attributes(module: nn.Module) -> Iterator[object]:
 
 
 def state_of_attributes(model: nn.Module) -> tuple[object, ...]:
-    """Return what differs once an attribute, a hook or a method of a model is another one."""
+    """Return what differs once something that a model holds is another, or was written.
+
+    That is what its modules have as attributes, whatever it is, hooks and methods included; what is
+    registered is left alone.
+    """
+    registered = (*model.modules(), *model.parameters(), *model.buffers())
+    seen = {id(own) for own in registered}
     return tuple(
-        each for module in model.modules() for each in (*plain_attributes(module), *_others(module))
+        each
+        for module in model.modules()
+        for name, value in module.__dict__.items()
+        for each in (name, *_contents(value, seen))
     )
 
 
@@ -94,27 +108,47 @@ def _parts(owner: object) -> Iterator[object]:
         yield owner
 
 
-def _others(module: nn.Module) -> Iterator[object]:
-    for name, value in module.__dict__.items():
-        if name in OF_TORCH:
-            continue
-        if isinstance(value, Tensor):
-            yield name, id(value), value._version, digest(value)
-        elif isinstance(value, np.ndarray | list | tuple | dict):
-            yield name, *_contents(value)
-        elif callable(value):
-            yield name, id(value)
+def _contents(value: Any, seen: set[int]) -> Iterator[object]:
+    """Yield what differs once an object, or what it holds, is another; of what was `seen` nothing.
 
-
-def _contents(value: Any) -> Iterator[object]:
-    """Yield what differs once tensors and arrays in a container hold other numbers."""
+    Of long containers only the length counts, and of what has no attributes which one it is.
+    """
+    if isinstance(value, (*_PLAIN, np.generic)):
+        yield repr(value)
+        return
+    if isinstance(value, _ONE) or len(seen) > _MOST_SEEN:
+        yield id(value)
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    yield type(value)
     if isinstance(value, Tensor):
-        yield digest(value)
+        yield from (id(value), value._version, digest(value))
     elif isinstance(value, np.ndarray):
         yield hash(value.tobytes()) if value.size <= _LONG**2 else id(value)
-    elif isinstance(value, list | tuple | dict) and len(value) <= _LONG:
-        for own in value.values() if isinstance(value, dict) else value:
-            yield from _contents(own)
+    elif isinstance(value, Sized) and len(value) > _LONG:
+        yield len(value)
+    elif isinstance(value, Set):
+        yield frozenset(value)
+    elif (parts := _held(value)) is not None:
+        for own in parts:
+            yield from _contents(own, seen)
+    else:
+        yield id(value)
+
+
+def _held(value: Any) -> Iterable[object] | None:
+    """Return what a container or an object holds; None for one that holds nothing."""
+    if isinstance(value, Mapping):
+        return chain.from_iterable(value.items())
+    if isinstance(value, list | tuple | deque):
+        return value
+    if isinstance(value, partial):
+        return chain([value.func], value.args, chain.from_iterable(value.keywords.items()))
+    if isinstance(value, MethodType):
+        return iter([value.__func__, value.__self__])
+    return chain.from_iterable(vars(value).items()) if hasattr(value, "__dict__") else None
 
 
 def _frozen(value: Any) -> object:

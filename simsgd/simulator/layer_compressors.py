@@ -12,7 +12,6 @@ pattern unless what follows it is a setting of the compressor before it, as in `
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from ..communication.segments import Layout
@@ -20,7 +19,7 @@ from ..given_object import GivenObject, is_lost, refuse_lost
 from ..methods.compressors import composed
 from ..registry import build, settings_of
 from ..settings import SettingError, require
-from .parameter_groups import check_pattern
+from .parameter_groups import check_pattern, matches
 
 _Value = TypeVar("_Value")
 _NAME, _FORM = "compress_layers", "as features.*=topk:0.01,classifier.*=none"
@@ -76,7 +75,7 @@ def by_segment(
             (
                 value
                 for rule, value in zip(rules, values, strict=True)
-                if fnmatchcase(segment.name, rule.pattern)
+                if matches(segment.name, rule.pattern)
             ),
             other,
         )

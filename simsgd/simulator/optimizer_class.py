@@ -2,13 +2,14 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ..given_object import GivenObject
 from ..settings import SettingError, quoted, require, unknown
 
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OF_NO_STEP = {
     "differentiable": "no step is differentiated",
     "capturable": "no step is captured in a graph",
@@ -36,8 +37,7 @@ def optimizer_name(kind: type) -> str:
     if not issubclass(kind, torch.optim.Optimizer) or is_of_torch(kind):
         raise SettingError("optimizer", name, f"must be one of {', '.join(torch_optimizers())}")
     wanted = [*inspect.signature(kind.step).parameters.values()][1:]  # after self
-    by_kind = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    needed = [p.name for p in wanted if p.default is p.empty and p.kind not in by_kind]
+    needed = [p.name for p in wanted if p.default is p.empty and p.kind not in _VARIABLE]
     rule, fix = f"has a step that needs {', '.join(needed)}", "no step is given anything here"
     require(not needed, "optimizer", name, rule, fix)
     return GivenObject.of(kind)
@@ -50,13 +50,28 @@ def is_of_torch(kind: type) -> bool:
 
 def optimizer_arguments(name: str) -> frozenset[str]:
     """Return the settings that an optimizer takes."""
-    kind: Callable[..., object] = optimizer_class(name)
+    return frozenset(optimizer_defaults(name))
+
+
+def optimizer_defaults(name: object) -> dict[str, Any]:
+    """Return the settings that an optimizer takes, with their defaults.
+
+    Those that a class of a user's own hands on by `**kwargs` are of the class it inherits from.
+    """
+    kind: Any = optimizer_class(name)
     return _arguments(kind)
 
 
 @functools.cache
-def _arguments(kind: Callable[..., object]) -> frozenset[str]:
-    return frozenset(inspect.signature(kind).parameters) - {"params"}
+def _arguments(kind: Any) -> dict[str, Any]:
+    given = dict(inspect.signature(kind).parameters)
+    variable = {n: p for n, p in given.items() if p.kind in _VARIABLE}
+    taken = {n: p.default for n, p in given.items() if n not in {*variable, "params"}}
+    base = kind.__mro__[1]
+    hands_on = any(p.kind is p.VAR_KEYWORD for p in variable.values())
+    if hands_on and base is not torch.optim.Optimizer:
+        taken = {**_arguments(base), **taken}
+    return taken
 
 
 def check_argument(name: str, value: object) -> None:

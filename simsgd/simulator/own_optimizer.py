@@ -5,7 +5,6 @@ some parameters; or a function of the model that returns such. The simulator mak
 same classes and options by itself, one or one a worker, and never steps the user's.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -18,8 +17,10 @@ from torch import Tensor, nn
 from ..given_object import WITHOUT_ASYNC, GivenObject, is_async, is_lost, refuse_lost
 from ..settings import SettingError, one_line, require, shown
 from .optimizer_class import (
+    is_of_torch,
     optimizer_arguments,
     optimizer_class,
+    optimizer_defaults,
     optimizer_name,
     taken_by_any,
 )
@@ -29,6 +30,7 @@ from .regime import Regime
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _OF_TORCH = {"param_groups", "state", "defaults"}  # attributes that every optimizer has
 _BY_SCHEDULERS = {"step", "_opt_called"}  # attributes that torch's schedulers set
+_OF_SCHEDULERS = ("max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr", "n_avg")
 _NO_OPTIONS = ("params", "initial_lr", "param_names")
 
 
@@ -176,26 +178,36 @@ def _require_options_alone(kind: str, optimizer: torch.optim.Optimizer) -> None:
     takes = optimizer_arguments(kind)
     rule, fix = "takes no lr", "only an optimizer that does, and calls no other, can be made anew"
     require("lr" in takes, "optimizer", kind, rule, fix)
-    groups = [{**group} for group in optimizer.param_groups]
-    given = {key: groups[0][key] for key in takes & groups[0].keys()}
+    groups = [{**own, "lr": own.get("initial_lr", own.get("lr"))} for own in optimizer.param_groups]
+    again = [{k: v for k, v in own.items() if k in {*takes, "params"}} for own in groups]
+    given = {key: groups[0][key] for key in takes if key in groups[0]}
     given |= _kept_apart(kind, optimizer)
     try:
-        made = vars(optimizer_class(kind)(groups, **given))
+        other = optimizer_class(kind)(again, **given)
     except Exception:
         return
     own = {name: value for name, value in vars(optimizer).items() if name not in _OF_TORCH}
     if hasattr(own.get("step"), "_wrapped_by_lr_sched"):
         own = {name: value for name, value in own.items() if name not in _BY_SCHEDULERS}
+    known = {*takes, *optimizer.defaults, *_NO_OPTIONS, *_OF_SCHEDULERS}
+    options = {key for group in groups for key, own in group.items() if not isinstance(own, str)}
+    strange = sorted(options - known) if not is_of_torch(type(optimizer)) else []
+    rule = f"has {', '.join(strange)} in a group, which is no argument of its class"
+    require(not strange, "optimizer", kind, rule, "make it one, or leave it out")
+    made, fix = vars(other), "make it an argument of the class, kept in the groups or by its name"
     for name, value in own.items():
         if name not in made or _other(value, made[name]):
             rule = f"has {name} = {shown(value)}, which one made anew of its options would lack"
-            fix = "make it an argument of the class, kept in the groups or under its name"
             raise SettingError("optimizer", kind, rule, fix)
+    for group, anew in zip(groups, other.param_groups, strict=True):
+        for name in anew.keys() & group.keys() - {"params"}:
+            rule = f"has {name} {shown(group[name])}, and one made anew {shown(anew[name])}"
+            require(not _other(group[name], anew[name]), "optimizer", kind, rule, fix)
 
 
 def _other(one: object, two: object) -> bool:
     """Return whether an attribute differs, as far as that can be told: numbers, text, functions."""
-    plain = isinstance(one, bool | int | float | str | FunctionType | None)
+    plain = isinstance(one, bool | int | float | str | tuple | FunctionType | None)
     return plain and getattr(one, "__code__", one) != getattr(two, "__code__", two)
 
 
@@ -209,9 +221,9 @@ def _options(
     kind: str, optimizer: torch.optim.Optimizer, group: Settings, first: Settings
 ) -> Settings:
     """Return a group's options: lr, and those that are not the default or that the first sets."""
-    usual = inspect.signature(optimizer_class(kind)).parameters
-    chosen = {key: group[key] for key in optimizer_arguments(kind) if key in group}
+    usual = optimizer_defaults(kind)
+    chosen = {key: group[key] for key in usual if key in group}
     chosen |= _kept_apart(kind, optimizer)
     chosen["lr"] = group.get("initial_lr", group["lr"])  # that a scheduler has not changed
-    kept = {k: v for k, v in chosen.items() if k in first or v != usual[k].default}
+    kept = {k: v for k, v in chosen.items() if k in first or v != usual[k]}
     return {**dict(sorted(kept.items())), "lr": chosen["lr"]}

@@ -193,9 +193,14 @@ def check_groups(form: object, like: Mapping[str, Tensor]) -> None:
         require(taken, "param_groups", str(group), rule, fix)
 
 
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a parameter's name has a pattern, with * and ?, or is spelled like it."""
+    return name == pattern or fnmatchcase(name, pattern)
+
+
 def check_pattern(setting: str, pattern: str, names: list[str]) -> None:
     """Raise `SettingError` for a pattern that none of the parameters' `names` has."""
-    if not any(fnmatchcase(name, pattern) for name in names):
+    if not any(matches(name, pattern) for name in names):
         first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         near = get_close_matches(pattern, names, n=3, cutoff=0.6)
         fix = f"near it are {', '.join(near)}" if near else f"the model has {first}"
@@ -211,7 +216,7 @@ def _selects(selector: Selector, name: str, parameter: Tensor) -> bool:
         return bool(chosen)
     read = _MEASURED.fullmatch(selector)
     if read is None:
-        return fnmatchcase(name, selector)
+        return matches(name, selector)
     measure = parameter.dim() if read[1] == "dim" else parameter.numel()
     return _COMPARED[read[2]](measure, int(read[3]))
 

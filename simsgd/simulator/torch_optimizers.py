@@ -192,6 +192,11 @@ class TorchOptimizers:
             fix = 'set param_groups, as [{"params": "dim!=2", "optimizer": "AdamW"}]'
             rule = f"refuses its settings: {wrong}"
             raise SettingError("optimizer", kind, rule, fix if others else "") from wrong
+        except Exception as wrong:  # whatever the user's own code raises
+            if is_of_torch(optimizer_class(kind)):
+                raise
+            rule = f"cannot be made of groups of parameters: {type(wrong).__name__}: {wrong}"
+            raise SettingError("optimizer", kind, rule) from wrong
 
 
 @contextmanager

@@ -4,7 +4,6 @@ That includes what the model, the regime or an algorithm's default decided. Wher
 a setting over time, its value is a list of phases.
 """
 
-import inspect
 from collections.abc import Mapping
 
 import torch
@@ -16,7 +15,7 @@ from ..results.config_values import OF_ONE_RUN
 from ..results.used_settings import Plain, Used, is_plain, value_in_words
 from ..simulator.layer_compressors import LayerRule, in_words
 from ..simulator.method_choice import compressor_spec
-from ..simulator.optimizer_class import optimizer_class
+from ..simulator.optimizer_class import optimizer_defaults
 from ..simulator.parameter_groups import ParameterGroup, Settings
 from ..simulator.simulator import Simulator
 from .data import Text
@@ -110,8 +109,8 @@ def _over_time(experiment: Experiment) -> dict[str, Used]:
 def _in_force(settings: Settings) -> Values:
     """Return what a regime's settings come to, by the names of `Config` where it has them."""
     name = settings.get("optimizer", "SGD")
-    taken = inspect.signature(optimizer_class(name)).parameters
-    defaults = {key: taken[key].default if key in taken else None for key in _OF_OPTIMIZER}
+    taken = optimizer_defaults(name)
+    defaults = {key: taken.get(key) for key in _OF_OPTIMIZER}
     given = {key: value for key, value in settings.items() if key in {*taken, *_ELSE}}
     values = {"prune": None, **defaults, **given, "optimizer": name}
     values["compressor"] = compressor_spec(settings)

@@ -2,12 +2,13 @@
 
 import copy
 import functools
+import re
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, ReduceLROnPlateau
 
 import simsgd
 from simsgd import SettingError, Simulator
@@ -458,3 +459,123 @@ def test_a_scheduler_that_a_later_phase_ends():
     whole = Simulator(mlp(), workers=2, regime=regime).components.regime
     rates = [whole.at(epoch, 0)["lr"] for epoch in range(6)]
     assert rates == pytest.approx([0.1, 0.1, 0.4, 0.2, 0.0, 0.3])
+
+
+class Scaling(torch.optim.SGD):
+    """Reads an option of a group that its class does not take, as a rate of each layer."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["lr"] *= group.get("lr_scale", 1.0)
+        super().step()
+
+
+@pytest.mark.parametrize("option", [{"lr_scale": 0.5}, {"name": "head"}])
+def test_an_option_of_a_group_that_a_class_does_not_take_is_told(option):
+    model = nn.Linear(3, 2)
+    groups = [{"params": [model.weight], **option}, {"params": [model.bias]}]
+    make = functools.partial(Simulator, model, workers=2)
+    make(optimizer=torch.optim.SGD(groups, lr=0.1))  # which does not read it
+    if "name" in option:
+        make(optimizer=Scaling(groups, lr=0.1))
+        return
+    told = "optimizer has lr_scale in a group, which is no argument of its class, got Scaling; "
+    with pytest.raises(SettingError, match=re.escape(told)):
+        make(optimizer=Scaling(groups, lr=0.1))
+
+
+class HandingOn(torch.optim.SGD):
+    """Takes what SGD takes."""
+
+    def __init__(self, params, **kwargs):
+        super().__init__(params, **kwargs)
+
+
+class Renaming(torch.optim.AdamW):
+    """Makes an option of another argument."""
+
+    def __init__(self, params, lr=0.05, beta=0.9):
+        super().__init__(params, lr=lr, betas=(beta, 0.99))
+
+
+class Grouping(torch.optim.SGD):
+    """Makes groups itself."""
+
+    def __init__(self, params, lr=0.1):
+        parts = [[p for p in params if (p.dim() > 1) is matrix] for matrix in (True, False)]
+        super().__init__([{"params": part} for part in parts], lr=lr)
+
+
+def test_arguments_that_a_class_hands_on_are_those_of_its_base():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    plain = copy.deepcopy(model)
+    options = {"lr": 0.1, "momentum": 0.9, "nesterov": True}
+    own, other = (HandingOn(each.parameters(), **options) for each in (model, plain))
+    simulator = Simulator(model, workers=2, optimizer=own)
+    for _ in range(3):
+        x, y = torch.randn(8, 4), torch.arange(8) % 3
+        simulator.step(x, y)
+        other.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()
+        other.step()
+    assert torch.allclose(model.weight, plain.weight, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda p: Renaming(p, beta=0.5), "has betas (0.5, 0.99), and one made anew (0.9, 0.99)"),
+        (
+            lambda p: Grouping([*p]),
+            "cannot be made of groups of parameters: AttributeError",
+        ),
+    ],
+)
+def test_an_optimizer_that_cannot_be_made_anew_is_told(made, told):
+    model = nn.Linear(3, 2)
+    with pytest.raises(SettingError, match=re.escape(f"optimizer {told}")):
+        Simulator(model, workers=2, optimizer=made(model.parameters()))
+
+
+class Cosine(LRScheduler):
+    """Sets another option than lr."""
+
+    def __init__(self, optimizer, key, values):
+        self.key, self.values = key, values
+        super().__init__(optimizer)
+
+    def get_lr(self):
+        for group in self.optimizer.param_groups:
+            group[self.key] = self.values[self.last_epoch % len(self.values)]
+        return self.base_lrs
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "key", "values"),
+    [
+        ("SGD", {"momentum": 0.9}, "weight_decay", (0.0, 0.1, 0.2)),
+        ("SGD", {"momentum": 0.9}, "nesterov", (False, True)),
+        ("AdamW", {"weight_decay": 0.3}, "weight_decay", (0.3, 0.0)),
+        ("Adam", {}, "eps", (1e-8, 1e-2)),
+        ("RMSprop", {}, "alpha", (0.9, 0.5)),
+    ],
+)
+def test_a_scheduler_may_write_any_option(kind, options, key, values):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    plain = copy.deepcopy(model)
+    own, other = (
+        getattr(torch.optim, kind)(each.parameters(), lr=0.01, **options) for each in (model, plain)
+    )
+    scheduler = Cosine(other, key, values)
+    every = {"scheduler": Cosine(own, key, values), "scheduler_every": "step"}
+    simulator = Simulator(model, workers=2, optimizer=own, **every)
+    for _ in range(6):
+        x, y = torch.randn(8, 4), torch.arange(8) % 3
+        simulator.step(x, y)
+        other.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()
+        other.step()
+        scheduler.step()
+    assert torch.allclose(model.weight, plain.weight, atol=1e-6)

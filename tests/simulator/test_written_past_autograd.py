@@ -1,6 +1,10 @@
 """What a person writes through `.data` or NumPy between steps: followed, or told."""
 
 import copy
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +75,13 @@ def test_a_mask_that_workers_do_not_see_is_told(write, method):
         simulator.step(X, Y)
 
 
+@dataclass
+class Inner:
+    """An object in an object."""
+
+    tensor: torch.Tensor
+
+
 class Holding(nn.Module):
     """Multiplies by numbers that it holds in another way than as a buffer."""
 
@@ -80,10 +91,14 @@ class Holding(nn.Module):
         self.tensor, self.list, self.dict = torch.ones(3), [torch.ones(3)], {"k": torch.ones(3)}
         self.array = np.ones(3, np.float32)
         self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.config = SimpleNamespace(tau=1.0, inner=Inner(torch.ones(3)))
+        self.queue, self.scaled = deque([torch.ones(3)]), partial(torch.mul, torch.ones(3))
+        self.unregistered = [nn.Linear(3, 3).requires_grad_(False)]
 
     def forward(self, x):
         scale = self.tensor * self.list[0] * self.dict["k"] * torch.from_numpy(self.array)
-        return self.linear(x) * scale * self.frozen
+        scale = self.scaled(scale) * self.config.tau * self.config.inner.tensor * self.queue[0]
+        return self.unregistered[0](self.linear(x) * scale * self.frozen)
 
 
 def through_data(model):
@@ -110,9 +125,33 @@ def of_the_frozen(model):
     model.frozen.data = 0.9 * model.frozen.data
 
 
+def of_an_object(model):
+    model.config.tau *= 0.9
+
+
+def in_an_object(model):
+    model.config.inner.tensor.data.mul_(0.9)
+
+
+def of_a_queue(model):
+    model.queue.append(model.queue.popleft() * 0.9)
+
+
+def of_a_partial(model):
+    model.scaled.args[0].mul_(0.9)
+
+
+def of_a_module_in_a_list(model):
+    model.unregistered[0].weight.data.mul_(0.9)
+
+
 @pytest.mark.parametrize(
-    "write", [through_data, of_a_list, in_a_list, of_a_dict, of_an_array, of_the_frozen]
-)
+    "write",
+    [
+        through_data, of_a_list, in_a_list, of_a_dict, of_an_array, of_the_frozen, of_an_object,
+        in_an_object, of_a_queue, of_a_partial, of_a_module_in_a_list,
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("engine", ["threads", "loop", "vmap", "onepass"])
 def test_what_a_model_holds_is_followed(write, engine):
     model = Holding()

@@ -51,6 +51,7 @@ def launcher_of(name: str | None, jobs: int | None, folder: Path) -> Launcher:
     `slurm:partition=gpu,timeout_min=60` has settings of submitit's executor. Raises `SettingError`
     for an unknown name, or if submitit is not installed.
     """
+    require_kind("launcher", name, str, type(None))
     require_kind("jobs", jobs, int, type(None))
     require(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
     if name is None:
