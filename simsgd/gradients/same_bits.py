@@ -3,7 +3,9 @@
 It is looked for on the CPU alone: nothing here waits for another device.
 """
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _EXACT = 1 << 16  # elements of which all count
@@ -14,7 +16,7 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors of one dtype hold the same bits; True on another device."""
     if one.device.type != "cpu" or one.device != other.device:
         return True
-    return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
+    return one.shape == other.shape and np.array_equal(_bits(one), _bits(other))
 
 
 def digest(tensor: Tensor) -> object:
@@ -25,11 +27,12 @@ def digest(tensor: Tensor) -> object:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_nested:
         return None
     if tensor.numel() <= _EXACT:
-        return hash(_bits(tensor).numpy().tobytes())
+        return hash(_bits(tensor).tobytes())
     some = tensor.detach().flatten()[:: tensor.numel() // _SAMPLED]
     total = float(tensor.detach().abs().sum(dtype=torch.float64))
-    return total, hash(_bits(some).numpy().tobytes())
+    return total, hash(_bits(some).tobytes())
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().flatten().view(torch.uint8)
+def _bits(tensor: Tensor) -> NDArray[np.uint8]:
+    bits: NDArray[np.uint8] = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
+    return bits

@@ -26,11 +26,10 @@ def trained_parameters() -> list[Tensor]:
     return [*_TRAINED.keys()]
 
 
-def outside(loss: Tensor, known: Iterable[Tensor]) -> Tensor | None:
-    """Return a tensor that gets a gradient of a loss, and is neither `known` nor a simulator's."""
+def outside(loss: Tensor, known: Iterable[Tensor]) -> list[Tensor]:
+    """Return what gets a gradient of a loss and is neither `known` nor a simulator's."""
     ours = {id(tensor) for tensor in known}
-    reached = (own for own in _reached(loss) if id(own) not in ours and own not in _TRAINED)
-    return next(reached, None)
+    return [own for own in _reached(loss) if id(own) not in ours and own not in _TRAINED]
 
 
 def refuse_outside(tensor: Tensor, alone: bool) -> SettingError:

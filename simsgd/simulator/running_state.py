@@ -34,6 +34,7 @@ class RunningState:
     compressor: str = ""  # the spec in force
     layers: LayerRules = ()  # those in force beside it
     is_tried: bool = False  # whether a step was taken since this was made
+    half_done: bool = False  # whether a step has its gradients, and has not come to its end
 
     @classmethod
     def of(cls, parts: Components) -> "RunningState":
@@ -75,6 +76,10 @@ class RunningState:
         for state, compressor, old, new in changes:
             if new != old:
                 state.set_compressor(compressor)
+
+    def end_step(self) -> None:
+        """Count a step that has come to its end."""
+        self.steps, self.half_done = self.steps + 1, False
 
     def state_dict(self, parts: Components) -> StateDict:
         """Return all that a resumed simulation needs: of all W workers."""
@@ -126,7 +131,7 @@ class RunningState:
 
         rows = parts.parameters.optimizer_rows(hosted)
         parts.optimizer.load_state_dict(state["optimizer"], rows)
-        self.steps, self.epoch = state["steps"], state["epoch"]
+        self.steps, self.epoch, self.half_done = state["steps"], state["epoch"], False
         self.results = list(state["results"])
         for name, buffer in self.server_buffers.items():
             buffer.copy_(state["server_buffers"][name].expand_as(buffer))

@@ -182,7 +182,7 @@ class Simulator:
                 if guard.applied:
                     step_parameters(parts, aggregated, settings, unused, {})
         parts.parameters.stepped()
-        state.steps += 1
+        state.end_step()
         record = record_of(
             parts, settings, gradients, measures, timer, state.steps, epoch, unused, noise
         )

@@ -14,7 +14,7 @@ from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
 from ..results.config_values import in_full
-from ..settings import SettingError, kept, require
+from ..settings import SettingError, kept, require, shown
 from .layer_compressors import LayerRules
 from .method_choice import (
     compressor_spec,
@@ -157,7 +157,25 @@ def regime_of(
     _check_effects(recipe, whole, given)
     _check_momentum(recipe)
     check_groups(recipe.param_groups, params)
+    _require_same_again(whole)
     return whole
+
+
+def _require_same_again(regime: Regime) -> None:
+    """Raise `SettingError` for a regime that gives other settings for a step when asked again.
+
+    So does a function that counts its calls, or draws: it is asked for a step as often as need be.
+    """
+    try:
+        first, again = regime.at(0, 0), regime.at(0, 0)
+    except Exception:
+        return
+    for name in sorted(first.keys() & again.keys()):
+        one, other = first[name], again[name]
+        if isinstance(one, bool | int | float | str) and one == one and one != other:
+            rule = f"gives {name} {shown(one)} for step 0, and {shown(other)} when asked again"
+            fix = "let what it gives follow from epoch, step and results alone"
+            raise SettingError("regime", None, rule, fix)
 
 
 @contextmanager

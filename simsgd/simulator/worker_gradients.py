@@ -53,6 +53,8 @@ def compute_gradients(
 
     `x` [B, ...] and `y` [B, ...]. What is not finite is treated as `on_nonfinite` says.
     """
+    rule, fix = "was left in the middle of a step by an error", "load a state_dict, or make another"
+    require(not state.half_done, "simulator", None, rule, fix)
     _check_frozen(parts)
     check_hooks(parts.params, parts.recipe.engine, parts.parameters.has_models)
     parts.given_optimizers.check()
@@ -75,7 +77,7 @@ def compute_gradients(
             gradients = _of_some(parts, state.buffers, x, y, key, trains)
     gradients = _without_frozen(parts, gradients)
     gradients = parts.guard.admit(gradients, state.buffers, participants)
-    state.buffers = gradients.buffers
+    state.buffers, state.half_done = gradients.buffers, True
     return gradients
 
 

@@ -1,5 +1,7 @@
 """Notes at the end of a loop of the user's own, which the simulator sees from within alone."""
 
+from dataclasses import dataclass
+
 import torch
 
 from ..simulator.simulator import Simulator
@@ -32,9 +34,31 @@ def loader_notes(loader: object, kept: Kept) -> list[str]:
     return [f'note: {what}; give recording(..., state={{"loader": generator}})']
 
 
-def unfinished_batch_notes(done: int, usual: int) -> list[str]:
-    """Return a note for a loop that stops with `done` steps of a batch, where `usual` are done."""
-    if not 0 < done < usual:
+@dataclass
+class StepsOfBatches:
+    """Counts the steps of each batch, to tell of a stop at which a batch is in hand."""
+
+    now: int | None = None  # number of the batch in hand, counted from 1
+    began: int = 0  # steps that were done when the batch came
+    usual: int = 0  # steps of the batch before
+    idle: int = 0  # batches of the epoch after which the next came before a step was done
+
+    def begin(self, number: int, steps: int) -> None:
+        """Take note of a batch that comes with so many steps done."""
+        self.now, self.began = number, steps
+
+    def end(self, steps: int) -> None:
+        """Take note that the next batch is asked for."""
+        self.usual = steps - self.began
+        self.idle += not self.usual
+
+    def notes(self, steps: int) -> list[str]:
+        """Return a note for a stop in the middle, of steps that are lacking or batches kept."""
+        done = steps - self.began
+        if 0 < done < self.usual:
+            what = f"{done} of {self.usual} steps of a batch were done"
+            return [f"note: {what}; a resumed run goes on with the next batch"]
+        if self.idle:
+            what = f"{self.idle} batch{'es' * (self.idle > 1)} came without a step before the next"
+            return [f"note: {what}; a resumed run passes over batches that were kept for later"]
         return []
-    what = f"{done} of {usual} steps of a batch were done"
-    return [f"note: {what}; a resumed run goes on with the next batch"]

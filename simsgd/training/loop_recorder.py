@@ -20,7 +20,7 @@ from ..simulator.simulator import Simulator
 from .errors import Diverged, require_finite
 from .loggers import Dashboards
 from .loop_folder import metric_shown, read_state, write_settings
-from .loop_notes import final_exchange_notes, loader_notes, unfinished_batch_notes
+from .loop_notes import StepsOfBatches, final_exchange_notes, loader_notes
 from .loop_state import Kept, State, capture_random, load_states, restore_random, states_of
 from .metrics import Metric, num_targets, one_number
 from .progress import epoch_line, is_printed, no_best_line
@@ -57,8 +57,7 @@ class Recording:
         self._measured: dict[str, float] = {}  # at the last evaluation
         self._evaluated = self._saved = -1  # steps done then
         self._length = math.nan  # batches of an epoch, if known
-        self._batch_now: int | None = None  # number of the batch in hand, counted from 1
-        self._batch_began = self._steps_a_batch = 0  # steps before it, and those of the last one
+        self._batches = StepsOfBatches()
         self._in_step = self._is_last = self._in_epochs = self._ended = False
         self._open_epoch: int | None = None  # of a last step that was not said to be the last
         self._began = time.perf_counter()
@@ -94,22 +93,24 @@ class Recording:
         """
         self._require_open()
         within = "is called within a loop over batches"
-        require(self._batch_now is None, "batches", None, within, "go over them once")
+        require(self._batches.now is None, "batches", None, within, "go over them once")
         require(isinstance(loader, Iterable), "loader", loader, "gives no batches one by one")
         for line in loader_notes(loader, self._kept) if self.epoch == self.batch == 0 else []:
             self.log(line)
         self._length = float(len(loader)) if isinstance(loader, Sized) else math.nan
         done, iterator = self.batch, self._begun(loader)
+        self._batches = StepsOfBatches()
         self._began = time.perf_counter()
         try:
             for number, batch in enumerate(iterator, start=done + 1):
-                self._batch_now, self._batch_began = number, self._simulator.steps
+                self._batches.begin(number, self._simulator.steps)
                 yield batch
-                self.batch, self._steps_a_batch = number, self._simulator.steps - self._batch_began
+                self._batches.end(self._simulator.steps)
+                self.batch = number
                 self._between()
                 self._began = time.perf_counter()
         finally:
-            self._batch_now = None
+            self._batches.now = None
         if not self._in_epochs:
             self._end_epoch()
 
@@ -176,11 +177,11 @@ class Recording:
         self._random = capture_random(self._kept)
         self._to_restore = None
         self._open_epoch = None if self._is_last else record.epoch
-        if self._batch_now is None:
+        if self._batches.now is None:
             self.batch += 1
             self._between()
         else:
-            self.batch = self._batch_now
+            self.batch = self._batches.now
 
     def _begun(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
         """Begin with a loader as the epoch began, and pass over the batches that are done."""
@@ -332,8 +333,7 @@ class Recording:
             whole = not self._in_step and not isinstance(error, Diverged)
             if whole and self._saved != self._simulator.steps > 0:
                 self._save(at_last_step=True)
-            done = self._simulator.steps - self._batch_began
-            for line in unfinished_batch_notes(done, self._steps_a_batch):
+            for line in self._batches.notes(self._simulator.steps):
                 self.log(line)
         except Exception as second:
             self._files.log(f"note: not saved at the end: {second}")

@@ -37,7 +37,7 @@ def _check_batch(config: Config, samples: int) -> None:
         )
         fits = config.accumulate == 1 or whole <= samples
         require(fits, "batch_size", own, rule, "use fewer workers or passes")
-        worker_batches(samples, config.workers, config.worker_batch)
+        worker_batches(samples, config.workers, own * config.accumulate, config.devices)
         return
     size = config.global_batch_size
     rule = f"must not exceed the {samples} training samples"

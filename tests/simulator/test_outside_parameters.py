@@ -89,10 +89,13 @@ def test_a_loss_may_read_the_model_itself_and_what_is_frozen():
     Simulator(Hiding(nn.Linear(6, 3).requires_grad_(False)), workers=4, lr=0.1).step(X, Y)
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", ["input", "target", "computed"])
 def test_a_batch_that_requires_a_gradient_is_refused(place):
     batch = [X, F.one_hot(Y, 3).float()]
-    batch[place] = batch[place].clone().requires_grad_()
+    number = place == "target"
+    batch[number] = batch[number].clone().requires_grad_()
+    if place == "computed":
+        batch[0] = nn.Linear(6, 6)(X)
     simulator = Simulator(nn.Linear(6, 3), workers=4, lr=0.1)
     told = r"^batch requires a gradient, which a step gives to the model alone; give x\.detach\(\)"
     with pytest.raises(SettingError, match=told):

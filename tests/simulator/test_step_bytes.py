@@ -232,6 +232,10 @@ def test_bytes_as_json_adds_up():
         ),
         ("--num-classes 0", "--num-classes must be at least 1, got 0"),
         ("--samples 10", "must not exceed the 10 training samples"),
+        (
+            "--samples 10 --cluster 4x2 --batch-size 8",
+            "times 4 workers of 2 devices must not exceed the 10 training samples, got 8; at most ",
+        ),
         ("--compressor powersgd:2 --compress-if all", "powersgd needs granularity layer"),
         ("--compressor topk:0.1 --prune 0.9", "and --prune were both given"),
     ],

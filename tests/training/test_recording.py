@@ -424,6 +424,29 @@ def test_a_stop_between_two_steps_of_a_batch_is_noted(tmp_path):
     assert simsgd.Run(tmp_path / "a").log.endswith(note)
 
 
+def test_a_stop_with_batches_that_were_taken_ahead_is_noted(tmp_path):
+    sim = simulator()
+
+    def ahead(loader):
+        before = next(loader)
+        for batch in loader:
+            yield before
+            before = batch
+        yield before
+
+    def loop():
+        with simsgd.recording(tmp_path / "a", sim, quiet=True) as run:
+            for number in ahead(run.batches(range(4))):
+                sim.step(*data(), 0)
+                if number == 1:
+                    raise Stopped
+
+    with pytest.raises(Stopped):
+        loop()
+    note = "note: 1 batch came without a step before the next; a resumed run passes over batches "
+    assert simsgd.Run(tmp_path / "a").log.endswith(f"{note}that were kept for later\n")
+
+
 @pytest.mark.parametrize("held", [print, object(), {"a": [lambda: 0]}])
 def test_a_state_that_no_checkpoint_can_be_read_with_is_refused(tmp_path, held):
     kept = SimpleNamespace(state_dict=lambda: {"held": held}, load_state_dict=print)

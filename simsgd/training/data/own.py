@@ -31,6 +31,10 @@ _SECOND = ("val", "validation", "valid", "test")  # names of the part for valida
 _SEEDS = 1 << 53  # different numbers in [0, 1) of float64
 _MOST = 1 << 30  # samples of a part
 _MOST_CLASSES = 1 << 24
+_DRAWS = (
+    "a sample is another when it is read again, so that a resumed run is another: draw from torch, "
+    "numpy or random themselves, and not from a generator or a counter that the data set keeps"
+)
 _LONGEST = 200  # characters of another library's error in ours
 _PAIR = "(train, val), each a torch.utils.data.Dataset or a pair of tensors (x, y)"
 
@@ -167,7 +171,13 @@ def own_dataset(name: str, pair: object) -> Dataset:
     filled = all(leaf.numel() > 0 for leaf in leaves(x))
     require(filled, "dataset", name, "has samples without numbers", f"give {_PAIR}")
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else None
-    return Dataset(name, train, val, _outputs(train, val, y), shape)
+    note = "" if _is_same(_first(name, train)[0], x) else _DRAWS
+    return Dataset(name, train, val, _outputs(train, val, y), shape, note=note)
+
+
+def _is_same(one: Tree, other: Tree) -> bool:
+    pairs = zip(leaves(one), leaves(other), strict=True)
+    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
 
 def _first(name: str, part: Samples) -> tuple[Tree, Tree]:

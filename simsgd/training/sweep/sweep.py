@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...given_object import plain_arguments, without_objects
-from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity
+from ...results.config_values import OF_THE_MACHINE, ON_RESUME, Identity, identity, plain
 from ...results.sweep import (
     Sweep,
     part_done,
@@ -240,7 +240,7 @@ def _require_values(grid: Grid, refused: Mapping[str, SettingError]) -> None:
 def _names(error: SettingError, value: object) -> bool:
     """Return whether an error is about a value, or about a part of its text, as a file's name."""
     told = str(error.value).strip("'")
-    return told != "" and told in str(value)
+    return told != "" and any(told in str(own) for own in (value, plain(value)))
 
 
 def _named(

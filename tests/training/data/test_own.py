@@ -1,5 +1,6 @@
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -330,3 +331,26 @@ def test_what_a_model_draws_follows_from_the_seed(tmp_path):
     one, same, other = (simsgd.train(**settings, seed=seed) for seed in (0, 0, 1))
     assert one.epochs["val_loss"].tolist() == same.epochs["val_loss"].tolist()
     assert one.epochs["val_loss"].tolist() != other.epochs["val_loss"].tolist()
+
+
+class Counting(Dataset):
+    """Draws from a generator that it keeps."""
+
+    targets = torch.arange(12) % 3
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return torch.from_numpy(self.rng.normal(size=2)), int(self.targets[i])
+
+
+def test_draws_that_no_resumed_run_has_again_are_noted(tmp_path):
+    run = simsgd.train(dataset=(Counting(), Noisy()), runs_dir=tmp_path, **RUN)
+    assert "note: a sample is another when it is read again, so that a resumed run" in run.log
+    assert "another when it is read" not in simsgd.train(
+        dataset=(Noisy(), Noisy()), runs_dir=tmp_path, **RUN
+    ).log  # fmt: skip
