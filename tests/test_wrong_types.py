@@ -57,6 +57,7 @@ CALLS = {
     "Run(3)": "run must be text or a path, not int, got 3",
     "Run(None)": "run must be text or a path, not NoneType",
     "Sweep(3)": "folder must be text or a path, not int, got 3",
+    "sweep(launcher=5, workers=[2])": "launcher must be text, not int, got 5",
     "sweep(jobs='x', workers=[2])": "jobs must be a whole number, not str, got 'x'",
     "sweep(workers=[2], model=print)": "model is an object, which the processes of a sweep "
     "cannot make again, got print; name it, as in ./mine.py, or call train for each",
@@ -157,6 +158,7 @@ CALLS = {
     "ddp.register(print, 'topk:0.1', 'none')": "parallel must be DistributedDataParallel, not",
     "ddp.register(print, nosuch=3)": "setting is not known, got nosuch; known: compress_if, index",
     "ddp.register(print, seed=True)": "seed must be a whole number, not bool, got True",
+    "ddp.register(print, compress_if=5)": "compress_if must be text, not int, got 5",
     "ddp.register(print, seed=-1)": "seed must lie in [0, 2**63), got -1",
     "recording('loops/z', print).__enter__()": "simulator must be Simulator, not builtin",
     "Simulator(torch.nn.Linear(3, 2, device='meta'), lr=0.1)": "model has parameters without "

@@ -15,7 +15,6 @@ torch.optim, or its name), the arguments of that optimizer, `param_groups`, `sch
 Results are what the epochs that ended have left, in order, as {"val_loss": ..., "val_error1": ...}.
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,7 +25,7 @@ from typing import Any
 from ..settings import SettingError, fits, quoted, require
 from ..units import plain_numbers
 from .parameter_groups import Settings
-from .regime_form import check_function, check_structure, copied
+from .regime_form import arguments_of, called, check_function, check_structure, copied
 from .regime_settings import OURS as OURS
 from .regime_settings import check_settings, multiplied, read_settings
 from .schedulers import CHANGED, Scheduler
@@ -172,7 +171,7 @@ class Regime:
         phases = [phase for own, _ in self._layers for phase in own]
         values = [[phase] if callable(phase) else [*phase.values()] for phase in phases]
         functions = [value for own in values for value in own if callable(value)]
-        return any(_arguments(function) > len(("epoch", "step")) for function in functions)
+        return any(arguments_of(function) > len(("epoch", "step")) for function in functions)
 
     @property
     def follows_epochs(self) -> bool:
@@ -289,39 +288,31 @@ def _begun(phase: Phase, epoch: float, step: int) -> bool:
 
 
 def _resolved(phase: Phase, epoch: float, step: int, results: Results) -> Settings:
+    now = epoch, step, results
     if callable(phase):
-        return _checked(_called(phase, epoch, step, results))
-    settings = {
-        key: _called(value, epoch, step, results) if callable(value) else value
-        for key, value in phase.items()
-        if key not in _STRUCTURE
-    }
+        return _checked(_with_values(_dict(called(phase, *now)), now))
+    own = {key: value for key, value in phase.items() if key not in _STRUCTURE}
+    settings = _with_values(own, now)
     if "step_lambda" in phase:
         settings.update(_dict(phase["step_lambda"](step)))
     if "epoch_lambda" in phase:
-        settings.update(_dict(_called(phase["epoch_lambda"], epoch, step, results)))
+        settings.update(_dict(called(phase["epoch_lambda"], *now)))
     if "lr_decay_rate" in phase:
         times = (step - phase.get("step", 0)) // phase["lr_decay_steps"]
         settings["lr"] = settings["lr"] * phase["lr_decay_rate"] ** times
     return _checked(settings)
 
 
+def _with_values(settings: Settings, now: tuple[float, int, Results]) -> Settings:
+    """Return settings with what their functions give."""
+    return {
+        key: called(value, *now) if callable(value) and not isinstance(value, type) else value
+        for key, value in settings.items()
+    }
+
+
 def _plain(epoch: float | Fraction) -> float:
     return int(epoch) if epoch == int(epoch) else float(epoch)
-
-
-def _called(function: Callable[..., object], epoch: float, step: int, results: Results) -> Any:
-    return function(*(epoch, step, results)[: max(1, _arguments(function))])
-
-
-def _arguments(function: Callable[..., object]) -> int:
-    """Return how many arguments a function needs."""
-    takes = [
-        p
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-    ]
-    return len(takes)
 
 
 def _dict(given: object) -> Settings:

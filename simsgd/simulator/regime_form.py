@@ -3,7 +3,7 @@
 import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from ..given_object import WITHOUT_ASYNC, is_async
@@ -52,6 +52,23 @@ def check_structure(phase: Mapping[str, Any]) -> None:
     rule = f"has {' and '.join(counts)} in a phase with epoch and step, whichever comes first"
     fix = "let it begin with one of them"
     require(not counts or not phase.keys() >= {*_NUMBERED}, "regime", None, rule, fix)
+
+
+def called(
+    function: Callable[..., object], epoch: float, step: int, results: Sequence[Mapping[str, float]]
+) -> Any:
+    """Return what a function of epoch, step and results gives, which may need but some of these."""
+    return function(*(epoch, step, results)[: max(1, arguments_of(function))])
+
+
+def arguments_of(function: Callable[..., object]) -> int:
+    """Return how many arguments a function needs."""
+    takes = [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    return len(takes)
 
 
 def check_function(function: Callable[..., object], most: int = 3) -> None:

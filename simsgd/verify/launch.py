@@ -1,5 +1,6 @@
 """Starts processes on this machine that form a group over the loopback interface."""
 
+import logging
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -64,11 +65,11 @@ def launch(
     with links as namespaces, tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder).as_posix()}/meeting"
         asked = (ranks, meeting, dict(os.environ), namespaces, outputs, work, arguments)
-        begun: list[Any] = []
+        begun, left = list[Any](), list[str]()
         try:
             with without_main(), postponed_signals():
                 started = start_processes(_enter, asked, ranks, join=False, start_method=start)
-                begun = started.processes
+                begun, left = started.processes, started.error_files
             ended = False
             while not ended:
                 ended = _joined(started, refused)
@@ -81,6 +82,8 @@ def launch(
             for process in begun:
                 if process.is_alive():
                     process.terminate()
+            for file in left:  # in which torch has what a process raised
+                Path(file).unlink(missing_ok=True)
     if refused is not None:
         raise refused
 
@@ -170,6 +173,7 @@ def _loopback() -> str:
 
 def _joined(started: ProcessContext, refused: SettingError | None) -> bool:
     """Return whether all processes have ended; wait for it a little."""
+    logging.getLogger(ProcessContext.__module__).setLevel(logging.ERROR)  # an exception tells it
     try:
         return bool(started.join(timeout=0.05))
     except ProcessExitedException as error:

@@ -16,7 +16,7 @@ from ..communication.transport import NodeRanks, broadcast_object, is_rank_zero
 from ..config import Config
 from ..given_object import plain_arguments
 from ..gradients.contract import GradientEngine, Tensors
-from ..gradients.trees import Tree
+from ..gradients.trees import Tree, cloned
 from ..recipe_rules import with_nodes
 from ..results.config_values import refuse_idle
 from ..results.tables import StepRow, TransferRow
@@ -165,7 +165,7 @@ def compare(
         assert isinstance(worker, OwnWorker)
         latency = timed_on_links(worker.transport, rate)
     for epoch, x, y in itertools.islice(_batches(worker.experiment), steps):
-        step = worker.step(x, y, epoch)
+        step = worker.step(cloned(x), cloned(y), epoch)  # as a model may write into its input
         parted = False
         if simulation is not None and step is not None:
             parted = simulation.parts_from(step, x, y, epoch)
@@ -303,7 +303,8 @@ class Simulation:
         self.engine.forget()
         self.engine.given = None if given is None else iter(given)
         self.recorder.decided.clear()
-        return self.simulator.step(*self.last.batch)
+        x, y, epoch = self.last.batch
+        return self.simulator.step(cloned(x), cloned(y), epoch)
 
 
 def difference(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:

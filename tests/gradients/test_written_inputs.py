@@ -74,6 +74,19 @@ def test_pixels_may_be_set_in_place(engine):
         assert torch.allclose(p, wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("criterion", [F.cross_entropy, joined])
+def test_threads_may_write_into_a_batch_at_once(criterion):
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        for _ in range(5):
+            wanted = trained("mask", criterion, engine="loop")
+            own = trained("mask", criterion, engine="threads")
+            assert torch.allclose(own, wanted, atol=1e-6)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("engine", ["auto", "loop"])
 def test_a_loss_may_write_into_targets(engine):
     def apart(output, target):

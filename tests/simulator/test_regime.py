@@ -111,3 +111,8 @@ def test_a_warm_up_climbs_as_its_formula_says(prune, epochs):
 
 def test_a_warm_up_of_any_length_has_few_phases():
     assert prune_warmup(0.999, 10**11).at(10**11 - 1, 0)["prune"] == 0.996
+
+
+def test_a_value_of_what_a_function_gives_may_be_a_function():
+    regime = Regime(lambda epoch: {"lr": lambda epoch, step: 0.1 / (1 + step), "momentum": 0.9})
+    assert [regime.at(0, step)["lr"] for step in (0, 1)] == [0.1, 0.05]

@@ -197,5 +197,12 @@ def test_what_a_transform_draws_by_itself_follows_from_seed_epoch_and_batch(tmp_
     assert again.epochs["train_loss"].tolist() == one.epochs["train_loss"].tolist()
     first, second = one.steps["loss"].to_numpy().reshape(2, -1)
     assert (first != second).all()
+    experiment = Experiment.of(Config(**{**settings, "epochs": 1}))
+    noise = [
+        experiment.prepared(torch.zeros(4, 1), "train", None, epoch, number)
+        for epoch, number in ((0, 0), (0, 1), (1, 0), (0, 0))
+    ]
+    assert len({float(own.sum()) for own in noise}) == 3
+    assert torch.equal(noise[0], noise[3])
     changed = simsgd.train(**settings, epochs=1, seed=1)
     assert changed.epochs["train_loss"].iloc[0] != one.epochs["train_loss"].iloc[0]
