@@ -1,6 +1,7 @@
 import io
 import re
 import sys
+import tempfile
 
 import pandas as pd
 import pytest
@@ -579,6 +580,49 @@ def test_the_command_line_prints_a_verdict_and_leaves_a_folder(tmp_path, monkeyp
     assert table["step"].tolist() == [1, 2, 3, 4]
     assert len(simsgd.Run("runs/both").steps) == 4
     assert (tmp_path / "runs/both/verify.png").stat().st_size > 10_000
+
+
+WRITING = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.linear = nn.Linear(64, classes)
+    def forward(self, x):
+        return self.linear(x.flatten(1).sub_(0.5).mul_(3))
+def model(num_classes):
+    return Net(num_classes)
+"""
+
+
+@distributed
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["allreduce", "local"])
+def test_a_model_that_writes_into_its_input_is_verified(tmp_path, algorithm):
+    (tmp_path / "net.py").write_text(WRITING)
+    verdict = verify(
+        2, model=f"{tmp_path}/net.py", dataset="digits", workers=2, epochs=1, lr=0.1, device="cpu",
+        algorithm=algorithm, runs_dir=tmp_path, quiet=True,
+    )  # fmt: skip
+    assert verdict.holds, verdict.summary()
+
+
+@distributed
+@pytest.mark.slow
+def test_a_rank_that_raises_leaves_no_file(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "net.py").write_text(
+        "import multiprocessing\n"
+        + WRITING
+        + "if multiprocessing.parent_process() is not None: del model\n"
+    )
+    with pytest.raises((RankLost, SettingError)):
+        verify(
+            2, model=f"{tmp_path}/net.py", dataset="digits", workers=2, epochs=1, lr=0.1,
+            device="cpu", runs_dir=tmp_path / "runs", quiet=True,
+        )  # fmt: skip
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @distributed
