@@ -288,9 +288,8 @@ def bytes_of(
     if samples is not None:
         require(samples >= 1, "samples", samples, "must be at least 1")
         check_size("samples", samples)
-        steps = worker_batches(
-            samples, config.workers, config.worker_batch // config.devices, config.devices
-        )
+        own = config.worker_batch // config.devices
+        steps = worker_batches(samples, config.workers, own, config.devices)
     return replace(sizes(shapes, config.dtype, **own), steps=steps, model=model)
 
 
