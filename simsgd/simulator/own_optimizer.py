@@ -7,10 +7,11 @@ same classes and options by itself, one or one a worker, and never steps the use
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from types import FunctionType
+from functools import partial, wraps
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ from .optimizer_class import (
 from .parameter_groups import ParameterGroup, Settings
 from .regime import Regime
 
+_PLAIN = (bool, int, float, complex, str, tuple, type(None))
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _OF_TORCH = {"param_groups", "state", "defaults"}  # attributes that every optimizer has
 _BY_SCHEDULERS = {"step", "_opt_called"}  # attributes that torch's schedulers set
@@ -183,19 +185,18 @@ def _require_options_alone(kind: str, optimizer: torch.optim.Optimizer) -> None:
     given = {key: groups[0][key] for key in takes if key in groups[0]}
     given |= _kept_apart(kind, optimizer)
     try:
-        other = optimizer_class(kind)(again, **given)
-    except Exception:
+        other, third = (optimizer_class(kind)(again, **given) for _ in range(2))
+    except Exception:  # of a user's own class, which is told where it is made
         return
-    own = {name: value for name, value in vars(optimizer).items() if name not in _OF_TORCH}
-    if hasattr(own.get("step"), "_wrapped_by_lr_sched"):
-        own = {name: value for name, value in own.items() if name not in _BY_SCHEDULERS}
     known = {*takes, *optimizer.defaults, *_NO_OPTIONS, *_OF_SCHEDULERS}
     options = {key for group in groups for key, own in group.items() if not isinstance(own, str)}
     strange = sorted(options - known) if not is_of_torch(type(optimizer)) else []
     rule = f"has {', '.join(strange)} in a group, which is no argument of its class"
     require(not strange, "optimizer", kind, rule, "make it one, or leave it out")
     made, fix = vars(other), "make it an argument of the class, kept in the groups or by its name"
-    for name, value in own.items():
+    for name, value in _attributes(optimizer).items():
+        if name in made and _other(made[name], vars(third)[name]):
+            continue  # as a time is
         if name not in made or _other(value, made[name]):
             rule = f"has {name} = {shown(value)}, which one made anew of its options would lack"
             raise SettingError("optimizer", kind, rule, fix)
@@ -205,16 +206,38 @@ def _require_options_alone(kind: str, optimizer: torch.optim.Optimizer) -> None:
             require(not _other(group[name], anew[name]), "optimizer", kind, rule, fix)
 
 
-def _other(one: object, two: object) -> bool:
-    """Return whether an attribute differs, as far as that can be told: numbers, text, functions."""
-    plain = isinstance(one, bool | int | float | str | tuple | FunctionType | None)
-    return plain and getattr(one, "__code__", one) != getattr(two, "__code__", two)
+def _attributes(optimizer: torch.optim.Optimizer) -> Settings:
+    """Return an optimizer's own attributes; of a class of torch's those alone that it may call."""
+    own = {name: value for name, value in vars(optimizer).items() if name not in _OF_TORCH}
+    if hasattr(own.get("step"), "_wrapped_by_lr_sched"):
+        own = {name: value for name, value in own.items() if name not in _BY_SCHEDULERS}
+    if is_of_torch(type(optimizer)):
+        own = {name: value for name, value in own.items() if hasattr(type(optimizer), name)}
+    return own
+
+
+def _other(one: Any, two: Any) -> bool:
+    """Return whether two values differ, as far as that can be told."""
+    if type(one) is not type(two):
+        return not (isinstance(one, int | float) and isinstance(two, int | float) and one == two)
+    if isinstance(one, torch.Tensor):
+        return not (one.shape == two.shape and torch.equal(one, two))
+    if isinstance(one, np.ndarray):
+        return not np.array_equal(one, two)
+    if isinstance(one, FunctionType):
+        return one.__code__ is not two.__code__
+    if isinstance(one, partial):
+        return _other(one.func, two.func) or one.args != two.args
+    if isinstance(one, _PLAIN):
+        return bool(one != two) and not (one != one and two != two)
+    return isinstance(one, type | BuiltinFunctionType) and one is not two
 
 
 def _kept_apart(kind: str, optimizer: torch.optim.Optimizer) -> Settings:
     """Return the arguments that an optimizer keeps as attributes, not in its groups."""
-    apart = optimizer_arguments(kind) & vars(optimizer).keys()
-    return {key: vars(optimizer)[key] for key in apart - optimizer.param_groups[0].keys()}
+    own, groups = vars(optimizer), optimizer.param_groups[0]
+    apart = [key for key in optimizer_arguments(kind) if key in own and key not in groups]
+    return {key: own[key] for key in apart if isinstance(own[key], _PLAIN)}
 
 
 def _options(
@@ -225,5 +248,9 @@ def _options(
     chosen = {key: group[key] for key in usual if key in group}
     chosen |= _kept_apart(kind, optimizer)
     chosen["lr"] = group.get("initial_lr", group["lr"])  # that a scheduler has not changed
-    kept = {k: v for k, v in chosen.items() if k in first or v != usual[k]}
+    kept = {k: v for k, v in chosen.items() if k in first or _other(v, usual[k])}
+    for key, value in kept.items():
+        rule = f"has {key} {shown(value)}, which cannot be handed on: it is no number or text"
+        plain = isinstance(value, (*_PLAIN, torch.Tensor))
+        require(plain, "optimizer", kind, rule, "let a class of your own have it by default")
     return {**dict(sorted(kept.items())), "lr": chosen["lr"]}

@@ -288,8 +288,8 @@ def bytes_of(
     if samples is not None:
         require(samples >= 1, "samples", samples, "must be at least 1")
         check_size("samples", samples)
-        own = config.worker_batch // config.devices
-        steps = worker_batches(samples, config.workers, own, config.devices)
+        each = config.worker_batch // config.devices
+        steps = worker_batches(samples, config.workers, each, config.devices)
     return replace(sizes(shapes, config.dtype, **own), steps=steps, model=model)
 
 

@@ -32,6 +32,7 @@ class TorchOptimizers:
         self.together = together
         self.params = params
         self.inners: dict[str, torch.optim.Optimizer] = {}  # by the name of the class
+        self._set: dict[torch.optim.Optimizer, list[Settings]] = {}  # options set before a step
         self._names: dict[Tensor, str] = {p: name for name, p in params.items()}
 
     def follow(self, plans: Sequence[GroupPlan]) -> None:
@@ -39,7 +40,7 @@ class TorchOptimizers:
 
         Raises `SettingError` for values that an optimizer refuses.
         """
-        before, self.inners = self.inners, {}
+        before, self.inners, self._set = self.inners, {}, {}
         for kind in dict.fromkeys(plan.optimizer for plan in plans):
             own = [plan for plan in plans if plan.optimizer == kind]
             takes = optimizer_arguments(kind)
@@ -50,7 +51,7 @@ class TorchOptimizers:
                 again = self._built(kind, names, values)
                 self._carry(inner, again)
                 inner = again
-            self.inners[kind] = inner
+            self.inners[kind], self._set[inner] = inner, values
             for group, given in zip(inner.param_groups, values, strict=True):
                 group.update(given)
                 _complete(inner, kind, group)
@@ -70,10 +71,18 @@ class TorchOptimizers:
         Raises `SettingError` for one that keeps what belongs to no parameter.
         """
         places = {p: p.detach() for p in self.params.values()}
+        groups = [*zip(inner.param_groups, self._set.get(inner, ()), strict=False)]
+        before = [{key: group.get(key) for key in given} for group, given in groups]
         inner.step()
         for parameter, place in places.items():
             if parameter.data_ptr() != place.data_ptr():  # it was assigned, as p.data = ...
                 parameter.data = place.copy_(parameter.detach())
+        for (group, _), own in zip(groups, before, strict=True):
+            written = next((key for key in own if group.get(key) is not own[key]), None)
+            rule = f"writes {written} in its step, which is set before each"
+            fix = "keep a factor of it under another key"
+            same = written is None or group[written] == own[written]
+            require(same, "optimizer", type(inner).__name__, rule, fix)
         strange = next((key for key in inner.state if key not in places), None)
         rule = f"keeps state of {shown(strange)}, which is no parameter"
         fix = "keep it in the state of each parameter, or in a group"

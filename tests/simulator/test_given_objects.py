@@ -3,8 +3,11 @@
 import copy
 import functools
 import re
+import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -169,6 +172,39 @@ def test_an_optimizer_whose_step_needs_its_closure_is_told():
         Simulator(nn.Linear(3, 2), workers=2, lr=0.1, optimizer=Closed)
 
 
+class Timed(torch.optim.SGD):
+    """Has attributes that differ from object to object, or from themselves."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, lr=lr)
+        self.began, self.best, self.table = time.perf_counter(), float("nan"), np.ones(3)
+
+
+class Filtering(torch.optim.SGD):
+    """Takes a function, or a table."""
+
+    def __init__(self, params, lr=0.1, function=None, table=None):
+        super().__init__(params, lr=lr)
+        self.function = function or (lambda gradient: gradient)
+        self.table = table
+
+
+class Decaying(torch.optim.SGD):
+    """Writes its own rate."""
+
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            group["lr"] *= 0.8
+
+
+def test_a_rate_that_an_optimizer_writes_itself_is_told():
+    simulator = Simulator(nn.Linear(3, 2), workers=2, lr=0.1, optimizer=Decaying)
+    told = r"^optimizer writes lr in its step, which is set before each, got Decaying; keep a fact"
+    with pytest.raises(SettingError, match=told):
+        simulator.step(torch.ones(4, 3), torch.zeros(4).long())
+
+
 def _lookahead():
     class Lookahead(torch.optim.Optimizer):
         def __init__(self, base):
@@ -185,9 +221,9 @@ class SAM(torch.optim.Optimizer):
         self.base = torch.optim.SGD(self.param_groups, **kwargs)
 
 
-def _changed(name, value):
+def _changed(name, value, kind=torch.optim.SGD):
     def made(model):
-        optimizer = _sgd(model)
+        optimizer = kind(model.parameters(), lr=0.1)
         setattr(optimizer, name, value)
         return optimizer
 
@@ -197,7 +233,7 @@ def _changed(name, value):
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (_changed("power", 2), "has power = 2, which one made anew of its options would lack"),
+        (_changed("power", 2, Signed), "has power = 2, which one made anew of its options would"),
         (_changed("step", print), "has step = "),
         (_changed("step", lambda closure=None: None), r"has step = function <lambda>, which one"),
         (lambda model: SAM(model.parameters(), lr=0.1), "takes no lr, got SAM"),
@@ -217,6 +253,9 @@ def test_an_optimizer_that_is_more_than_its_options_is_refused(made, told):
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
         lambda p: torch.optim.lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.1), 3).optimizer,
         lambda p: torch.optim.RMSprop(p, lr=torch.tensor(0.1)),
+        lambda p: _changed("name", "head")(SimpleNamespace(parameters=lambda: p)),
+        lambda p: Timed(p),
+        lambda p: Filtering(p),
     ],
 )
 def test_an_optimizer_that_is_its_options_is_taken(made):
@@ -525,6 +564,9 @@ def test_arguments_that_a_class_hands_on_are_those_of_its_base():
 @pytest.mark.parametrize(
     ("made", "told"),
     [
+        (lambda p: Filtering(p, function=torch.sign), "has function = "),
+        (lambda p: Filtering(p, function=lambda g: 2 * g), "has function = function <lambda>, "),
+        (lambda p: Filtering(p, table=np.ones(2)), "has table = array([1., 1.]), which one made"),
         (lambda p: Renaming(p, beta=0.5), "has betas (0.5, 0.99), and one made anew (0.9, 0.99)"),
         (
             lambda p: Grouping([*p]),
