@@ -240,6 +240,8 @@ class Config(Recipe):
         self._check_threads()
         for name in _SPECS:  # so that a run can be resumed from another folder
             object.__setattr__(self, name, whole_spec(getattr(self, name)))
+        if self.data_dir != default("data_dir"):
+            object.__setattr__(self, "data_dir", home_path(str(self.data_dir)).absolute())
         least_one = "batch_size", "global_batch_size", "epochs", "steps", "log_every"
         for name in (*least_one, "min_count", "bptt"):
             value = getattr(self, name)

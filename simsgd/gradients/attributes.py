@@ -1,7 +1,7 @@
 """What a module's own attributes are, to find that one was changed."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set, Sized
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -12,9 +12,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from .same_bits import digest
+from .variables import keeper, variables
 
 OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
-_CONTAINERS = (list, dict, set)
 _MOST_SEEN = 20_000  # objects whose contents are looked at
 _LONG = 1000  # entries, from which on only their number counts
 _PLAIN = (bool, int, float, str, type(None))
@@ -74,19 +74,17 @@ class Switches:
 
 @contextmanager
 def attributes_kept(*owners: object) -> Iterator[None]:
-    """Put back what Python attributes of modules, or of an object, are before the block.
+    """Put back what modules, objects and functions keep in Python as it is before the block.
 
-    So are the contents of lists, dicts and sets that are attributes: a cache that a trial fills is
-    as it was. What torch keeps itself, parameters and buffers too, is left alone.
+    That is their attributes, the variables that their functions read, and the contents of lists,
+    dicts, sets, tensors and arrays among these: a cache that a trial fills is as it was. What torch
+    keeps itself, parameters and buffers too, is left alone.
     """
     spaces = [vars(part) for owner in owners for part in _parts(owner)]
     before = [{n: v for n, v in space.items() if n not in OF_TORCH} for space in spaces]
-    contents = [
-        (value, value.copy())
-        for space in before
-        for value in space.values()
-        if type(value) in _CONTAINERS
-    ]
+    around = [own for owner in owners for own in variables(owner)]
+    held = [*(v for space in before for v in space.values()), *(v for _, v, _ in around)]
+    contents = [keeper(value) for value in held]
     try:
         yield
     finally:
@@ -94,9 +92,10 @@ def attributes_kept(*owners: object) -> Iterator[None]:
             for name in space.keys() - kept.keys() - OF_TORCH:
                 del space[name]
             space.update(kept)
-        for value, content in contents:
-            value.clear()
-            (value.extend if isinstance(value, list) else value.update)(content)
+        for _, value, put in around:
+            put(value)
+        for put_back in contents:
+            put_back()
 
 
 def _parts(owner: object) -> Iterator[object]:
@@ -127,7 +126,7 @@ def _contents(value: Any, seen: set[int]) -> Iterator[object]:
         yield from (id(value), value._version, digest(value))
     elif isinstance(value, np.ndarray):
         yield hash(value.tobytes()) if value.size <= _LONG**2 else id(value)
-    elif isinstance(value, Sized) and len(value) > _LONG:
+    elif isinstance(value, Mapping | Set | list | tuple | deque) and len(value) > _LONG:
         yield len(value)
     elif isinstance(value, Set):
         yield frozenset(value)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..registry import register
 from ..settings import SettingError, one_line
+from .attributes import attributes_kept
 from .contract import (
     DEFAULT,
     Criterion,
@@ -175,7 +176,8 @@ class Auto(GradientEngine):
             return ""
         if kind == "recurrent layers":
             return threads
-        work = work_of(self, params, buffers, x, y, keys)
+        with attributes_kept(self.model, self.criterion):
+            work = work_of(self, params, buffers, x, y, keys)
         if kind == "matrices":
             return threads if work.elements >= _MANY else ""
         large = work.elements >= _LARGE and 2 * work.convolved >= work.multiplications
@@ -205,6 +207,13 @@ def try_out(
     engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
 ) -> None:
     """Raise `UnsupportedModel` if the engine cannot take the model."""
+    with attributes_kept(engine.model, engine.criterion):
+        _try_out(engine, params, buffers, x, y, keys)
+
+
+def _try_out(
+    engine: GradientEngine, params: Tensors, buffers: Tensors, x: Tensor, y: Tensor, keys: Tensor
+) -> None:
     if isinstance(engine, OnePass):
         engine.try_out(params, buffers, x, y, keys)
     elif isinstance(engine, Vmap | Threads):

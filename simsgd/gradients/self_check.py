@@ -101,9 +101,11 @@ def reference(
     with attributes_kept(model, criterion):
         _looped(model, criterion, batch.of(slice(1)), config)
     try:
-        return _looped(model, criterion, batch.in_float64(), config)
+        with attributes_kept(model, criterion):
+            return _looped(model, criterion, batch.in_float64(), config)
     except Exception:  # whatever a model says to float64; its own errors come again below
-        return _looped(model, criterion, batch, config)
+        with attributes_kept(model, criterion):
+            return _looped(model, criterion, batch, config)
 
 
 def without_extremes(x: Tree) -> Tree:

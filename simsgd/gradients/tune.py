@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..registry import register
 from ..settings import SettingError
+from .attributes import attributes_kept
 from .auto import Auto, try_out
 from .contract import GradientEngine, Tensors, UnsupportedModel
 from .trees import cloned, leaves
@@ -50,7 +51,8 @@ class Tune(Auto):
         for turn in range(_ROUNDS + 1):
             for name, engine in engines.items():
                 began = _now(leaves(x)[0].device)
-                engine(params, buffers, cloned(x), cloned(y), keys)
+                with attributes_kept(self.model, self.criterion):
+                    engine(params, buffers, cloned(x), cloned(y), keys)
                 if turn > 0:
                     seconds[name].append(_now(leaves(x)[0].device) - began)
         took = {name: statistics.median(spent) for name, spent in seconds.items()}

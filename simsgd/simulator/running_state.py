@@ -34,6 +34,7 @@ class RunningState:
     compressor: str = ""  # the spec in force
     layers: LayerRules = ()  # those in force beside it
     is_tried: bool = False  # whether a step was taken since this was made
+    is_checked: bool = False  # whether it was looked at what model and criterion keep
     half_done: bool = False  # whether a step has its gradients, and has not come to its end
 
     @classmethod

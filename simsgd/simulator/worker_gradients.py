@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..gradients import Gradients
 from ..gradients.accumulation import accumulated
+from ..gradients.attributes import attributes_kept
 from ..gradients.contract import Tensors, require_gradient
 from ..gradients.dropout import KeyedDropout
 from ..gradients.flat_rows import FlatRows
@@ -64,10 +65,7 @@ def compute_gradients(
     seed, workers = parts.recipe.seed, parts.recipe.workers
     participants = parts.algorithm.participants(seed, workers, state.steps, state.epoch or 0)
     x, y = _hosted_pair(parts, x, y)
-    alone = workers * parts.recipe.devices == 1
-    if not (state.is_tried or (alone and parts.engine_name == "loop")):
-        own = {name: buffer[0] for name, buffer in _of_rows(parts, state).items()}
-        check_kept_state(parts, own, row(x, (0, 0)), row(y, (0, 0)), alone)
+    _check_kept(parts, state, x, y)
     state.is_tried = True
     with thread_count(parts.engine.operation_threads):
         if participants is None:
@@ -79,6 +77,15 @@ def compute_gradients(
     gradients = parts.guard.admit(gradients, state.buffers, participants)
     state.buffers, state.half_done = gradients.buffers, True
     return gradients
+
+
+def _check_kept(parts: Components, state: RunningState, x: Tree, y: Tree) -> None:
+    """Look at what model and criterion keep, unless that was done; one worker in a loop may."""
+    alone = parts.recipe.workers * parts.recipe.devices == 1
+    if not (state.is_checked or (alone and parts.engine_name == "loop")):
+        own = {name: buffer[0] for name, buffer in _of_rows(parts, state).items()}
+        check_kept_state(parts, own, row(x, (0, 0)), row(y, (0, 0)), alone)
+    state.is_checked = True
 
 
 def _check_autocast(parts: Components) -> None:
@@ -222,7 +229,10 @@ def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str
     if not parts.engine_name:
         parts.mode.enter()
         first = (slice(None), 0)  # pass
-        batch, target = (row(part, first) for part in _hosted_pair(parts, x, y))
+        x, y = _hosted_pair(parts, x, y)
+        _check_kept(parts, state, x, y)
+        batch, target = row(x, first), row(y, first)
+    if not parts.engine_name:  # which the check may have chosen
         params, buffers, keys = device_rows(parts, state.buffers)
         parts.engine.choose(params, buffers, batch, target, keys)
     return parts.engine_name
@@ -237,7 +247,8 @@ def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tr
     batch, target = (cloned(row(part, (0, 0))) for part in _hosted_pair(parts, x, y))
     own = {name: buffer[0].clone() for name, buffer in _of_rows(parts, state).items()}
     key = parts.key.keys()[0]
-    with torch.enable_grad(), seeded(key), KeyedDropout(key):
+    kept = attributes_kept(parts.model, parts.engine.criterion)
+    with kept, torch.enable_grad(), seeded(key), KeyedDropout(key):
         loss, output = parts.engine.loss(dict(parts.params), own, batch, target)
     require_gradient(loss)
     return output
@@ -251,7 +262,8 @@ def unused_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> lis
     own = {name: buffer[:1] for name, buffer in _of_rows(parts, state).items()}
     keys = parts.key.keys()[:1]
     x, y = (cloned(row(part, (slice(1), 0))) for part in _hosted_pair(parts, x, y))
-    return [*loop(dict(parts.params), own, x, y, keys).unused]
+    with attributes_kept(parts.model, parts.engine.criterion):
+        return [*loop(dict(parts.params), own, x, y, keys).unused]
 
 
 def _of_rows(parts: Components, state: RunningState) -> Tensors:

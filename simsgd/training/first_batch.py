@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..catalog import begin_texts
 from ..given_object import plainly
+from ..gradients.attributes import attributes_kept
 from ..gradients.generators import put_back
 from ..gradients.trees import Tree, cloned, leaves, mapped, row
 from ..registry import own_line
@@ -231,7 +232,8 @@ def _require_scores(experiment: "Experiment", x: Tree) -> None:
 def _evaluate(experiment: "Experiment", batches: Iterable[tuple[Tree, Tree]]) -> None:
     """Do with batches what an evaluation does, and leave everything as it was."""
     model = experiment.simulator.evaluation_model()
-    with put_back(torch.device(experiment.config.device)):
+    kept = attributes_kept(model, experiment.criterion)
+    with kept, put_back(torch.device(experiment.config.device)):
         for x, y in batches:
             output = model(x)
             with _criterion_of_its_own(experiment):

@@ -45,6 +45,17 @@ def test_weights_that_workers_do_not_see_are_told(write, method, evaluated):
         simulator.step(X, Y)
 
 
+def test_weights_that_are_put_back_are_the_same():
+    model = nn.Linear(6, 3)
+    simulator = Simulator(model, workers=4, lr=0.1, algorithm="local")
+    simulator.step(X, Y)
+    state = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        model.weight.zero_()
+    model.load_state_dict(state)
+    simulator.step(X, Y)
+
+
 class Masked(nn.Module):
     """Multiplies by a buffer that a person changes."""
 
@@ -167,3 +178,16 @@ def test_what_a_model_holds_is_followed(write, engine):
             write(own)
     for p, wanted in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(p, wanted, atol=1e-6)
+
+
+class Odd:
+    """Has no length, though it says so, as modules of torch.jit."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+def test_an_object_without_a_length_may_be_held():
+    model = nn.Linear(6, 3)
+    model.odd = Odd()
+    Simulator(model, workers=4, lr=0.1, engine="threads").step(X, Y)

@@ -10,16 +10,23 @@ X, Y = torch.rand(96, 64), torch.arange(96) % 3
 SMALL = {"workers": 2, "batch_size": 8, "epochs": 1, "lr": 0.1, "quiet": True}
 
 
+class Seen:
+    """Numbers in an object, which a trial leaves where it puts them."""
+
+    def __init__(self):
+        self.numbers = []
+
+
 class Sized(nn.Module):
     """Takes batches of some sizes only, and notes which it was evaluated on."""
 
     def __init__(self, *sizes):
         super().__init__()
-        self.linear, self.sizes, self.seen = nn.Linear(64, 3), sizes, []
+        self.linear, self.sizes, self.seen = nn.Linear(64, 3), sizes, Seen()
 
     def forward(self, x):
         if not self.training:
-            self.seen.append(len(x))
+            self.seen.numbers.append(len(x))
         if self.sizes and len(x) not in self.sizes:
             raise RuntimeError(f"not {len(x)}")
         return self.linear(x)
@@ -33,7 +40,7 @@ def trained(model, tmp_path, samples, **more):
 def test_a_model_of_any_size_is_tried_on_few_samples(tmp_path):
     model = Sized()
     trained(model, tmp_path, 96)
-    assert model.seen[:3] == [2, 3, 96]
+    assert model.seen.numbers[:3] == [2, 3, 96]
 
 
 def test_a_model_that_takes_what_an_evaluation_gives_it_is_trained(tmp_path):
