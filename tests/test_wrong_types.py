@@ -229,6 +229,10 @@ STEPS = {  # of a simulator of two workers
     "step(x, y, '0')": "epoch must be a whole number of at least 0, got 0",
     "step(x, y, -1)": "epoch must be a whole number of at least 0, got -1",
     "step(x.to('meta'), y)": "batch has a tensor of another form, got meta; give dense tensors, ",
+    "step({'x': x, 'ids': list(range(len(x)))}, y)": "batch has list of 4 values, which is not "
+    "divided; give a tensor, or leave it out",
+    "step({'x': x, 'ids': x[:, 0].numpy()}, y)": "batch has ndarray of 4 values, which is not ",
+    "step(__import__('collections').UserDict(x=x), y)": "batch is a mapping of another kind than ",
     "step(x.to_sparse(), y)": "batch has a tensor of another form, got torch.sparse_coo; give ",
     "__setattr__('lr', 0.2)": "lr cannot be set later, got 0.2; give it to Simulator; a regime or ",
     "step(x[0, 0], y)": "batch has a tensor without dimensions, got 1.0; give [B, ...]",

@@ -3,6 +3,9 @@
 Letters: W simulated workers, G devices of each, b samples of these, M passes, B = W * G * b * M.
 """
 
+from collections.abc import Iterator, Mapping, Sized
+
+import numpy as np
 from torch import Tensor
 
 from ..gradients.trees import Tree, leaves, mapped, odd_form
@@ -18,11 +21,25 @@ def shard(batch: Tree, workers: int, passes: int, devices: int = 1) -> Tree:
     """
     if not leaves(batch):
         rule, fix = "has no tensor", "give tensors, as torch.as_tensor makes of an array"
+        if isinstance(batch, Mapping):
+            rule, fix = "is a mapping of another kind than dict", "give dict(batch)"
         raise SettingError("batch", type(batch).__name__, rule, fix)
     lengths = [*dict.fromkeys(len(part) for part in leaves(batch) if part.dim())]
     rule = f"has parts of {' and '.join(map(str, lengths))} samples"
     require(len(lengths) < 2, "batch", None, rule, "give each a row for each sample")
+    for values in _undivided(batch):
+        rule = f"has {type(values).__name__} of {len(values)} values, which is not divided"
+        require(lengths != [len(values)], "batch", None, rule, "give a tensor, or leave it out")
     return mapped(lambda part: _shard(part, workers, passes, devices), batch)
+
+
+def _undivided(tree: Tree) -> Iterator[Sized]:
+    """Yield what has several values and no tensor."""
+    if isinstance(tree, np.ndarray) or (isinstance(tree, list) and not leaves(tree)):
+        yield tree
+    elif isinstance(tree, dict | list | tuple):
+        for own in tree.values() if isinstance(tree, dict) else tree:
+            yield from _undivided(own)
 
 
 def _shard(batch: Tensor, workers: int, passes: int, devices: int) -> Tensor:
