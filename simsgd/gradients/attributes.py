@@ -16,6 +16,7 @@ from .variables import keeper, variables
 
 OF_TORCH = frozenset(vars(nn.Module()))  # attributes that every module has
 _MOST_SEEN = 20_000  # objects whose contents are looked at
+_LONGEST = 100_000  # entries, of which more are not compared
 _LONG = 1000  # entries, from which on only their number counts
 _PLAIN = (bool, int, float, str, type(None))
 _ONE = (FunctionType, BuiltinFunctionType, ModuleType, type)  # which have no contents
@@ -113,7 +114,7 @@ def _contents(value: Any, seen: set[int]) -> Iterator[object]:
     Of long containers only the length counts, and of what has no attributes which one it is.
     """
     if isinstance(value, (*_PLAIN, np.generic)):
-        yield repr(value)
+        yield from (type(value), value if value == value else None)  # nan is not itself
         return
     if isinstance(value, _ONE) or len(seen) > _MOST_SEEN:
         yield id(value)
@@ -125,9 +126,10 @@ def _contents(value: Any, seen: set[int]) -> Iterator[object]:
     if isinstance(value, Tensor):
         yield from (id(value), value._version, digest(value))
     elif isinstance(value, np.ndarray):
-        yield hash(value.tobytes()) if value.size <= _LONG**2 else id(value)
+        some = value.reshape(-1)[:: 1 + value.size // _LONGEST]
+        yield from (id(value), hash(some.tobytes()))
     elif isinstance(value, Mapping | Set | list | tuple | deque) and len(value) > _LONG:
-        yield len(value)
+        yield from (len(value), _hash_of(value))
     elif isinstance(value, Set):
         yield frozenset(value)
     elif (parts := _held(value)) is not None:
@@ -135,6 +137,17 @@ def _contents(value: Any, seen: set[int]) -> Iterator[object]:
             yield from _contents(own, seen)
     else:
         yield id(value)
+
+
+def _hash_of(container: Any) -> int | None:
+    """Return what differs where a long container of plain values holds others."""
+    if len(container) > _LONGEST:
+        return None
+    values = container.items() if isinstance(container, Mapping) else container
+    try:
+        return hash(frozenset(values) if isinstance(container, Set) else tuple(values))
+    except TypeError:
+        return None
 
 
 def _held(value: Any) -> Iterable[object] | None:
@@ -147,7 +160,15 @@ def _held(value: Any) -> Iterable[object] | None:
         return chain([value.func], value.args, chain.from_iterable(value.keywords.items()))
     if isinstance(value, MethodType):
         return iter([value.__func__, value.__self__])
-    return chain.from_iterable(vars(value).items()) if hasattr(value, "__dict__") else None
+    slots = [name for kind in type(value).__mro__ for name in _names(vars(kind).get("__slots__"))]
+    own = [getattr(value, name) for name in slots if hasattr(value, name)]
+    if hasattr(value, "__dict__"):
+        return chain(own, chain.from_iterable(vars(value).items()))
+    return own or None
+
+
+def _names(slots: Any) -> Iterable[str]:
+    return () if slots is None else (slots,) if isinstance(slots, str) else slots
 
 
 def _frozen(value: Any) -> object:

@@ -5,6 +5,8 @@ some parameters; or a function of the model that returns such. The simulator mak
 same classes and options by itself, one or one a worker, and never steps the user's.
 """
 
+import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -230,7 +232,23 @@ def _other(one: Any, two: Any) -> bool:
         return _other(one.func, two.func) or one.args != two.args
     if isinstance(one, _PLAIN):
         return bool(one != two) and not (one != one and two != two)
-    return isinstance(one, type | BuiltinFunctionType) and one is not two
+    if isinstance(one, type | BuiltinFunctionType):
+        return one is not two
+    return not isinstance(one, torch.optim.Optimizer | nn.Module) and _others_within(one, two)
+
+
+def _others_within(one: Any, two: Any) -> bool:
+    """Return whether two objects of one class hold other values."""
+    if isinstance(one, dict):
+        return one.keys() != two.keys() or any(_other(own, two[key]) for key, own in one.items())
+    if isinstance(one, list | deque):
+        return len(one) != len(two) or any(map(_other, one, two))
+    if hasattr(one, "__dict__"):
+        return _others_within(vars(one), vars(two))
+    try:
+        return pickle.dumps(one) != pickle.dumps(two)
+    except Exception:  # of what has no copy
+        return False
 
 
 def _kept_apart(kind: str, optimizer: torch.optim.Optimizer) -> Settings:

@@ -113,15 +113,21 @@ class RunningState:
         if not parts.regime.follows_results:  # whose optimizers depend on more
             require_optimizers(state, _optimizers(parts, state))
         with taken_apart():
-            self._load(parts, state)
+            layers, epoch = state.get("compress_layers", ()), state["epoch"] or 0
+            saved = tuple(LayerRule(*pair) for pair in layers)
+        last = epoch, max(0, state["steps"] - 1)
+        own: LayerRules = parts.regime.at(*last, state["results"]).get("compress_layers", ())
+        with taken_apart():
+            self._load(parts, state, own if in_words(own) == in_words(saved) else saved)
 
-    def _load(self, parts: Components, state: StateDict) -> None:
+    def _load(self, parts: Components, state: StateDict, layers: LayerRules) -> None:
+        """Take a state over, with these rules in force."""
         parts.parameters.load_state_dict(state["parameters"], parts.hosted)
         for name, buffer in self.buffers.items():
             buffer.copy_(state["buffers"][name][parts.hosted])
         same = plainly(state["compressor"]) == plainly(self.compressor)  # an object, given again
         saved = self.compressor if same else state["compressor"]
-        self.set_compressor(parts, saved, self._saved_layers(parts, state))
+        self.set_compressor(parts, saved, layers)
         parts.engine.keep_choice(state.get("engine", ""))
         for own in parts.segment_states:
             saved = state["voices"][own.segment.name]
@@ -143,13 +149,6 @@ class RunningState:
         if not self.layers:
             return {}
         return {"compress_layers": [[rule.pattern, str(rule.compressor)] for rule in self.layers]}
-
-    def _saved_layers(self, parts: Components, state: StateDict) -> LayerRules:
-        """Return the rules that were in force, with the objects that the regime has for them."""
-        saved = tuple(LayerRule(*pair) for pair in state.get("compress_layers", ()))
-        last = state["epoch"] or 0, max(0, state["steps"] - 1)
-        own: LayerRules = parts.regime.at(*last, state["results"]).get("compress_layers", ())
-        return own if in_words(own) == in_words(saved) else saved
 
     def _server_state(self) -> StateDict:
         if not self.server_buffers:

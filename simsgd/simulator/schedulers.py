@@ -84,7 +84,7 @@ class Scheduler:
         if self._runs is None or self._begun != begun or self._looks_at_losses:
             self._begun, self._past = begun, []
             self._runs = self._made(begun)
-            self._past.append(_values(self._runs.optimizer, begun, [{}] * len(begun)))
+            self._past.append(self._values(begun, [{}] * len(begun)))
             self._require_numbers(self._past[-1])
         scheduler = self._runs
         if self._looks_at_losses:
@@ -96,9 +96,23 @@ class Scheduler:
                     scheduler.step(losses[len(self._past) - 1])
                 else:
                     self._step(scheduler)
-            self._past.append(_values(scheduler.optimizer, begun, self._past[-1]))
+            self._past.append(self._values(begun, self._past[-1]))
             self._require_numbers(self._past[-1])
         return self._past[steps]
+
+    def _values(self, begun: list[Settings], before: list[Settings]) -> list[Settings]:
+        """Return the options of each group that were changed, now or `before`.
+
+        With those of `begun` that schedulers of torch change.
+        """
+        assert self._runs is not None
+        found, optimizer = [], self._runs.optimizer
+        for group, own, past in zip(optimizer.param_groups, begun, before, strict=True):
+            usual = {key: own.get(key, value) for key, value in optimizer.defaults.items()}
+            may = past.keys() | (own.keys() & CHANGED)
+            chosen = [k for k in usual if k in group and (k in may or group[k] != usual[k])]
+            found.append({key: group[key] for key in chosen})
+        return found
 
     def _require_numbers(self, groups: Sequence[Settings]) -> None:
         """Raise `SettingError` for a lr that float32 cannot have, and for one below 0."""
@@ -226,24 +240,10 @@ def _copied(scheduler: Any, optimizer: torch.optim.Optimizer) -> Any:
     """Return a copy of a user's scheduler that has `optimizer` in place of its own."""
     theirs = scheduler.optimizer
     for group, own in zip(optimizer.param_groups, theirs.param_groups, strict=True):
-        group.update({key: value for key, value in own.items() if key != "params"})
+        begun = [k for k, v in theirs.defaults.items() if k not in CHANGED and own.get(k) == v]
+        kept = {"params", *begun}  # which may be set beside the optimizer
+        group.update({key: value for key, value in own.items() if key not in kept})
     return copy.deepcopy(scheduler, {id(theirs): optimizer})
-
-
-def _values(
-    optimizer: torch.optim.Optimizer, begun: list[Settings], before: list[Settings]
-) -> list[Settings]:
-    """Return the options of each group that the scheduler changed, now or `before`.
-
-    With those of `begun` that it may change.
-    """
-    found = []
-    for group, own, past in zip(optimizer.param_groups, begun, before, strict=True):
-        usual = {key: own.get(key, value) for key, value in optimizer.defaults.items()}
-        may = past.keys() | (own.keys() & CHANGED)
-        chosen = [k for k in usual if k in group and (k in may or group[k] != usual[k])]
-        found.append({key: group[key] for key in chosen})
-    return found
 
 
 def _without(options: Settings, name: str) -> Settings:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..given_object import plainly
+from ..given_object import GivenObject, plainly
 from ..methods.memories import Memory
 from ..methods.presets import preset_of
 from ..recipe import Recipe
@@ -149,6 +149,7 @@ def regime_of(
         given = {**optimizer_settings(recipe.optimizer, model, params), **_without_optimizer(given)}
     if recipe.scheduler is not None:
         every, optimizer = recipe.scheduler_every, recipe.optimizer
+        _require_begun_alike(recipe)
         given["scheduler"] = scheduler_setting(recipe.scheduler, every, optimizer)
     try:
         whole = whole.then(Regime({0: given}))
@@ -159,6 +160,17 @@ def regime_of(
     check_groups(recipe.param_groups, params)
     _require_same_again(whole)
     return whole
+
+
+def _require_begun_alike(recipe: Recipe) -> None:
+    """Raise `SettingError` for what a scheduler that is an object would begin without."""
+    scheduler = recipe.scheduler.value if isinstance(recipe.scheduler, GivenObject) else None
+    if not hasattr(scheduler, "optimizer"):
+        return
+    for name in ("lr", "momentum"):
+        rule = "has no effect beside a scheduler that is an object, which has its optimizer's"
+        value = getattr(recipe, name)
+        require(value is None, name, value, rule, "set it in that optimizer, or leave it out")
 
 
 def _require_same_again(regime: Regime) -> None:

@@ -36,6 +36,10 @@ from .node_gradients import (
 from .running_state import RunningState
 from .shard import shard
 
+_TRIED = 2  # workers
+
+_TRIED = 2  # workers
+
 
 def hosted_shards(parts: Components, batch: Tree) -> Tree:
     """Return the samples of the devices of workers hosted here, [L * G, M, b, ...], of [B, ...].
@@ -225,17 +229,32 @@ def device_rows(parts: Components, buffers: Tensors) -> tuple[Tensors, Tensors, 
 
 
 def engine_name(parts: Components, state: RunningState, x: Tree, y: Tree) -> str:
-    """Return the name of the engine that a step on such a batch uses, which it may choose now."""
-    if not parts.engine_name:
-        parts.mode.enter()
-        first = (slice(None), 0)  # pass
-        x, y = _hosted_pair(parts, x, y)
-        _check_kept(parts, state, x, y)
-        batch, target = row(x, first), row(y, first)
+    """Return the name of the engine that a step on such a batch uses, which it may choose now.
+
+    One that was asked for is tried before the first step, on few workers: it raises what it would
+    raise then.
+    """
+    parts.mode.enter()
+    x, y = _hosted_pair(parts, x, y)
+    _check_kept(parts, state, x, y)
+    batch, target = (row(part, (slice(None), 0)) for part in (x, y))  # of the first pass
+    params, buffers, keys = device_rows(parts, state.buffers)
     if not parts.engine_name:  # which the check may have chosen
-        params, buffers, keys = device_rows(parts, state.buffers)
         parts.engine.choose(params, buffers, batch, target, keys)
+    elif not (state.is_tried or parts.engine.chooses or parts.engine_name == "loop"):
+        _try_engine(parts, params, buffers, batch, target, keys)
     return parts.engine_name
+
+
+def _try_engine(
+    parts: Components, params: Tensors, buffers: Tensors, x: Tree, y: Tree, keys: Tensor
+) -> None:
+    few = slice(_TRIED)
+    if parts.engine.per_worker:
+        params = {name: p[few] for name, p in params.items()}
+    buffers = {name: buffer[few] for name, buffer in buffers.items()}
+    with attributes_kept(parts.model, parts.engine.criterion):
+        parts.engine(params, buffers, cloned(row(x, few)), cloned(row(y, few)), keys[few])
 
 
 def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tree:

@@ -13,7 +13,12 @@ from .used_settings import used_settings
 
 
 def shared_folder(experiment: Experiment) -> RunFolder:
-    """Return the run's folder, which the first of the processes makes and writes."""
+    """Return the run's folder, which the first of the processes makes and writes.
+
+    Raises `SettingError` for a model that the engine declines, before anything is made.
+    """
+    if experiment.config.resume is None:  # what refuses leaves an earlier run of this name alone
+        experiment.simulator.engine_for(*next(experiment.epoch_batches(0)))
     folder, refused = None, None
     if is_rank_zero():
         try:

@@ -172,6 +172,66 @@ def test_an_optimizer_whose_step_needs_its_closure_is_told():
         Simulator(nn.Linear(3, 2), workers=2, lr=0.1, optimizer=Closed)
 
 
+class Configured(torch.optim.SGD):
+    """Keeps an argument under another name."""
+
+    def __init__(self, params, lr=0.1, scale=1.0, keep=dict):
+        super().__init__(params, lr=lr)
+        self.kept = {
+            dict: lambda: {"scale": scale}, list: lambda: [scale], set: lambda: {scale},
+            SimpleNamespace: lambda: SimpleNamespace(scale=scale),
+            torch.Tensor: lambda: torch.tensor([scale]), np.ndarray: lambda: np.array([scale]),
+        }[keep]()  # fmt: skip
+        self.keep = keep
+
+
+@pytest.mark.parametrize("keep", [dict, list, set, SimpleNamespace, torch.Tensor, np.ndarray])
+def test_an_argument_kept_in_something_else_is_told(keep):
+    model = nn.Linear(3, 2)
+    kind = type("Kind", (Configured,), {"__init__": _with_default(keep)})
+    Simulator(model, workers=2, optimizer=kind(model.parameters()))
+    with pytest.raises(
+        SettingError, match=r"^optimizer has kept = .*, which one made anew of its "
+    ):
+        Simulator(model, workers=2, optimizer=kind(model.parameters(), scale=0.3))
+
+
+def _with_default(keep):
+    def make(self, params, lr=0.1, scale=1.0):
+        Configured.__init__(self, params, lr, scale, keep)
+
+    return make
+
+
+@pytest.mark.parametrize("setting", [{"lr": 0.5}, {"momentum": 0.5}])
+def test_what_a_scheduler_that_is_an_object_begins_without_is_told(setting):
+    model = nn.Linear(3, 2)
+    optimizer = _sgd(model)
+    objects = {"optimizer": optimizer, "scheduler": ExponentialLR(optimizer, 0.9)}
+    told = rf"^{next(iter(setting))} has no effect beside a scheduler that is an object, which has"
+    with pytest.raises(SettingError, match=told):
+        Simulator(model, workers=2, **objects, **setting)
+
+
+def test_a_weight_decay_beside_a_scheduler_holds():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    plain = copy.deepcopy(model)
+    optimizer = _sgd(model)
+    other = torch.optim.SGD(plain.parameters(), lr=0.1, weight_decay=0.3)
+    every = {"scheduler": ExponentialLR(optimizer, 0.9), "scheduler_every": "step"}
+    simulator = Simulator(model, workers=2, optimizer=optimizer, weight_decay=0.3, **every)
+    scheduler = ExponentialLR(other, 0.9)
+    for _ in range(3):
+        x, y = torch.randn(8, 4), torch.arange(8) % 3
+        simulator.step(x, y)
+        other.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()
+        other.step()
+        scheduler.step()
+    assert torch.allclose(model.weight, plain.weight, atol=1e-6)
+
+
 class Timed(torch.optim.SGD):
     """Has attributes that differ from object to object, or from themselves."""
 
@@ -621,3 +681,13 @@ def test_a_scheduler_may_write_any_option(kind, options, key, values):
         other.step()
         scheduler.step()
     assert torch.allclose(model.weight, plain.weight, atol=1e-6)
+
+
+def test_a_regime_that_fails_as_a_state_is_loaded_says_so():
+    def regime(epoch, step, results):
+        return {"lr": results[-1]["missing"] if results else 0.1}
+
+    first, again = (Simulator(nn.Linear(3, 2), workers=2, regime=regime) for _ in range(2))
+    first.end_epoch({"val_loss": 1.0})
+    with pytest.raises(KeyError, match="missing"):
+        again.load_state_dict(first.state_dict())

@@ -93,6 +93,13 @@ class Inner:
     tensor: torch.Tensor
 
 
+@dataclass(slots=True)
+class Slotted:
+    """An object without a dict."""
+
+    value: float
+
+
 class Holding(nn.Module):
     """Multiplies by numbers that it holds in another way than as a buffer."""
 
@@ -104,10 +111,12 @@ class Holding(nn.Module):
         self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
         self.config = SimpleNamespace(tau=1.0, inner=Inner(torch.ones(3)))
         self.queue, self.scaled = deque([torch.ones(3)]), partial(torch.mul, torch.ones(3))
+        self.slotted, self.long = Slotted(1.0), [1.0] * 5000
         self.unregistered = [nn.Linear(3, 3).requires_grad_(False)]
 
     def forward(self, x):
         scale = self.tensor * self.list[0] * self.dict["k"] * torch.from_numpy(self.array)
+        scale = scale * self.slotted.value * self.long[-1]
         scale = self.scaled(scale) * self.config.tau * self.config.inner.tensor * self.queue[0]
         return self.unregistered[0](self.linear(x) * scale * self.frozen)
 
@@ -144,6 +153,14 @@ def in_an_object(model):
     model.config.inner.tensor.data.mul_(0.9)
 
 
+def of_slots(model):
+    model.slotted.value *= 0.9
+
+
+def of_a_long_list(model):
+    model.long[-1] *= 0.9
+
+
 def of_a_queue(model):
     model.queue.append(model.queue.popleft() * 0.9)
 
@@ -160,7 +177,7 @@ def of_a_module_in_a_list(model):
     "write",
     [
         through_data, of_a_list, in_a_list, of_a_dict, of_an_array, of_the_frozen, of_an_object,
-        in_an_object, of_a_queue, of_a_partial, of_a_module_in_a_list,
+        in_an_object, of_slots, of_a_long_list, of_a_queue, of_a_partial, of_a_module_in_a_list,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["threads", "loop", "vmap", "onepass"])

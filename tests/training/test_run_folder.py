@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import simsgd
 from simsgd.results.run import Run
 from simsgd.results.tables import (
     EPOCH_COLUMNS,
@@ -649,3 +650,50 @@ def test_a_rank_that_does_not_write_leaves_the_folder_as_it_is(tmp_path):
         arguments = given.get(name, rows)
         getattr(other, name)(*(arguments if isinstance(arguments, tuple) else [arguments]))
     assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before
+
+
+class Mixing(torch.nn.Module):
+    """Mixes the samples of a batch, which no engine takes with workers together."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(64, 10), 0
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.linear(x - x.mean(0) * (1 + float(x.sum() > 0)))
+
+
+class CountingCalls(Mixing):
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x.flatten(1)) * self.calls
+
+
+def trains_another(output, target):
+    return torch.nn.functional.cross_entropy(output * ANOTHER, target)
+
+
+ANOTHER = torch.nn.Parameter(torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": Mixing(), "engine": "vmap"},
+        {"model": Mixing(), "engine": "onepass"},
+        {"model": CountingCalls()},
+        {"criterion": trains_another},
+        {"criterion": trains_another, "engine": "vmap"},
+    ],
+    ids=["vmap", "onepass", "counting", "outside", "outside, vmap"],
+)
+def test_what_is_refused_leaves_the_run_that_it_would_overwrite(tmp_path, settings):
+    usual = {"model": "mlp", "dataset": "digits", "workers": 2, "steps": 2, "lr": 0.1}
+    usual |= {"name": "mine", "quiet": True, "runs_dir": tmp_path}
+    before = simsgd.train(**usual)
+    log = before.log
+    with pytest.raises(SettingError):
+        simsgd.train(**{**usual, **settings}, overwrite=True)
+    assert simsgd.Run(tmp_path / "mine").log == log
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
