@@ -124,7 +124,8 @@ def _contents(value: Any, seen: set[int]) -> Iterator[object]:
     seen.add(id(value))
     yield type(value)
     if isinstance(value, Tensor):
-        yield from (id(value), value._version, digest(value))
+        version = None if value.is_inference() else value._version
+        yield from (id(value), version, digest(value))
     elif isinstance(value, np.ndarray):
         some = value.reshape(-1)[:: 1 + value.size // _LONGEST]
         yield from (id(value), hash(some.tobytes()))

@@ -24,7 +24,8 @@ def digest(tensor: Tensor) -> object:
 
     None on another device, and for what has no bits of its own.
     """
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_nested:
+    plain = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized)
+    if tensor.device.type != "cpu" or not plain:
         return None
     if tensor.numel() <= _EXACT:
         return hash(_bits(tensor).tobytes())
@@ -33,5 +34,6 @@ def digest(tensor: Tensor) -> object:
 
 
 def _bits(tensor: Tensor) -> NDArray[np.uint8]:
-    bits: NDArray[np.uint8] = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
+    numbers = tensor.detach().resolve_conj().resolve_neg().contiguous().flatten()
+    bits: NDArray[np.uint8] = numbers.view(torch.uint8).numpy()
     return bits

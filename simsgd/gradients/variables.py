@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 _CONTAINERS = (list, dict, set, deque)
 _NUMBERS = (bool, int, float, complex)
+_DEEP = 5  # containers within containers
 _MOST = 1000  # entries of a container that are looked at
 Variable = tuple[str, Any, Callable[[Any], None]]  # its name, its value, and what sets it
 
@@ -26,20 +27,20 @@ def variables(owner: object) -> Iterator[Variable]:
         yield from _of_function(function, function.__globals__, seen)
 
 
-def keeper(value: object) -> Callable[[], None]:
+def keeper(value: object, depth: int = 0) -> Callable[[], None]:
     """Return what puts back the numbers of a tensor or an array, or what a container holds."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and not _is_repeated(value):
         numbers = value.detach().clone()
         return lambda: _put_back(value, numbers)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.flags.writeable:
         saved = value.copy()
         return lambda: np.copyto(value, saved)
-    if type(value) not in _CONTAINERS:
+    if type(value) not in _CONTAINERS or depth > _DEEP:
         return lambda: None
     container: Any = value
     content = container.copy()
     entries = [*(content.values() if isinstance(content, dict) else content)][:_MOST]
-    inner = [keeper(own) for own in entries]
+    inner = [keeper(own, depth + 1) for own in entries]
 
     def put_back() -> None:
         container.clear()
@@ -48,6 +49,14 @@ def keeper(value: object) -> Callable[[], None]:
             each()
 
     return put_back
+
+
+def _is_repeated(tensor: Tensor) -> bool:
+    """Return whether one number is several elements of a tensor, so that it cannot be written."""
+    dense = tensor.layout == torch.strided and not tensor.is_nested
+    return dense and any(
+        not s and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
+    )
 
 
 def _put_back(tensor: Tensor, numbers: Tensor) -> None:

@@ -30,7 +30,8 @@ from .optimizer_class import (
 from .parameter_groups import ParameterGroup, Settings
 from .regime import Regime
 
-_PLAIN = (bool, int, float, complex, str, tuple, type(None))
+_PLAIN = (bool, int, float, complex, str, type(None))
+_DEEP = 20  # objects within objects, of which deeper ones are not compared
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _OF_TORCH = {"param_groups", "state", "defaults"}  # attributes that every optimizer has
 _BY_SCHEDULERS = {"step", "_opt_called"}  # attributes that torch's schedulers set
@@ -218,8 +219,10 @@ def _attributes(optimizer: torch.optim.Optimizer) -> Settings:
     return own
 
 
-def _other(one: Any, two: Any) -> bool:
+def _other(one: Any, two: Any, depth: int = 0) -> bool:
     """Return whether two values differ, as far as that can be told."""
+    if depth > _DEEP:
+        return False
     if type(one) is not type(two):
         return not (isinstance(one, int | float) and isinstance(two, int | float) and one == two)
     if isinstance(one, torch.Tensor):
@@ -229,22 +232,26 @@ def _other(one: Any, two: Any) -> bool:
     if isinstance(one, FunctionType):
         return one.__code__ is not two.__code__
     if isinstance(one, partial):
-        return _other(one.func, two.func) or one.args != two.args
+        return _other(one.func, two.func) or _other(one.args, two.args, depth + 1)
     if isinstance(one, _PLAIN):
         return bool(one != two) and not (one != one and two != two)
     if isinstance(one, type | BuiltinFunctionType):
         return one is not two
-    return not isinstance(one, torch.optim.Optimizer | nn.Module) and _others_within(one, two)
+    if isinstance(one, torch.optim.Optimizer | nn.Module):
+        return False
+    return _others_within(one, two, depth + 1)
 
 
-def _others_within(one: Any, two: Any) -> bool:
+def _others_within(one: Any, two: Any, depth: int) -> bool:
     """Return whether two objects of one class hold other values."""
     if isinstance(one, dict):
-        return one.keys() != two.keys() or any(_other(own, two[key]) for key, own in one.items())
-    if isinstance(one, list | deque):
-        return len(one) != len(two) or any(map(_other, one, two))
+        by_key = ((own, two.get(key)) for key, own in one.items())
+        return one.keys() != two.keys() or any(_other(*pair, depth) for pair in by_key)
+    if isinstance(one, list | tuple | deque):
+        pairs = zip(one, two, strict=False)
+        return len(one) != len(two) or any(_other(*pair, depth) for pair in pairs)
     if hasattr(one, "__dict__"):
-        return _others_within(vars(one), vars(two))
+        return _other(vars(one), vars(two), depth)
     try:
         return pickle.dumps(one) != pickle.dumps(two)
     except Exception:  # of what has no copy
@@ -255,7 +262,7 @@ def _kept_apart(kind: str, optimizer: torch.optim.Optimizer) -> Settings:
     """Return the arguments that an optimizer keeps as attributes, not in its groups."""
     own, groups = vars(optimizer), optimizer.param_groups[0]
     apart = [key for key in optimizer_arguments(kind) if key in own and key not in groups]
-    return {key: own[key] for key in apart if isinstance(own[key], _PLAIN)}
+    return {key: own[key] for key in apart if isinstance(own[key], (*_PLAIN, tuple))}
 
 
 def _options(
@@ -268,7 +275,7 @@ def _options(
     chosen["lr"] = group.get("initial_lr", group["lr"])  # that a scheduler has not changed
     kept = {k: v for k, v in chosen.items() if k in first or _other(v, usual[k])}
     for key, value in kept.items():
-        rule = f"has {key} {shown(value)}, which cannot be handed on: it is no number or text"
-        plain = isinstance(value, (*_PLAIN, torch.Tensor))
+        rule = f"has {key} {shown(value)}, which cannot be handed on"
+        plain = not callable(value) and not isinstance(value, np.ndarray)
         require(plain, "optimizer", kind, rule, "let a class of your own have it by default")
     return {**dict(sorted(kept.items())), "lr": chosen["lr"]}

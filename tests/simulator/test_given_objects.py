@@ -314,6 +314,7 @@ def test_an_optimizer_that_is_more_than_its_options_is_refused(made, told):
         lambda p: torch.optim.lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.1), 3).optimizer,
         lambda p: torch.optim.RMSprop(p, lr=torch.tensor(0.1)),
         lambda p: _changed("name", "head")(SimpleNamespace(parameters=lambda: p)),
+        lambda p: torch.optim.AdamW(p, betas=[0.9, 0.95]),
         lambda p: Timed(p),
         lambda p: Filtering(p),
     ],
