@@ -55,7 +55,7 @@ def report(
 def report_page(runs: RunPaths) -> str:
     """Return the page's text; it needs no other file and no network."""
     places = several(runs)
-    found = {name: Run(run.folder) for name, run in by_name(find_runs(places)).items()}
+    found = {n: Run.of(run) for n, run in by_name(find_runs(places, with_steps=True)).items()}
     title = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
     differing = _differing(list(found.values()))
     trained = [run for run in found.values() if not is_verification(run)] or [*found.values()]

@@ -35,6 +35,13 @@ class Run(RunTables):
     `epochs` and `steps` are pandas DataFrames; `plot` draws, `summary` sums up.
     """
 
+    @classmethod
+    def of(cls, run: RunTables) -> "Run":
+        """Return the run of a folder, with the tables that were read of it."""
+        made = cls(run.folder)
+        made._kept = run._kept
+        return made
+
     def plot(
         self,
         x: str | None = None,
