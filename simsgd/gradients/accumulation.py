@@ -40,11 +40,11 @@ def accumulated(
         batch, target = (row(part, (slice(None), number)) for part in (x, y))
         keys = key.fold_in(number).keys()
         before = buffers if total is None else total.buffers
-        again = None if squares is None else (cloned(batch), cloned(target))
+        samples = (batch, target) if squares is None else (cloned(batch), cloned(target))
         one = with_oom_retry(engine, graphs, params, before, batch, target, keys)
-        if squares is not None and again is not None:
+        if squares is not None:
             model, criterion = engine.model, engine.criterion
-            own = squares(model, criterion, params, before, *again, keys, engine.per_worker)
+            own = squares(model, criterion, params, before, *samples, keys, engine.per_worker)
             one = replace(one, squares=own)
         if passes == 1:
             return one

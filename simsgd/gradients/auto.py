@@ -29,9 +29,9 @@ from .loop import Loop
 from .model_cost import kind_of, work_of
 from .onepass import OnePass
 from .plan import Plan
-from .self_check import without_extremes
+from .self_check import Batch, without_extremes
 from .threads import Threads
-from .trees import cloned, leaves, row
+from .trees import cloned, leaves
 from .vmap import Vmap
 from .worker_threads import helpful
 
@@ -218,16 +218,9 @@ def _try_out(
         engine.try_out(params, buffers, x, y, keys)
     elif isinstance(engine, Vmap | Threads):
         first = slice(_TRIED)
-        few = {name: buffer[:_TRIED] for name, buffer in buffers.items()}
-        if engine.per_worker:
-            params = {name: p[:_TRIED] for name, p in params.items()}
-        asked = (
-            params,
-            few,
-            cloned(without_extremes(row(x, first))),
-            cloned(row(y, first)),
-            keys[:_TRIED],
-        )
+        few = Batch(params, buffers, x, y, keys, engine.per_worker).of(first)
+        samples = cloned(without_extremes(few.x)), cloned(few.y)
+        asked = few.params, few.buffers, *samples, few.keys
         try:
             engine.try_out(*asked) if isinstance(engine, Threads) else engine(*asked)
         except torch.OutOfMemoryError:

@@ -50,11 +50,13 @@ class Tune(Auto):
         seconds: dict[str, list[float]] = {name: [] for name in engines}
         for turn in range(_ROUNDS + 1):
             for name, engine in engines.items():
-                began = _now(leaves(x)[0].device)
+                samples = cloned(x), cloned(y)
                 with attributes_kept(self.model, self.criterion):
-                    engine(params, buffers, cloned(x), cloned(y), keys)
+                    began = _now(leaves(x)[0].device)
+                    engine(params, buffers, *samples, keys)
+                    spent = _now(leaves(x)[0].device) - began
                 if turn > 0:
-                    seconds[name].append(_now(leaves(x)[0].device) - began)
+                    seconds[name].append(spent)
         took = {name: statistics.median(spent) for name, spent in seconds.items()}
         self.chosen = self.config.agree(min(took, key=lambda name: took[name]))
         notes.insert(0, ", ".join(f"{name} took {1000 * s:.3g} ms" for name, s in took.items()))

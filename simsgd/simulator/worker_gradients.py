@@ -18,6 +18,7 @@ from ..gradients.flat_rows import FlatRows
 from ..gradients.generators import seeded
 from ..gradients.loop import Loop
 from ..gradients.sample_squares import sample_squares
+from ..gradients.self_check import Batch
 from ..gradients.thread_count import thread_count
 from ..gradients.trees import Tree, cloned, leaves, mapped, row
 from ..keyed_random import RandomKey
@@ -35,8 +36,6 @@ from .node_gradients import (
 )
 from .running_state import RunningState
 from .shard import shard
-
-_TRIED = 2  # workers
 
 _TRIED = 2  # workers
 
@@ -250,11 +249,9 @@ def _try_engine(
     parts: Components, params: Tensors, buffers: Tensors, x: Tree, y: Tree, keys: Tensor
 ) -> None:
     few = slice(_TRIED)
-    if parts.engine.per_worker:
-        params = {name: p[few] for name, p in params.items()}
-    buffers = {name: buffer[few] for name, buffer in buffers.items()}
+    own = Batch(params, buffers, x, y, keys, parts.engine.per_worker).of(few)
     with attributes_kept(parts.model, parts.engine.criterion):
-        parts.engine(params, buffers, cloned(row(x, few)), cloned(row(y, few)), keys[few])
+        parts.engine(own.params, own.buffers, cloned(own.x), cloned(own.y), own.keys)
 
 
 def forward_once(parts: Components, state: RunningState, x: Tree, y: Tree) -> Tree:

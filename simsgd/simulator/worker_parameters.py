@@ -270,7 +270,8 @@ class WorkerParameters(Parameters):
     def _note(self) -> None:
         """Take note of what the model has, to find that somebody changed it."""
         self._changes = _changes(self._model)
-        self._begun = {n: p.detach().clone() for n, p in self._model.items() if not p.is_cuda}
+        here = {n: p for n, p in self._model.items() if p.device.type == "cpu"}
+        self._begun = {name: p.detach().clone() for name, p in here.items()}
 
     def average(self, rows: Rows, weights: Tensor | None = None) -> Tensors:
         """Return the mean of all workers' models."""

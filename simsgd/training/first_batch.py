@@ -150,9 +150,7 @@ def _criterion_of_its_own(experiment: "Experiment") -> Iterator[None]:
 
 def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
     """Raise for a criterion that fails on what the model makes of a worker's share of x."""
-    workers = experiment.simulator.recipe.workers
-    few = slice(len(leaves(x)[0]) // workers)
-    x, y = cloned(row(x, few)), cloned(row(y, few))
+    x, y = _share(experiment, x), _share(experiment, y)
     with torch.no_grad(), put_back(torch.device(experiment.config.device)), shapes_that_fit():
         try:
             output = experiment.model(x)
@@ -160,6 +158,11 @@ def _require_loss(experiment: "Experiment", x: Tree, y: Tree) -> None:
             return
         with _criterion_of_its_own(experiment):
             experiment.criterion(output, y)
+
+
+def _share(experiment: "Experiment", batch: Tree) -> Tree:
+    """Return a copy of the first worker's share of a batch."""
+    return cloned(row(batch, slice(len(leaves(batch)[0]) // experiment.simulator.recipe.workers)))
 
 
 def _require_usual(x: Tree, y: Tree, told: str) -> None:
@@ -194,7 +197,7 @@ def _require_finite(experiment: "Experiment", x: Tree) -> None:
     if not _nonfinite(experiment.model):
         return
     model = copy.deepcopy(experiment.model).train()
-    few = cloned(row(x, slice(len(leaves(x)[0]) // experiment.simulator.recipe.workers)))
+    few = _share(experiment, x)
     with torch.no_grad(), put_back(torch.device(experiment.config.device)):
         model(few)
     for name in _nonfinite(model):
@@ -214,7 +217,7 @@ def _require_scores(experiment: "Experiment", x: Tree) -> None:
 
     A loss that is not torch's may take several tensors.
     """
-    few = cloned(row(x, slice(len(leaves(x)[0]) // experiment.simulator.recipe.workers)))
+    few = _share(experiment, x)
     with torch.no_grad(), put_back(torch.device(experiment.config.device)):
         output = experiment.model(few)
     if not isinstance(output, Tensor) and takes_tensors(experiment.criterion):

@@ -17,7 +17,8 @@ def shared_folder(experiment: Experiment) -> RunFolder:
 
     Raises `SettingError` for a model that the engine declines, before anything is made.
     """
-    if experiment.config.resume is None:  # what refuses leaves an earlier run of this name alone
+    asked_for = not experiment.simulator.components.engine.chooses  # else it was tried by now
+    if asked_for and experiment.config.resume is None:  # what refuses leaves an earlier run alone
         experiment.simulator.engine_for(*next(experiment.epoch_batches(0)))
     folder, refused = None, None
     if is_rank_zero():

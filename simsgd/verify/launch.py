@@ -53,6 +53,7 @@ def launch(
     raises, or for more ranks than memory can hold.
     """
     require_room(ranks)
+    logging.getLogger(ProcessContext.__module__).setLevel(logging.ERROR)  # an exception tells it
     start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(start)
     heavy = [name for name in _IF_IMPORTED if name in sys.modules]
@@ -173,7 +174,6 @@ def _loopback() -> str:
 
 def _joined(started: ProcessContext, refused: SettingError | None) -> bool:
     """Return whether all processes have ended; wait for it a little."""
-    logging.getLogger(ProcessContext.__module__).setLevel(logging.ERROR)  # an exception tells it
     try:
         return bool(started.join(timeout=0.05))
     except ProcessExitedException as error:
